@@ -15,15 +15,28 @@ fn main() -> Result<(), emberline_agent::StartError> {
     let overhead = agent.overhead();
     let recording = agent.finish();
 
-    println!("{} tasks in {} ticks", recording.tasks.len(), recording.ticks.made);
+    println!(
+        "{} tasks in {} ticks",
+        recording.tasks.len(),
+        recording.ticks.made
+    );
     for (frame, weight) in recording.profile.top_level() {
-        println!("{:>8.1} ms  {}", weight.total_ns() as f64 / 1e6, frame.label());
+        println!(
+            "{:>8.1} ms  {}",
+            weight.total_ns() as f64 / 1e6,
+            frame.label()
+        );
     }
-    println!("the sampler's thread used {} µs", overhead.sampler_cpu_ns / 1_000);
+    println!(
+        "the sampler's thread used {} µs",
+        overhead.sampler_cpu_ns / 1_000
+    );
     Ok(())
 }
 
 fn sort_words(seed: u64) -> BTreeMap<String, u64> {
     let numbers = (0..20_000).map(|index: u64| (index + seed) * 2_654_435_761 % 65_537);
-    numbers.map(|number| (format!("word-{number}"), number)).collect()
+    numbers
+        .map(|number| (format!("word-{number}"), number))
+        .collect()
 }

@@ -24,7 +24,9 @@ fn main() {
 }
 
 fn text(words: u32) -> String {
-    (0..words).map(|number| format!("w{} ", number.wrapping_mul(2_654_435_761) >> 20)).collect()
+    (0..words)
+        .map(|number| format!("w{} ", number.wrapping_mul(2_654_435_761) >> 20))
+        .collect()
 }
 
 fn count(text: &str) -> BTreeMap<&str, u32> {

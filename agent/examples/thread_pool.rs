@@ -7,7 +7,10 @@ use emberline_agent::{Agent, current_task, phase, task};
 use rayon::prelude::*;
 
 fn main() -> Result<(), emberline_agent::StartError> {
-    let _agent = Agent::builder().worker("thread-pool").label("role", "example").start()?;
+    let _agent = Agent::builder()
+        .worker("thread-pool")
+        .label("role", "example")
+        .start()?;
 
     let start = Instant::now();
     let mut batch = 0;
@@ -28,7 +31,9 @@ fn main() -> Result<(), emberline_agent::StartError> {
 }
 
 fn load(batch: u64) -> Vec<u64> {
-    (0..2_000_000).map(|number| (number * batch) % 1_009).collect()
+    (0..2_000_000)
+        .map(|number| (number * batch) % 1_009)
+        .collect()
 }
 
 fn sum_of_squares(numbers: &[u64]) -> u64 {

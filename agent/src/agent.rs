@@ -86,7 +86,10 @@ impl Agent {
     #[must_use]
     pub fn overhead(&self) -> Overhead {
         let shipper_wakeups = self.shipping.wakeups();
-        Overhead { shipper_wakeups, ..self.threads.overhead.report() }
+        Overhead {
+            shipper_wakeups,
+            ..self.threads.overhead.report()
+        }
     }
 
     /// Returns how much of this process the sampler can see.
@@ -107,7 +110,8 @@ impl Agent {
         if self.threads.are_here() {
             // A second call changes nothing.
             let _ = self.threads.control.names_until.set(until - limit / 2);
-            self.shipping.request_finish(until - JOIN_RESERVE.min(limit / 4), limit);
+            self.shipping
+                .request_finish(until - JOIN_RESERVE.min(limit / 4), limit);
             self.threads.stop(Some(until));
         }
         self.shipping.finish()
@@ -136,7 +140,11 @@ impl LocalAgent {
         let launch = Launch::new(builder)?;
         let recorder = Recorder::new(launch.tables.clone(), builder.phases);
         let threads = launch.start(Box::new(recorder.clone()), None)?;
-        Ok(LocalAgent { threads, recorder, flush_timeout: builder.flush_timeout })
+        Ok(LocalAgent {
+            threads,
+            recorder,
+            flush_timeout: builder.flush_timeout,
+        })
     }
 
     /// Returns everything recorded up to the last whole second.
@@ -168,7 +176,8 @@ impl LocalAgent {
 
 impl Drop for LocalAgent {
     fn drop(&mut self) {
-        self.threads.stop(Some(Instant::now() + self.flush_timeout.min(FINISH_MAX)));
+        self.threads
+            .stop(Some(Instant::now() + self.flush_timeout.min(FINISH_MAX)));
     }
 }
 
@@ -242,9 +251,17 @@ impl Launch {
     fn new(builder: &AgentBuilder) -> Result<Launch, StartError> {
         let options = builder.sampler_options();
         let running = Arc::new(Running::claim()?);
-        address_space::check().map_err(|Shortage { free_mib, needed_mib }| {
-            StartError::AddressSpace { free_mib, needed_mib }
-        })?;
+        address_space::check().map_err(
+            |Shortage {
+                 free_mib,
+                 needed_mib,
+             }| {
+                StartError::AddressSpace {
+                    free_mib,
+                    needed_mib,
+                }
+            },
+        )?;
         fork::watch();
         Ok(Launch {
             running,
@@ -256,7 +273,12 @@ impl Launch {
 
     /// Starts the threads. If one of them cannot start, none is left.
     fn start(self, sink: Box<dyn Sink>, ship: Option<Body>) -> Result<Threads, StartError> {
-        let Launch { running, options, control, tables } = self;
+        let Launch {
+            running,
+            options,
+            control,
+            tables,
+        } = self;
         let overhead: Arc<OverheadCounters> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, ended) = channel();
@@ -271,13 +293,27 @@ impl Launch {
             overhead: overhead.clone(),
         };
         // Dropped before `threads`, which waits for it, if a thread cannot start.
-        let alive = Alive { _running: running, _ended: sender };
+        let alive = Alive {
+            _running: running,
+            _ended: sender,
+        };
         let lines = log::open();
         threads.log = Some(spawn("log", move || log::write(&lines))?);
         let symbolizer = Symbolizer::new(options, tables, overhead.clone(), control.clone());
-        let first = FirstThread { alive, options, control, overhead, stop, symbolizer, sink, ship };
+        let first = FirstThread {
+            alive,
+            options,
+            control,
+            overhead,
+            stop,
+            symbolizer,
+            sink,
+            ship,
+        };
         let (started, is_started) = sync_channel(1);
-        threads.handles.push(spawn("tick", move || first.run(&started))?);
+        threads
+            .handles
+            .push(spawn("tick", move || first.run(&started))?);
         // Fails if it has panicked, which is in the log.
         let others = is_started.recv().map_err(|_| StartError::Panicked)??;
         threads.handles.extend(others);
@@ -290,8 +326,16 @@ impl FirstThread {
     /// Leaves the program's descriptor table, starts the threads that inherit the new one, and
     /// samples.
     fn run(self, started: &SyncSender<Result<Vec<JoinHandle<()>>, StartError>>) {
-        let FirstThread { alive, options, control, overhead, stop, symbolizer, mut sink, ship } =
-            self;
+        let FirstThread {
+            alive,
+            options,
+            control,
+            overhead,
+            stop,
+            symbolizer,
+            mut sink,
+            ship,
+        } = self;
         let _alive = alive.clone();
         if let Err(error) = descriptors::leave_table_of_program() {
             log::emit(move || {

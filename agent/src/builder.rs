@@ -209,7 +209,9 @@ impl AgentBuilder {
         if mode.is_sampling() {
             Ok(agent)
         } else {
-            Err(StartError::Unsupported { mode: mode.to_string().into() })
+            Err(StartError::Unsupported {
+                mode: mode.to_string().into(),
+            })
         }
     }
 
@@ -255,9 +257,13 @@ impl AgentBuilder {
     #[cfg(any(feature = "ship", test))]
     fn add_labels(&mut self, text: &str) -> Result<(), StartError> {
         for entry in text.split(',').filter(|entry| !entry.trim().is_empty()) {
-            let label = entry.split_once('=').filter(|(key, _)| !key.trim().is_empty());
+            let label = entry
+                .split_once('=')
+                .filter(|(key, _)| !key.trim().is_empty());
             let Some((key, value)) = label else {
-                return Err(StartError::LabelsVariable { entry: entry.to_owned() });
+                return Err(StartError::LabelsVariable {
+                    entry: entry.to_owned(),
+                });
             };
             let key = key.trim();
             if !self.labels.iter().any(|(known, _)| known == key) {
@@ -271,16 +277,24 @@ impl AgentBuilder {
     pub(crate) fn check(&self) -> Result<String, StartError> {
         let worker = self.worker.clone().unwrap_or_else(default_worker);
         if worker.is_empty() || worker.len() > WORKER_BYTES_MAX {
-            return Err(StartError::Worker { bytes: worker.len() });
+            return Err(StartError::Worker {
+                bytes: worker.len(),
+            });
         }
         if self.labels.len() > LABELS_MAX {
-            return Err(StartError::Labels { count: self.labels.len() });
+            return Err(StartError::Labels {
+                count: self.labels.len(),
+            });
         }
         if !(INTERVAL_MIN..=INTERVAL_MAX).contains(&self.interval) {
-            return Err(StartError::Interval { interval: self.interval });
+            return Err(StartError::Interval {
+                interval: self.interval,
+            });
         }
         if !(CPU_LIMIT_MIN..=CPU_LIMIT_MAX).contains(&self.cpu_limit) {
-            return Err(StartError::CpuLimit { part: self.cpu_limit });
+            return Err(StartError::CpuLimit {
+                part: self.cpu_limit,
+            });
         }
         match self.resource_interval {
             Some(interval)

@@ -38,7 +38,9 @@ impl Anchor {
     }
 
     fn at(&self, monotonic_ns: u64) -> Timestamp {
-        let real_ns = self.monotonic_to_real_ns.saturating_add(monotonic_ns as i64);
+        let real_ns = self
+            .monotonic_to_real_ns
+            .saturating_add(monotonic_ns as i64);
         let right = Timestamp::from_unix_ns(real_ns);
         match &self.shift {
             None => right,
@@ -72,7 +74,9 @@ impl ClockShift {
     #[cold]
     fn after(self, now_ns: u64, start_ns: u64) -> i64 {
         let since_ns = i128::from(now_ns) - i128::from(start_ns);
-        let leapt = self.leap.filter(|(after, _)| since_ns >= after.as_nanos() as i128);
+        let leapt = self
+            .leap
+            .filter(|(after, _)| since_ns >= after.as_nanos() as i128);
         let leap_ns = leapt.map_or(0, |(_, by)| by.as_nanos() as i128);
         let drift_ns = since_ns * i128::from(self.drift_ppm) / 1_000_000;
         i64::try_from(i128::from(self.offset_ns) + drift_ns + leap_ns).unwrap_or(i64::MAX)
@@ -81,7 +85,9 @@ impl ClockShift {
 
 /// Nanoseconds since the Unix epoch; 0 for a clock that is set before it.
 fn real_ns() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since_epoch = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }
 
@@ -101,13 +107,23 @@ mod tests {
     #[test]
     fn a_shifted_clock_has_the_requested_error() {
         let leap = Some((Duration::from_secs(2), Duration::from_secs(5)));
-        let shift = ClockShift { offset_ns: -7, drift_ppm: 100, leap };
-        let anchor = Anchor { monotonic_to_real_ns: 950, shift: Some((shift, 50)) };
+        let shift = ClockShift {
+            offset_ns: -7,
+            drift_ppm: 100,
+            leap,
+        };
+        let anchor = Anchor {
+            monotonic_to_real_ns: 950,
+            shift: Some((shift, 50)),
+        };
         let at = |since_ns: u64| anchor.at(50 + since_ns).unix_ns();
         assert_eq!((at(0), at(10_000)), (993, 10_994));
         assert_eq!(at(1_999_999_999), 2_000_200_991);
         assert_eq!(at(2_000_000_000), 7_000_200_993);
-        let straight = Anchor { shift: None, ..anchor };
+        let straight = Anchor {
+            shift: None,
+            ..anchor
+        };
         assert_eq!(straight.at(60).unix_ns(), 1_010);
     }
 }

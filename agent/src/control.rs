@@ -43,7 +43,10 @@ pub(crate) struct DesiredSettings {
     pub(crate) number: u64,
     pub(crate) settings: Settings,
     /// The collector's number for the change; 0 before the first.
-    #[cfg_attr(not(feature = "ship"), expect(dead_code, reason = "only a collector asks"))]
+    #[cfg_attr(
+        not(feature = "ship"),
+        expect(dead_code, reason = "only a collector asks")
+    )]
     pub(crate) revision: u64,
 }
 
@@ -96,7 +99,11 @@ impl Control {
     /// For an agent that starts with these settings.
     pub(crate) fn new(settings: Settings) -> Control {
         Control {
-            desired: Mutex::new(DesiredSettings { number: 0, settings, revision: 0 }),
+            desired: Mutex::new(DesiredSettings {
+                number: 0,
+                settings,
+                revision: 0,
+            }),
             desired_number: AtomicU64::new(0),
             applied_number: AtomicU64::new(0),
             dump_request: AtomicU64::new(0),
@@ -205,23 +212,34 @@ impl Control {
 
     /// Requests a piece of symbols from the symbolizer, in place of an earlier one.
     pub(crate) fn request_symbols(&self, request: SymbolRequest) {
-        *lock(&self.symbols) = SymbolExchange { request: Some(request), reply: None };
+        *lock(&self.symbols) = SymbolExchange {
+            request: Some(request),
+            reply: None,
+        };
     }
 
     /// Whether this request is answered.
     pub(crate) fn has_symbols(&self, request: &SymbolRequest) -> bool {
-        lock(&self.symbols).reply.as_ref().is_some_and(|reply| reply.request == *request)
+        lock(&self.symbols)
+            .reply
+            .as_ref()
+            .is_some_and(|reply| reply.request == *request)
     }
 
     /// Takes the answer to this request.
     pub(crate) fn take_symbols(&self, request: &SymbolRequest) -> Option<SymbolReply> {
-        lock(&self.symbols).reply.take_if(|reply| reply.request == *request)
+        lock(&self.symbols)
+            .reply
+            .take_if(|reply| reply.request == *request)
     }
 
     /// The desired settings, and whether the sampler has applied them.
     pub(crate) fn desired(&self) -> (DesiredSettings, bool) {
         let desired = *lock(&self.desired);
-        (desired, self.applied_number.load(Ordering::Acquire) == desired.number)
+        (
+            desired,
+            self.applied_number.load(Ordering::Acquire) == desired.number,
+        )
     }
 }
 
@@ -250,17 +268,26 @@ mod tests {
 
     use super::*;
 
-    const SETTINGS: Settings =
-        Settings { interval_ns: 10_000_000, enabled: true, states: StateSet::ALL };
+    const SETTINGS: Settings = Settings {
+        interval_ns: 10_000_000,
+        enabled: true,
+        states: StateSet::ALL,
+    };
 
     #[test]
     fn settings_count_as_applied_once_the_sampler_reports_them() {
         let control = Control::new(SETTINGS);
         assert!(control.newer_than(0).is_none());
         assert!(control.desired().1, "the initial settings are applied");
-        let off = SettingsChange { enabled: Some(false), ..Default::default() };
+        let off = SettingsChange {
+            enabled: Some(false),
+            ..Default::default()
+        };
         control.change(7, off);
-        let slow = SettingsChange { interval_ns: Some(50_000_000), ..Default::default() };
+        let slow = SettingsChange {
+            interval_ns: Some(50_000_000),
+            ..Default::default()
+        };
         control.change(9, slow);
         let desired = control.newer_than(0).unwrap();
         assert_eq!((desired.number, desired.revision), (2, 9));

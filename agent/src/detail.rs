@@ -38,7 +38,13 @@ pub(crate) fn task_detail(
     phases: Vec<PhaseInterval>,
 ) -> Option<Box<TaskDetail>> {
     let none = Detail::default();
-    let Detail { attempt, result_bytes, type_name, labels, .. } = detail.unwrap_or(&none);
+    let Detail {
+        attempt,
+        result_bytes,
+        type_name,
+        labels,
+        ..
+    } = detail.unwrap_or(&none);
     let label = |(key, value): &(NameId, Arc<str>)| (registry::name(*key), value.clone());
     let has_detail = *attempt > 0
         || result_bytes.is_some()
@@ -103,7 +109,11 @@ impl Phases {
     ) -> Vec<PhaseInterval> {
         let within = |interval: &Interval| {
             let end = stop.map_or(interval.stop, |stop| stop.min(interval.stop));
-            Interval { start: interval.start.min(end), stop: end, ..*interval }
+            Interval {
+                start: interval.start.min(end),
+                stop: end,
+                ..*interval
+            }
         };
         let mut pieces = without_overlaps(self.listed.iter().map(within).collect());
         let mut sums = self.sums.clone();
@@ -142,7 +152,10 @@ pub(crate) fn add_to_totals(totals: &mut Vec<PhaseInterval>, phase: &PhaseInterv
             sum.duration_ns = sum.duration_ns.saturating_add(phase.duration_ns);
             sum.count = sum.count.saturating_add(phase.count);
         }
-        None => totals.push(PhaseInterval { start_ns: 0, ..phase.clone() }),
+        None => totals.push(PhaseInterval {
+            start_ns: 0,
+            ..phase.clone()
+        }),
     }
 }
 
@@ -154,7 +167,12 @@ fn add_to_sums(sums: &mut Vec<PhaseSum>, interval: Interval) {
     });
     let duration_ns = stop.since_ns(start);
     let Some(place) = place else {
-        sums.push(PhaseSum { phase, start, duration_ns, count: 1 });
+        sums.push(PhaseSum {
+            phase,
+            start,
+            duration_ns,
+            count: 1,
+        });
         return;
     };
     let sum = &mut sums[place];
@@ -180,7 +198,11 @@ fn without_overlaps(mut intervals: Vec<Interval>) -> Vec<Interval> {
             let start = last.start.max(assigned_to);
             let stop = last.stop.min(until);
             if start < stop || last.start == last.stop {
-                pieces.push(Interval { start, stop, ..*last });
+                pieces.push(Interval {
+                    start,
+                    stop,
+                    ..*last
+                });
                 assigned_to = stop;
             }
             if last.stop > until {
@@ -206,14 +228,21 @@ mod tests {
     fn phases(intervals: &[(u32, i64, i64)]) -> Phases {
         let mut phases = Phases::default();
         for (phase, start, stop) in intervals {
-            phases.add(Interval { phase: NameId(*phase), start: at(*start), stop: at(*stop) });
+            phases.add(Interval {
+                phase: NameId(*phase),
+                start: at(*start),
+                stop: at(*stop),
+            });
         }
         phases
     }
 
     fn check(intervals: &[(u32, i64, i64)], expected: &[(&str, i64, u64)]) {
         let got = phases(intervals).intervals(at(100), Some(at(200)));
-        let got: Vec<_> = got.iter().map(|it| (&*it.name, it.start_ns, it.duration_ns)).collect();
+        let got: Vec<_> = got
+            .iter()
+            .map(|it| (&*it.name, it.start_ns, it.duration_ns))
+            .collect();
         assert_eq!(got, expected, "{intervals:?}");
     }
 
@@ -221,24 +250,39 @@ mod tests {
     #[test]
     fn intervals_lie_in_the_task_and_do_not_overlap() {
         check(&[], &[]);
-        check(&[(2, 60, 100), (3, 110, 120)], &[("queue", -40, 40), ("transfer", 10, 10)]);
+        check(
+            &[(2, 60, 100), (3, 110, 120)],
+            &[("queue", -40, 40), ("transfer", 10, 10)],
+        );
         check(&[(3, 190, 230)], &[("transfer", 90, 10)]);
         check(&[(3, 150, 150)], &[("transfer", 50, 0)]);
         // The inner guard ends first; the outer phase continues.
-        let nested = [("transfer", 10, 10), ("disk-read", 20, 10), ("transfer", 30, 20)];
+        let nested = [
+            ("transfer", 10, 10),
+            ("disk-read", 20, 10),
+            ("transfer", 30, 20),
+        ];
         check(&[(4, 120, 130), (3, 110, 150)], &nested);
         // Joined futures.
-        check(&[(3, 110, 130), (4, 120, 150)], &[("transfer", 10, 10), ("disk-read", 20, 30)]);
+        check(
+            &[(3, 110, 130), (4, 120, 150)],
+            &[("transfer", 10, 10), ("disk-read", 20, 30)],
+        );
         check(&[(3, 110, 130), (4, 110, 130)], &[("disk-read", 10, 20)]);
     }
 
     #[test]
     fn past_the_limit_intervals_are_summed_by_phase() {
-        let many: Vec<_> = (0..100).map(|n| (3 + n % 2, i64::from(n), i64::from(n) + 1)).collect();
+        let many: Vec<_> = (0..100)
+            .map(|n| (3 + n % 2, i64::from(n), i64::from(n) + 1))
+            .collect();
         let intervals = phases(&many).intervals(at(0), None);
         assert_eq!(intervals.len(), LISTED_MAX + 2);
         let sums: Vec<_> = intervals.iter().filter(|it| it.count > 1).collect();
-        assert_eq!(sums.iter().map(|sum| sum.count).sum::<u32>(), 100 - LISTED_MAX as u32);
+        assert_eq!(
+            sums.iter().map(|sum| sum.count).sum::<u32>(),
+            100 - LISTED_MAX as u32
+        );
         assert_eq!((sums[0].start_ns, sums[0].duration_ns), (48, 26));
         let names: Vec<_> = (0..200).map(|n| (n, 0, 1)).collect();
         let intervals = phases(&names).intervals(at(0), None);

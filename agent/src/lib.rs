@@ -49,7 +49,10 @@
 
 #![cfg_attr(
     not(sampler),
-    allow(dead_code, reason = "without a sampler nobody reads what guards record")
+    allow(
+        dead_code,
+        reason = "without a sampler nobody reads what guards record"
+    )
 )]
 
 #[cfg(sampler)]

@@ -132,7 +132,11 @@ pub(crate) fn note_phase(task: TaskId, interval: Interval) {
 pub(crate) fn note_result(task: TaskId, bytes: Option<u64>, type_name: NameId) {
     if let Some(notes) = lock(notes()).get_mut(&task) {
         notes.result_bytes = bytes.or(notes.result_bytes);
-        notes.type_name = if type_name == NameId::NONE { notes.type_name } else { type_name };
+        notes.type_name = if type_name == NameId::NONE {
+            notes.type_name
+        } else {
+            type_name
+        };
     }
 }
 
@@ -145,12 +149,18 @@ pub(crate) fn task_began(task: &TaskRecord) -> Option<Observed> {
     if notes.len() < NOTED_MAX {
         notes.insert(task.id, Notes::default());
     }
-    Some(Observed { generation: fork::generation(), end: AssertUnwindSafe(end) })
+    Some(Observed {
+        generation: fork::generation(),
+        end: AssertUnwindSafe(end),
+    })
 }
 
 /// Calls what the observer returned at the start. `detail` is the part of the details that the task itself has.
 pub(crate) fn task_ended(observed: Observed, mut task: TaskRecord, task_detail: Option<&Detail>) {
-    let Observed { generation, end: AssertUnwindSafe(end) } = observed;
+    let Observed {
+        generation,
+        end: AssertUnwindSafe(end),
+    } = observed;
     // A start in the process from which this one was forked.
     if generation != fork::generation() {
         return;
@@ -160,7 +170,8 @@ pub(crate) fn task_ended(observed: Observed, mut task: TaskRecord, task_detail: 
         let phases = noted.phases.intervals(task.start, task.stop);
         let mut all = task_detail.cloned();
         if noted.result_bytes.is_some() || noted.type_name != NameId::NONE {
-            all.get_or_insert_default().set_result(noted.result_bytes, noted.type_name);
+            all.get_or_insert_default()
+                .set_result(noted.result_bytes, noted.type_name);
         }
         task.detail = detail::task_detail(all.as_ref(), phases);
     }

@@ -49,7 +49,11 @@ pub fn report(file: impl AsRef<Path>) -> ReportGuard {
     let file = file.as_ref();
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let recording = Recording::start(&file);
-    ReportGuard { recording: Some(recording), file, generation: fork::generation() }
+    ReportGuard {
+        recording: Some(recording),
+        file,
+        generation: fork::generation(),
+    }
 }
 
 /// Writes a report when it is dropped, on any thread.

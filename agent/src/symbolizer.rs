@@ -139,7 +139,11 @@ impl Symbolizer {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let quiet = self.drain_rings() <= QUIET_ROWS;
-                    interval = if quiet { QUIET_DRAIN_INTERVAL } else { DRAIN_INTERVAL };
+                    interval = if quiet {
+                        QUIET_DRAIN_INTERVAL
+                    } else {
+                        DRAIN_INTERVAL
+                    };
                     // While sampling is off, tasks and telemetry still go out.
                     let due = clock::now().since_ns(stop) >= self.cycle_ns;
                     if due && !self.control.is_enabled() {
@@ -162,18 +166,25 @@ impl Symbolizer {
     /// then the request waits.
     #[cfg(feature = "ship")]
     fn answer_symbol_request(&mut self, sink: &mut dyn Sink) {
-        if self.last_piece_at.is_some_and(|last| last.elapsed() < PIECE_INTERVAL) {
+        if self
+            .last_piece_at
+            .is_some_and(|last| last.elapsed() < PIECE_INTERVAL)
+        {
             return;
         }
-        let Some(request) = self.control.take_symbol_request() else { return };
+        let Some(request) = self.control.take_symbol_request() else {
+            return;
+        };
         self.last_piece_at = Some(Instant::now());
         let before = own_cpu_ns();
         let piece = if self.symbol_upload {
-            self.resolver.symbol_piece(&request.build_id, request.offset)
+            self.resolver
+                .symbol_piece(&request.build_id, request.offset)
         } else {
             Err("the worker is set to send no symbols (EMBERLINE_SYMBOL_UPLOAD)")
         };
-        self.overhead.add_naming(own_cpu_ns().saturating_sub(before));
+        self.overhead
+            .add_naming(own_cpu_ns().saturating_sub(before));
         self.control.answer_symbols(SymbolReply { request, piece });
         sink.symbols_answered();
     }
@@ -190,7 +201,11 @@ impl Symbolizer {
         let range = TimeRange::new(start, now).filter(|_| anything);
         if let Some(range) = range {
             // Without samples no ticks are expected.
-            let span = Span { range, quantum_ns: 1, ticks: Ticks::default() };
+            let span = Span {
+                range,
+                quantum_ns: 1,
+                ticks: Ticks::default(),
+            };
             sink.push(self.with_rows(Batch::of_samples(span, Delta::default(), Delta::default())));
         }
         now
@@ -201,28 +216,42 @@ impl Symbolizer {
             .expect("the sampler seals no empty cycle");
         let before = own_cpu_ns();
         self.name_frames(&raw.tree);
-        self.overhead.add_naming(own_cpu_ns().saturating_sub(before));
+        self.overhead
+            .add_naming(own_cpu_ns().saturating_sub(before));
         self.add_nodes(&raw.tree);
         let nodes = &self.nodes;
         // States that the user filters out do not count as lost: they were not sampled.
         let translate = |delta: &RawDelta| -> Delta {
             let entries = delta.entries().iter();
             let wanted = entries.filter(|(_, state, _)| raw.states.contains(*state));
-            wanted.map(|(node, state, time)| (nodes[node.index()].id, *state, *time)).collect()
+            wanted
+                .map(|(node, state, time)| (nodes[node.index()].id, *state, *time))
+                .collect()
         };
         let delta = translate(&raw.tree.delta);
         let threads = translate(&raw.tree.threads);
-        let span = Span { range, quantum_ns: raw.quantum_ns, ticks: raw.ticks };
+        let span = Span {
+            range,
+            quantum_ns: raw.quantum_ns,
+            ticks: raw.ticks,
+        };
         let samples = Batch::of_samples(span, delta, threads);
         self.log_difference(raw);
         let lost_unseen_ns = raw.difference.missing_ns;
         let lost_queue_ns = raw.tree.lost_ns + lost_unseen_ns;
-        self.with_rows(Batch { lost_queue_ns, lost_unseen_ns, ..samples })
+        self.with_rows(Batch {
+            lost_queue_ns,
+            lost_unseen_ns,
+            ..samples
+        })
     }
 
     /// Logs a difference between the sampler's sums and the kernel's, at most one in [`LOGGED_EVERY_NS`].
     fn log_difference(&mut self, raw: &RawCycle) {
-        let Difference { missing_ns, excess_ns } = raw.difference;
+        let Difference {
+            missing_ns,
+            excess_ns,
+        } = raw.difference;
         let is_recent = |logged: u64| raw.stop_ns.saturating_sub(logged) < LOGGED_EVERY_NS;
         if missing_ns + excess_ns == 0 || self.logged_ns.is_some_and(is_recent) {
             return;
@@ -246,8 +275,21 @@ impl Symbolizer {
     /// Adds the tasks and telemetry since the last batch.
     fn with_rows(&mut self, samples: Batch) -> Batch {
         let (telemetry, lost_telemetry) = self.telemetry.take();
-        let SealedTasks { tasks, totals, lost_tasks, aggregated_tasks } = self.ledger.seal();
-        Batch { tasks, totals, telemetry, aggregated_tasks, lost_tasks, lost_telemetry, ..samples }
+        let SealedTasks {
+            tasks,
+            totals,
+            lost_tasks,
+            aggregated_tasks,
+        } = self.ledger.seal();
+        Batch {
+            tasks,
+            totals,
+            telemetry,
+            aggregated_tasks,
+            lost_tasks,
+            lost_telemetry,
+            ..samples
+        }
     }
 
     /// Translates a thread dump: current names of threads, and nodes of `tables`.
@@ -255,16 +297,22 @@ impl Symbolizer {
         let thread = |thread: RawThread| ThreadSnapshot {
             thread_id: thread.id,
             name: thread_name(thread.id).text().into(),
-            node: thread
-                .last
-                .map_or(NodeId::ROOT, |last| self.nodes[last.attribution.node.index()].id),
+            node: thread.last.map_or(NodeId::ROOT, |last| {
+                self.nodes[last.attribution.node.index()].id
+            }),
             state: thread.last.map(|last| last.state),
             age_ns: thread.age_ns,
             blocked_ns: thread.blocked_ns,
         };
         let threads = raw.threads.into_iter().map(thread).collect();
-        let dump = ThreadDump { threads, omitted: raw.omitted };
-        ThreadDumpReply { request: raw.request, dump }
+        let dump = ThreadDump {
+            threads,
+            omitted: raw.omitted,
+        };
+        ThreadDumpReply {
+            request: raw.request,
+            dump,
+        }
     }
 
     /// Resolves new frames. The slow part runs without the tables' lock.
@@ -274,7 +322,10 @@ impl Symbolizer {
         for frame in &tree.frames {
             let mut ids = Vec::new();
             if let AddressFrame::Code { address, module } = frame {
-                addresses.push(Address { address: *address, module: module.as_ref() });
+                addresses.push(Address {
+                    address: *address,
+                    module: module.as_ref(),
+                });
                 address_frames.push(self.frames.len());
             } else {
                 ids.push(self.intern_marker(frame));
@@ -351,7 +402,11 @@ fn own_cpu_ns() -> u64 {
 /// and until one first runs it has the name of its creator. Threads that are gone or counted
 /// together keep the name that the sampler saw.
 fn current_thread_name(name: ThreadName, id: u32) -> ThreadName {
-    let current = if id == 0 { ThreadName::default() } else { thread_name(id) };
+    let current = if id == 0 {
+        ThreadName::default()
+    } else {
+        thread_name(id)
+    };
     if current.is_empty() { name } else { current }
 }
 
@@ -365,7 +420,10 @@ mod tests {
     fn a_thread_has_the_name_that_it_set_by_the_end_of_the_cycle() {
         let named = thread::Builder::new().name("pool-7".into());
         let check = || {
-            assert_eq!(current_thread_name("starter".into(), threads::own_id()), "pool-7".into());
+            assert_eq!(
+                current_thread_name("starter".into(), threads::own_id()),
+                "pool-7".into()
+            );
             assert_eq!(
                 current_thread_name("pool-6".into(), 0),
                 "pool-6".into(),

@@ -47,7 +47,10 @@ pub(crate) struct StackNode {
 }
 
 impl StackNode {
-    pub(crate) const ROOT: StackNode = StackNode { id: NodeId::ROOT, functions: 0 };
+    pub(crate) const ROOT: StackNode = StackNode {
+        id: NodeId::ROOT,
+        functions: 0,
+    };
 }
 
 impl Tables {
@@ -56,7 +59,11 @@ impl Tables {
     }
 
     fn with_nodes_max(nodes_max: usize) -> Self {
-        Tables { symbols: SymbolTable::new(), trie: CallTrie::new(nodes_max), nodes_max }
+        Tables {
+            symbols: SymbolTable::new(),
+            trie: CallTrie::new(nodes_max),
+            nodes_max,
+        }
     }
 
     /// The id of a frame; that of `[overflow]` if it is new and there is no room for it.
@@ -87,19 +94,28 @@ impl Tables {
     /// Returns the node at the end of `path` below `parent`; adds missing nodes. Of a stack that would be too
     /// deep, the outer functions are replaced by `[truncated]`.
     pub(crate) fn node(&mut self, parent: StackNode, path: &[FrameId]) -> StackNode {
-        let new = path.iter().filter(|frame| self.is_function(**frame)).count();
+        let new = path
+            .iter()
+            .filter(|frame| self.is_function(**frame))
+            .count();
         let before = parent.functions as usize;
         let newly_cut = cut(before + new) - cut(before);
         let functions = u32::try_from(before + new).unwrap_or(u32::MAX);
         if newly_cut == 0 {
-            return StackNode { id: self.insert(parent.id, path), functions };
+            return StackNode {
+                id: self.insert(parent.id, path),
+                functions,
+            };
         }
         let (levels, mut stack) = self.stack_to(parent.id);
         stack.extend(path);
         let truncated = self.symbols.intern(&Frame::truncated());
         let truncated = self.insert(levels, &[truncated]);
         let kept = stack.get(newly_cut..).unwrap_or_default();
-        StackNode { id: self.insert(truncated, kept), functions }
+        StackNode {
+            id: self.insert(truncated, kept),
+            functions,
+        }
     }
 
     /// Returns the node of a thread. When the tree is full, it is that of all other threads: at most one more
@@ -119,7 +135,9 @@ impl Tables {
 
     fn insert(&mut self, parent: NodeId, path: &[FrameId]) -> NodeId {
         let Tables { symbols, trie, .. } = self;
-        path.iter().fold(parent, |node, frame| trie.insert_or_overflow(node, *frame, symbols))
+        path.iter().fold(parent, |node, frame| {
+            trie.insert_or_overflow(node, *frame, symbols)
+        })
     }
 
     /// The functions down to a node, outermost first, and the node above them and above `[truncated]`.
@@ -146,7 +164,9 @@ impl Tables {
 
 /// How many outer functions a stack of that many loses.
 fn cut(functions: usize) -> usize {
-    functions.saturating_sub(FUNCTIONS_MAX).next_multiple_of(CUT_FUNCTIONS)
+    functions
+        .saturating_sub(FUNCTIONS_MAX)
+        .next_multiple_of(CUT_FUNCTIONS)
 }
 
 #[cfg(test)]
@@ -170,12 +190,19 @@ mod tests {
 
     /// Checks that a receiver accepts the tables in messages of that size.
     fn check_accepted(tables: &Tables, bytes_max: usize) {
-        let mut receiver = (Translation::default(), SymbolTable::new(), CallTrie::new(1 << 20));
+        let mut receiver = (
+            Translation::default(),
+            SymbolTable::new(),
+            CallTrie::new(1 << 20),
+        );
         let mut held = Marks::default();
         let mut next = || dictionary_since(&tables.symbols, &tables.trie, &mut held, bytes_max);
         while let Some(message) = next() {
             receiver.0.check(&message).unwrap();
-            receiver.0.apply(&message, &mut receiver.1, &mut receiver.2).unwrap();
+            receiver
+                .0
+                .apply(&message, &mut receiver.1, &mut receiver.2)
+                .unwrap();
         }
         assert_eq!(receiver.0.marks(), Marks::of(&tables.symbols, &tables.trie));
     }
@@ -277,7 +304,10 @@ mod tests {
         }
         assert!(threads > THREADS_PAST_LIMIT_MAX);
         let past_limit = tables.trie.node_count() as usize - nodes_max;
-        assert!(past_limit <= TASKS_PAST_LIMIT_MAX + THREADS_PAST_LIMIT_MAX, "{past_limit}");
+        assert!(
+            past_limit <= TASKS_PAST_LIMIT_MAX + THREADS_PAST_LIMIT_MAX,
+            "{past_limit}"
+        );
         check_accepted(&tables, 1 << 20);
     }
 }

@@ -58,7 +58,10 @@ fn bounded_cause(cause: impl Display) -> Arc<str> {
 #[inline]
 pub fn task(name: impl AsRef<str>) -> TaskBuilder {
     let name = wanted::by_anyone().then(|| registry::name_id(name.as_ref()));
-    TaskBuilder { name, options: None }
+    TaskBuilder {
+        name,
+        options: None,
+    }
 }
 
 /// A task about to start.
@@ -83,7 +86,11 @@ impl TaskBuilder {
     pub fn shared_key(mut self, key: Arc<str>) -> Self {
         if let Some(options) = self.options() {
             let is_cut = key.len() > NAME_BYTES_MAX;
-            options.key = Some(if is_cut { bounded_name(&key).into() } else { key });
+            options.key = Some(if is_cut {
+                bounded_name(&key).into()
+            } else {
+                key
+            });
         }
         self
     }
@@ -109,7 +116,9 @@ impl TaskBuilder {
     pub fn label(mut self, key: impl AsRef<str>, value: impl AsRef<str>) -> Self {
         if let Some(detail) = self.detail().filter(|it| it.labels.len() < TASK_LABELS_MAX) {
             let key = registry::name_id(key.as_ref());
-            detail.labels.push((key, bounded_name(value.as_ref()).into()));
+            detail
+                .labels
+                .push((key, bounded_name(value.as_ref()).into()));
         }
         self
     }
@@ -145,8 +154,9 @@ impl TaskBuilder {
     fn queued_before(mut self, length: Duration) -> Self {
         if let Some(options) = self.options() {
             let length_ns = i64::try_from(nanoseconds(length)).unwrap_or(i64::MAX);
-            options.queued =
-                Some(QueueTime::Since(clock::now().shifted(length_ns.saturating_neg())));
+            options.queued = Some(QueueTime::Since(
+                clock::now().shifted(length_ns.saturating_neg()),
+            ));
         }
         self
     }
@@ -158,7 +168,8 @@ impl TaskBuilder {
 
     /// `None` while nobody consumes task events.
     fn detail(&mut self) -> Option<&mut Detail> {
-        self.options().map(|options| &mut **options.detail.get_or_insert_default())
+        self.options()
+            .map(|options| &mut **options.detail.get_or_insert_default())
     }
 
     /// Starts the task on this thread. It ends when the guard is dropped.
@@ -166,7 +177,10 @@ impl TaskBuilder {
     pub fn start(mut self) -> TaskGuard {
         let name = self.name.filter(|_| wanted::by_anyone());
         let scope = name.and_then(|name| begin_here(name, self.options.as_mut()));
-        TaskGuard { scope, not_send: PhantomData }
+        TaskGuard {
+            scope,
+            not_send: PhantomData,
+        }
     }
 
     /// Starts a task that may end on another thread. Returns `None` while nobody consumes task events,
@@ -222,7 +236,9 @@ impl TaskGuard {
     fn set_result(&mut self, bytes: Option<u64>, type_name: impl FnOnce() -> NameId) {
         if let Some(scope) = self.scope {
             let type_name = type_name();
-            with_here(scope, |running| running.detail().set_result(bytes, type_name));
+            with_here(scope, |running| {
+                running.detail().set_result(bytes, type_name)
+            });
         }
     }
 
@@ -247,7 +263,14 @@ impl Drop for TaskGuard {
     fn drop(&mut self) {
         if let Some(scope) = self.scope {
             let panicking = std::thread::panicking();
-            end_here(scope, if panicking { Outcome::Panicked } else { Outcome::Ok });
+            end_here(
+                scope,
+                if panicking {
+                    Outcome::Panicked
+                } else {
+                    Outcome::Ok
+                },
+            );
         }
     }
 }

@@ -71,8 +71,10 @@ pub(crate) fn leave() {
 /// Replaces the first id `old`.
 fn replace(old: u32, new: u32) {
     let AgentThreads(ids) = AGENT_THREADS.get();
-    let is_replaced =
-        |id: &AtomicU32| id.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let is_replaced = |id: &AtomicU32| {
+        id.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    };
     // Without room a thread counts as the program's.
     let _ = ids.iter().any(is_replaced);
 }
@@ -92,5 +94,9 @@ pub(crate) fn version() -> u64 {
 
 /// Whether a thread is the agent's.
 pub(crate) fn is_of_agent(id: u32) -> bool {
-    AGENT_THREADS.get().0.iter().any(|own| own.load(Ordering::Acquire) == id)
+    AGENT_THREADS
+        .get()
+        .0
+        .iter()
+        .any(|own| own.load(Ordering::Acquire) == id)
 }

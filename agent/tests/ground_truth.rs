@@ -7,7 +7,10 @@
     any(target_arch = "aarch64", target_arch = "x86_64"),
     target_env = "gnu"
 ))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
@@ -88,7 +91,9 @@ fn sleep(length: Duration) {
 fn wait_for_lock(length: Duration) {
     let never = Mutex::new(());
     let condition = Condvar::new();
-    let waited = condition.wait_timeout(never.lock().unwrap(), length).unwrap();
+    let waited = condition
+        .wait_timeout(never.lock().unwrap(), length)
+        .unwrap();
     black_box(waited.1.timed_out());
 }
 
@@ -110,7 +115,11 @@ impl From<Weight> for Time {
     fn from(weight: Weight) -> Time {
         let cpu = weight.get(State::Cpu);
         let runnable = weight.get(State::Runnable);
-        Time { cpu, runnable, blocked: weight.total_ns() - cpu - runnable }
+        Time {
+            cpu,
+            runnable,
+            blocked: weight.total_ns() - cpu - runnable,
+        }
     }
 }
 
@@ -163,7 +172,13 @@ impl Worker {
     fn new() -> Worker {
         let schedstat = File::open("/proc/thread-self/schedstat").unwrap();
         let since = Worker::read(&schedstat);
-        Worker { schedstat, task: "", function: "", since, truth: Account::default() }
+        Worker {
+            schedstat,
+            task: "",
+            function: "",
+            since,
+            truth: Account::default(),
+        }
     }
 
     /// A thread may lose its processor at the end of a system call. That wait belongs to what comes
@@ -176,7 +191,11 @@ impl Worker {
         let text = std::str::from_utf8(&text[..length]).unwrap();
         let runnable = text.split(' ').nth(1).unwrap().parse().unwrap();
         let cpu = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
-        Reading { at, runnable, cpu: nanoseconds(cpu) }
+        Reading {
+            at,
+            runnable,
+            cpu: nanoseconds(cpu),
+        }
     }
 
     /// The function before ends, and this one begins. Inlined, so that a wait in here is a wait in the
@@ -187,7 +206,11 @@ impl Worker {
         let elapsed = nanoseconds(now.at - self.since.at);
         let cpu = now.cpu - self.since.cpu;
         let runnable = now.runnable - self.since.runnable;
-        let time = Time { cpu, runnable, blocked: elapsed.saturating_sub(cpu + runnable) };
+        let time = Time {
+            cpu,
+            runnable,
+            blocked: elapsed.saturating_sub(cpu + runnable),
+        };
         if !self.function.is_empty() {
             *self.truth.functions.entry(self.function).or_default() += time;
             *self.truth.tasks.entry(self.task).or_default() += time;
@@ -227,7 +250,10 @@ fn run(seed: u64) -> Account {
         let _task = task(name).start();
         for index in 0..1 + random.below(12) {
             let (_, function) = random.function();
-            function(&mut worker, Duration::from_micros(500 + random.below(9_500) as u64));
+            function(
+                &mut worker,
+                Duration::from_micros(500 + random.below(9_500) as u64),
+            );
             if index == 0 {
                 // Not before: that ended the last function of the task before.
                 worker.task = name;
@@ -244,7 +270,10 @@ fn by_function(profile: &Profile) -> Times {
     let mut above: Vec<Option<&'static str>> = vec![None];
     for node in profile.nodes() {
         let label = profile.frame(node.frame).label();
-        let called = functions.iter().find(|(name, _)| label.contains(name)).map(|(name, _)| *name);
+        let called = functions
+            .iter()
+            .find(|(name, _)| label.contains(name))
+            .map(|(name, _)| *name);
         let function = above[node.parent.index()].or(called);
         if let Some(name) = function {
             *times.entry(name).or_default() += Time::from(node.own);
@@ -259,7 +288,9 @@ fn by_task(profile: &Profile) -> Times {
     let mut above: Vec<Option<&'static str>> = vec![None];
     for node in profile.nodes() {
         let label = profile.frame(node.frame).label();
-        let named = TASKS.into_iter().find(|name| node.parent == NodeId::ROOT && *name == label);
+        let named = TASKS
+            .into_iter()
+            .find(|name| node.parent == NodeId::ROOT && *name == label);
         let task = above[node.parent.index()].or(named);
         if let Some(name) = task {
             *times.entry(name).or_default() += Time::from(node.own);
@@ -274,13 +305,19 @@ fn distance(truth: &Times, found: &Times, of: fn(&Time) -> u64) -> f64 {
     let sum = |times: &Times| times.values().map(of).sum::<u64>() as f64;
     let part =
         |times: &Times, name| times.get(name).map_or(0.0, |time| of(time) as f64) / sum(times);
-    truth.keys().map(|name| (part(truth, name) - part(found, name)).abs() / 2.0).sum()
+    truth
+        .keys()
+        .map(|name| (part(truth, name) - part(found, name)).abs() / 2.0)
+        .sum()
 }
 
 /// The largest error of a task, as a part of its true time.
 fn largest_error(truth: &Times, found: &Times, of: fn(&Time) -> u64) -> f64 {
     let error = |name| of(&found[name]) as f64 / of(&truth[name]) as f64 - 1.0;
-    truth.keys().map(|name| error(name).abs()).fold(0.0, f64::max)
+    truth
+        .keys()
+        .map(|name| error(name).abs())
+        .fold(0.0, f64::max)
 }
 
 /// A kind of time, and what part of a time it is.
@@ -341,8 +378,11 @@ fn functions_and_tasks_have_the_time_that_the_kernel_counted() {
     let is_near = |distances: &[Distance; 4], others: f64| {
         let allowed = ERROR_OF_OTHERS * others;
         distances.iter().all(|distance| {
-            let task_error_max =
-                if distance.kind == "in all" { TASK_ERROR_MAX } else { TASK_STATE_ERROR_MAX };
+            let task_error_max = if distance.kind == "in all" {
+                TASK_ERROR_MAX
+            } else {
+                TASK_STATE_ERROR_MAX
+            };
             distance.by_function <= DISTANCE_MAX + allowed
                 && distance.by_task <= task_error_max + allowed
         })
@@ -355,5 +395,8 @@ fn functions_and_tasks_have_the_time_that_the_kernel_counted() {
         println!("other programs took {others:.2} of the processors");
         is_near(&rounds.distances(), others)
     });
-    assert!(is_found, "the sum of {ROUNDS_MAX} rounds is not near the truth");
+    assert!(
+        is_found,
+        "the sum of {ROUNDS_MAX} rounds is not near the truth"
+    );
 }

@@ -11,7 +11,10 @@
     any(target_arch = "aarch64", target_arch = "x86_64"),
     target_env = "gnu"
 ))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
@@ -79,9 +82,19 @@ struct Bounds {
     missing: f64,
 }
 
-const STRICT: Bounds = Bounds { cpu: 0.01, elapsed: 0.01, waited: 0.05, missing: 0.1 };
+const STRICT: Bounds = Bounds {
+    cpu: 0.01,
+    elapsed: 0.01,
+    waited: 0.05,
+    missing: 0.1,
+};
 /// They hold if the sampler gets a tick a second. What the law guards against left nothing in the tasks.
-const LOADED: Bounds = Bounds { cpu: 0.2, elapsed: 0.2, waited: 0.4, missing: 0.4 };
+const LOADED: Bounds = Bounds {
+    cpu: 0.2,
+    elapsed: 0.2,
+    waited: 0.4,
+    missing: 0.4,
+};
 
 /// A xorshift generator.
 struct Random(u64);
@@ -106,7 +119,10 @@ impl Program {
     fn of_seed(seed: u64, threads_max: usize) -> Program {
         let mut random = Random::new(seed);
         let sizes = [1, 3, 20, 50, 200, 600, 1_000, 3_000];
-        let sizes: Vec<usize> = sizes.into_iter().filter(|size| *size <= threads_max).collect();
+        let sizes: Vec<usize> = sizes
+            .into_iter()
+            .filter(|size| *size <= threads_max)
+            .collect();
         Program {
             seed,
             threads: random.one_of(&sizes),
@@ -125,7 +141,11 @@ impl Program {
 
     /// A smaller program, so that a run takes some seconds.
     fn short(self) -> Program {
-        Program { seconds: Duration::from_secs(1), load: self.load.min(4), ..self }
+        Program {
+            seconds: Duration::from_secs(1),
+            load: self.load.min(4),
+            ..self
+        }
     }
 }
 
@@ -174,14 +194,22 @@ struct Truth {
 }
 
 fn own_cpu() -> Duration {
-    nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+    nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .unwrap()
+        .into()
 }
 
 /// The time for which the calling thread has waited for a processor, and the number of its turns.
 fn own_wait() -> (Duration, u32) {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
-    (Duration::from_nanos(numbers[1]), u32::try_from(numbers[2]).unwrap())
+    let numbers: Vec<u64> = text
+        .split_whitespace()
+        .map(|number| number.parse().unwrap())
+        .collect();
+    (
+        Duration::from_nanos(numbers[1]),
+        u32::try_from(numbers[2]).unwrap(),
+    )
 }
 
 #[inline(never)]
@@ -250,7 +278,10 @@ fn live(program: Program, number: usize, shared: &Shared) -> Truth {
     };
     drop(outer);
     Shared::wait_for(&shared.may_end, &shared.end_changed);
-    Truth { lived: born.elapsed(), ..truth }
+    Truth {
+        lived: born.elapsed(),
+        ..truth
+    }
 }
 
 /// Processes that compute, until they are dropped.
@@ -258,7 +289,12 @@ struct Load(Vec<Child>);
 
 impl Load {
     fn start(count: usize) -> Load {
-        let child = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let child = |_| {
+            Command::new("sh")
+                .args(["-c", "while :; do :; done"])
+                .spawn()
+                .unwrap()
+        };
         Load((0..count).map(child).collect())
     }
 }
@@ -289,7 +325,10 @@ fn by_task(profile: &Profile) -> BTreeMap<String, [Duration; 3]> {
         *wait += node.own.get(State::Runnable);
         *all += node.own.total_ns();
     }
-    sums.into_iter().skip(1).map(|(name, sum)| (name, sum.map(Duration::from_nanos))).collect()
+    sums.into_iter()
+        .skip(1)
+        .map(|(name, sum)| (name, sum.map(Duration::from_nanos)))
+        .collect()
 }
 
 /// Prints the threads whose time is not their life.
@@ -319,11 +358,24 @@ fn print_detail(profile: &Profile) {
         let frame = profile.frame(node.frame);
         let label = frame.label();
         let is_first = node.parent == NodeId::ROOT;
-        let top = if is_first { label.clone() } else { tops[node.parent.index()].clone() };
-        let kind = if label.starts_with('[') { label } else { "stack".to_owned() };
-        for state in State::ALL.into_iter().filter(|state| node.own.get(*state) > 0) {
+        let top = if is_first {
+            label.clone()
+        } else {
+            tops[node.parent.index()].clone()
+        };
+        let kind = if label.starts_with('[') {
+            label
+        } else {
+            "stack".to_owned()
+        };
+        for state in State::ALL
+            .into_iter()
+            .filter(|state| node.own.get(*state) > 0)
+        {
             let time = Duration::from_nanos(node.own.get(state));
-            *sums.entry((top.clone(), kind.clone(), state.name())).or_default() += time;
+            *sums
+                .entry((top.clone(), kind.clone(), state.name()))
+                .or_default() += time;
         }
         tops.push(top);
     }
@@ -359,7 +411,9 @@ struct Outcome {
 }
 
 fn process_cpu() -> Duration {
-    nix::time::clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
+    nix::time::clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+        .unwrap()
+        .into()
 }
 
 fn run(program: Program) -> Outcome {
@@ -405,7 +459,12 @@ fn run(program: Program) -> Outcome {
     let mut outcome = compare(&recording, &truths);
     outcome.threads[0] += others;
     outcome.threads_max = lived_max + 6 * all_begin.elapsed();
-    Outcome { ticks, process_cpu: [process, outcome.process_cpu[1]], process_max, ..outcome }
+    Outcome {
+        ticks,
+        process_cpu: [process, outcome.process_cpu[1]],
+        process_max,
+        ..outcome
+    }
 }
 
 fn compare(recording: &Recording, truths: &[Truth]) -> Outcome {
@@ -414,18 +473,28 @@ fn compare(recording: &Recording, truths: &[Truth]) -> Outcome {
         print_detail(&recording.profile);
         print_threads(&recording.threads, truths);
     }
-    let of_tasks =
-        recording.profile.top_level().filter(|(frame, _)| frame.label().starts_with("law-"));
+    let of_tasks = recording
+        .profile
+        .top_level()
+        .filter(|(frame, _)| frame.label().starts_with("law-"));
     let states = of_tasks.fold(profiler_core::Weight::ZERO, |sum, (_, weight)| sum + weight);
     let of_state = |state| (state, Duration::from_nanos(states.get(state)));
-    let states = State::ALL.map(of_state).into_iter().filter(|(_, time)| !time.is_zero());
-    let mut outcome = Outcome { states: states.collect(), ..Outcome::default() };
+    let states = State::ALL
+        .map(of_state)
+        .into_iter()
+        .filter(|(_, time)| !time.is_zero());
+    let mut outcome = Outcome {
+        states: states.collect(),
+        ..Outcome::default()
+    };
     outcome.threads[0] = truths.iter().map(|truth| truth.lived).sum();
     for number in 0..TASKS {
         let of_task = || truths.iter().filter(|truth| truth.task == number);
         let cpu: Duration = of_task().map(|truth| truth.cpu).sum();
-        let [seen, seen_wait, seen_all] =
-            profile.get(&format!("law-{number}")).copied().unwrap_or_default();
+        let [seen, seen_wait, seen_all] = profile
+            .get(&format!("law-{number}"))
+            .copied()
+            .unwrap_or_default();
         outcome.cpu[0] += cpu;
         outcome.cpu[1] += seen;
         outcome.misplaced += cpu.abs_diff(seen);
@@ -456,12 +525,23 @@ fn violations(program: Program, outcome: &Outcome, bounds: Bounds) -> Vec<&'stat
     let clock = each(Duration::from_micros(200)).max(Duration::from_millis(30));
     // A thread that is no longer young changes its task at a sample, about a turn late.
     let is_late = program.begins == Begins::Nested;
-    let turn = clock + if is_late { outcome.cpu_turns } else { Duration::ZERO };
+    let turn = clock
+        + if is_late {
+            outcome.cpu_turns
+        } else {
+            Duration::ZERO
+        };
     // A change of a task is seen at a tick.
     let tick = Duration::from_millis(20) + Duration::from_secs_f64(1.0 / outcome.ticks.max(1.0));
     let checks = [
-        ("CPU time in the tasks", is_near(outcome.cpu, bounds.cpu, turn)),
-        ("CPU time by task", outcome.misplaced <= outcome.cpu[0].mul_f64(bounds.cpu).max(turn * 2)),
+        (
+            "CPU time in the tasks",
+            is_near(outcome.cpu, bounds.cpu, turn),
+        ),
+        (
+            "CPU time by task",
+            outcome.misplaced <= outcome.cpu[0].mul_f64(bounds.cpu).max(turn * 2),
+        ),
         (
             "CPU time of the process",
             is_near(outcome.process_cpu, bounds.cpu, turn + turn)
@@ -472,7 +552,10 @@ fn violations(program: Program, outcome: &Outcome, bounds: Bounds) -> Vec<&'stat
             (outcome.threads[0].mul_f64(1.0 - bounds.missing)..outcome.threads_max.mul_f64(1.01))
                 .contains(&(outcome.threads[1] + outcome.lost)),
         ),
-        ("time in the tasks", is_near(outcome.elapsed, bounds.elapsed, each(tick) + outcome.turns)),
+        (
+            "time in the tasks",
+            is_near(outcome.elapsed, bounds.elapsed, each(tick) + outcome.turns),
+        ),
         (
             "waiting for a processor",
             is_near(
@@ -482,19 +565,32 @@ fn violations(program: Program, outcome: &Outcome, bounds: Bounds) -> Vec<&'stat
             ),
         ),
     ];
-    checks.into_iter().filter(|(_, holds)| !holds).map(|(what, _)| what).collect()
+    checks
+        .into_iter()
+        .filter(|(_, holds)| !holds)
+        .map(|(what, _)| what)
+        .collect()
 }
 
 fn check(program: Program, bounds: Bounds) {
     let outcome = run(program);
     let violations = violations(program, &outcome, bounds);
-    println!("{program:?}\n  {outcome:.3?} {violations:?}, {:.1} ticks/s", outcome.ticks);
+    println!(
+        "{program:?}\n  {outcome:.3?} {violations:?}, {:.1} ticks/s",
+        outcome.ticks
+    );
     println!("  in the tasks: {:.3?}", outcome.states);
-    assert!(violations.is_empty(), "EMBERLINE_LAW_SEED={}: {violations:?}", program.seed);
+    assert!(
+        violations.is_empty(),
+        "EMBERLINE_LAW_SEED={}: {violations:?}",
+        program.seed
+    );
 }
 
 fn number_of(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|value| value.parse().expect("a number"))
+    std::env::var(variable)
+        .ok()
+        .map(|value| value.parse().expect("a number"))
 }
 
 #[test]
@@ -509,7 +605,9 @@ fn the_law_holds_for_random_programs() {
         return (first..first + count)
             .for_each(|seed| check(Program::of_seed(seed, 3_000), STRICT));
     }
-    SEEDS.into_iter().for_each(|seed| check(Program::of_seed(seed, 200).short(), LOADED));
+    SEEDS
+        .into_iter()
+        .for_each(|seed| check(Program::of_seed(seed, 200).short(), LOADED));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! An agent in this process, tested through its API: the attribution of samples, and the ends of tasks.
 //! A process has one agent, so these tests take turns.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
@@ -36,9 +39,17 @@ fn samples_go_to_the_innermost_running_task() {
     let recording = agent.finish();
     assert_eq!(only_top(&recording, "work_outside"), "outer");
     assert_eq!(only_top(&recording, "work_inside"), "inner");
-    let [outer, inner] = &recording.tasks[..] else { panic!("{:?}", recording.tasks) };
-    assert_eq!((&*outer.name, &*outer.key, outer.parent), ("outer", "outer-1", None));
-    assert_eq!((&*inner.name, &*inner.key, inner.parent), ("inner", "", Some(outer.id)));
+    let [outer, inner] = &recording.tasks[..] else {
+        panic!("{:?}", recording.tasks)
+    };
+    assert_eq!(
+        (&*outer.name, &*outer.key, outer.parent),
+        ("outer", "outer-1", None)
+    );
+    assert_eq!(
+        (&*inner.name, &*inner.key, inner.parent),
+        ("inner", "", Some(outer.id))
+    );
     assert!(outer.start <= inner.start && inner.stop <= outer.stop);
 }
 
@@ -73,10 +84,19 @@ fn a_blocked_thread_counts_as_waiting() {
     drop(sender);
     assert!(blocked.join().unwrap().is_err());
     let profile = agent.finish().profile;
-    let (_, weight) = profile.top_level().find(|(frame, _)| frame.function == "blocked").unwrap();
+    let (_, weight) = profile
+        .top_level()
+        .find(|(frame, _)| frame.function == "blocked")
+        .unwrap();
     assert!(weight.wait_ns() >= 300_000_000, "{weight:?}");
     assert!(weight.wait_ns() * 10 > weight.total_ns() * 9, "{weight:?}");
-    assert_eq!(tops_of(&profile, "recv").iter().filter(|(top, _)| top == "blocked").count(), 1);
+    assert_eq!(
+        tops_of(&profile, "recv")
+            .iter()
+            .filter(|(top, _)| top == "blocked")
+            .count(),
+        1
+    );
 }
 
 /// Code of the kernel in this process, which has no file.
@@ -102,7 +122,10 @@ fn the_agents_threads_are_separate() {
     work_outside(SLICE);
     let recording = agent.finish();
     assert_eq!(only_top(&recording, "sampler thread"), "[agent]");
-    assert_eq!(only_top(&recording, "emberline_agent::spawn::spawn"), "[agent]");
+    assert_eq!(
+        only_top(&recording, "emberline_agent::spawn::spawn"),
+        "[agent]"
+    );
     assert_eq!(tops_of(&recording.profile, "work_outside").len(), 1);
     assert!(recording.ticks.made > 0 && recording.ticks.expected > 0);
 }
@@ -146,11 +169,18 @@ fn rows_of_ended_threads_are_kept() {
                 thread::spawn(move || drop(task("short").key(key).start()))
             })
             .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
     }
     let recording = agent.finish();
     assert_eq!((recording.tasks.len(), recording.lost_tasks), (1_000, 0));
-    assert!(recording.tasks.iter().all(|task| task.outcome == Outcome::Ok));
+    assert!(
+        recording
+            .tasks
+            .iter()
+            .all(|task| task.outcome == Outcome::Ok)
+    );
 }
 
 /// A burst that is faster than the agent reads: ends have priority over starts, and tasks without room
@@ -163,10 +193,22 @@ fn a_burst_of_tasks_is_kept_or_summed() {
         drop(task("burst").key(number.to_string()).start());
     }
     let recording = agent.finish();
-    assert_eq!(recording.tasks.len() + usize::try_from(recording.aggregated_tasks).unwrap(), TASKS);
+    assert_eq!(
+        recording.tasks.len() + usize::try_from(recording.aggregated_tasks).unwrap(),
+        TASKS
+    );
     assert_eq!(recording.lost_tasks, 0);
-    assert!(recording.tasks.iter().all(|task| task.outcome == Outcome::Ok));
-    assert!(recording.tasks.len() >= 2_000, "one ring at the least: {}", recording.tasks.len());
+    assert!(
+        recording
+            .tasks
+            .iter()
+            .all(|task| task.outcome == Outcome::Ok)
+    );
+    assert!(
+        recording.tasks.len() >= 2_000,
+        "one ring at the least: {}",
+        recording.tasks.len()
+    );
 }
 
 /// Each thread waits in one kind of call until the program has worked for a while; all its time except
@@ -181,9 +223,21 @@ fn waits_are_counted_by_kind() {
     let sleeping = over.clone();
     type Wait = Box<dyn FnOnce() + Send>;
     let waits: [(&str, State, Wait); 4] = [
-        ("locked", State::Lock, Box::new(move || assert!(receiver.recv().is_err()))),
-        ("piped", State::Other, Box::new(move || assert!((&pipe_out).read(&mut [0]).is_ok()))),
-        ("connected", State::Network, Box::new(move || assert!((&socket).read(&mut [0]).is_ok()))),
+        (
+            "locked",
+            State::Lock,
+            Box::new(move || assert!(receiver.recv().is_err())),
+        ),
+        (
+            "piped",
+            State::Other,
+            Box::new(move || assert!((&pipe_out).read(&mut [0]).is_ok())),
+        ),
+        (
+            "connected",
+            State::Network,
+            Box::new(move || assert!((&socket).read(&mut [0]).is_ok())),
+        ),
         (
             "asleep",
             State::Sleep,
@@ -194,8 +248,10 @@ fn waits_are_counted_by_kind() {
             }),
         ),
     ];
-    let expected: Vec<(&str, State)> =
-        waits.iter().map(|(name, state, _)| (*name, *state)).collect();
+    let expected: Vec<(&str, State)> = waits
+        .iter()
+        .map(|(name, state, _)| (*name, *state))
+        .collect();
     let threads = waits.map(|(name, _, wait)| {
         thread::spawn(move || {
             let _task = task(name).start();
@@ -205,13 +261,18 @@ fn waits_are_counted_by_kind() {
     work(Duration::from_millis(500));
     over.store(true, Ordering::Relaxed);
     drop((sender, pipe_in, peer));
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
     let recording = agent.finish();
     for (name, state) in expected {
         let mut tops = recording.profile.top_level();
         let (_, weight) = tops.find(|(frame, _)| frame.function == name).unwrap();
         let of_kind = weight.get(state);
-        assert!(of_kind * 10 > weight.wait_ns() * 9 && of_kind > 200_000_000, "{name}: {weight:?}");
+        assert!(
+            of_kind * 10 > weight.wait_ns() * 9 && of_kind > 200_000_000,
+            "{name}: {weight:?}"
+        );
     }
 }
 
@@ -252,7 +313,10 @@ fn a_stack_of_four_hundred_kilobytes_is_whole() {
     }
     // The first few are truncated until the larger buffer is available, which takes a while on a busy
     // machine. Without it all of them would be.
-    assert!(whole > 200_000_000 && cut < whole, "{whole} ns whole, {cut} ns cut off");
+    assert!(
+        whole > 200_000_000 && cut < whole,
+        "{whole} ns whole, {cut} ns cut off"
+    );
 }
 
 /// Calls itself `calls` times, then works.
@@ -274,10 +338,18 @@ fn a_recursion_of_a_hundred_thousand_calls_keeps_its_time() {
         std::hint::black_box(recurse(100_000))
     };
     let begin = Instant::now();
-    thread::Builder::new().stack_size(64 << 20).spawn(deep).unwrap().join().unwrap();
+    thread::Builder::new()
+        .stack_size(64 << 20)
+        .spawn(deep)
+        .unwrap()
+        .join()
+        .unwrap();
     let elapsed_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap();
     let recording = agent.finish();
-    let top = recording.profile.top_level().find(|(frame, _)| frame.function == "recursive");
+    let top = recording
+        .profile
+        .top_level()
+        .find(|(frame, _)| frame.function == "recursive");
     let (_, weight) = top.expect("the task was sampled");
     // The time between the task's ends and the nearest samples may count elsewhere.
     assert!(
@@ -297,7 +369,9 @@ fn a_recursion_of_a_hundred_thousand_calls_keeps_its_time() {
 #[test]
 fn the_cpu_limit_skips_ticks_and_loses_no_time() {
     let _turn = lock(&TURN);
-    let builder = AgentBuilder::default().interval(Duration::from_millis(1)).cpu_limit(0.001);
+    let builder = AgentBuilder::default()
+        .interval(Duration::from_millis(1))
+        .cpu_limit(0.001);
     let agent = builder.start_local().unwrap();
     let begin = Instant::now();
     let working = task("limited").start();
@@ -307,12 +381,22 @@ fn the_cpu_limit_skips_ticks_and_loses_no_time() {
     let overhead = agent.overhead();
     assert_eq!(agent.mode(), SamplerMode::Full);
     let recording = agent.finish();
-    assert!(overhead.ticks > 0 && overhead.ticks_throttled > overhead.ticks, "{overhead:?}");
-    assert!(recording.ticks.throttled > recording.ticks.made, "{:?}", recording.ticks);
+    assert!(
+        overhead.ticks > 0 && overhead.ticks_throttled > overhead.ticks,
+        "{overhead:?}"
+    );
+    assert!(
+        recording.ticks.throttled > recording.ticks.made,
+        "{:?}",
+        recording.ticks
+    );
     let mut tops = recording.profile.top_level();
     let (_, weight) = tops.find(|(frame, _)| frame.function == "limited").unwrap();
     // The time between the task's ends and the nearest ticks may count elsewhere.
-    assert!(weight.total_ns() > elapsed_ns / 2, "{weight:?} of {elapsed_ns} ns");
+    assert!(
+        weight.total_ns() > elapsed_ns / 2,
+        "{weight:?} of {elapsed_ns} ns"
+    );
 }
 
 #[test]

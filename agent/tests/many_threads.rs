@@ -6,7 +6,10 @@
     any(target_arch = "aarch64", target_arch = "x86_64"),
     target_env = "gnu"
 ))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
@@ -53,7 +56,10 @@ impl Crowd {
                     thread::park();
                 }
             };
-            let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn(body).unwrap();
+            let thread = thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn(body)
+                .unwrap();
             census.count_each(number);
             (released, thread)
         };
@@ -105,8 +111,11 @@ impl Census {
     fn start() -> Census {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let first =
-            LifeSum { sum: Duration::ZERO, at: Instant::now(), count: LifeSum::count_threads() };
+        let first = LifeSum {
+            sum: Duration::ZERO,
+            at: Instant::now(),
+            count: LifeSum::count_threads(),
+        };
         let sum = Arc::new(Mutex::new(first));
         let counted = sum.clone();
         let counter = thread::spawn(move || {
@@ -154,7 +163,9 @@ fn spin_until(stop: &AtomicBool, cpu_ns: &AtomicU64) {
 }
 
 fn own_cpu() -> Duration {
-    nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+    nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .unwrap()
+        .into()
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -222,22 +233,40 @@ impl BusyThreads {
                     thread::park();
                 }
             };
-            let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn(body).unwrap();
+            let thread = thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn(body)
+                .unwrap();
             census.count_each(number);
-            BusyThread { cpu_ns, released, thread }
+            BusyThread {
+                cpu_ns,
+                released,
+                thread,
+            }
         };
         let threads = (0..count).map(start).collect();
         (0..count).for_each(|_| is_ready.recv().unwrap());
-        BusyThreads { go, stop, rest, truths, threads }
+        BusyThreads {
+            go,
+            stop,
+            rest,
+            truths,
+            threads,
+        }
     }
 
     /// Lets them compute in their tasks until each has used `cpu_min`, and for `afterwards` after them.
     fn run(self, cpu_min: Duration, afterwards: Duration, census: &Census) -> Vec<Truth> {
         self.go.store(true, Ordering::Relaxed);
-        self.threads.iter().for_each(|busy| busy.thread.thread().unpark());
+        self.threads
+            .iter()
+            .for_each(|busy| busy.thread.thread().unpark());
         let begin = Instant::now();
         let have_run = || {
-            let mut cpu = self.threads.iter().map(|busy| busy.cpu_ns.load(Ordering::Relaxed));
+            let mut cpu = self
+                .threads
+                .iter()
+                .map(|busy| busy.cpu_ns.load(Ordering::Relaxed));
             cpu.all(|cpu_ns| cpu_ns >= nanoseconds(cpu_min))
         };
         thread::sleep(LENGTH);
@@ -250,7 +279,11 @@ impl BusyThreads {
         self.stop.store(true, Ordering::Relaxed);
         thread::sleep(afterwards);
         self.rest.store(true, Ordering::Relaxed);
-        let truth = |_| self.truths.recv_timeout(LENGTH_MAX).expect("the threads get no processor");
+        let truth = |_| {
+            self.truths
+                .recv_timeout(LENGTH_MAX)
+                .expect("the threads get no processor")
+        };
         let truths = (0..self.threads.len()).map(truth).collect();
         let mut threads = self.threads;
         while !threads.is_empty() {
@@ -274,7 +307,11 @@ fn busy_cpu(profile: &Profile) -> (Duration, Duration) {
     for node in profile.nodes() {
         let label = profile.frame(node.frame).label();
         let (busy, inside) = above[node.parent.index()];
-        let busy = if node.parent == NodeId::ROOT { label.starts_with("busy") } else { busy };
+        let busy = if node.parent == NodeId::ROOT {
+            label.starts_with("busy")
+        } else {
+            busy
+        };
         let inside = inside || label.contains("spin_until");
         if busy {
             let cpu = node.own.get(State::Cpu);
@@ -283,7 +320,10 @@ fn busy_cpu(profile: &Profile) -> (Duration, Duration) {
         }
         above.push((busy, inside));
     }
-    (Duration::from_nanos(in_task), Duration::from_nanos(in_function))
+    (
+        Duration::from_nanos(in_task),
+        Duration::from_nanos(in_function),
+    )
 }
 
 /// Prints where the time is, and the CPU time without a stack by its reason.
@@ -342,7 +382,10 @@ struct Measured {
 fn check_busy_among_idle(program: Program, cpu_min: Duration) -> Measured {
     let turn = lock(&TURN);
     let cpu_limit = if program.in_debt { 0.001 } else { 0.01 };
-    let agent = AgentBuilder::default().cpu_limit(cpu_limit).start_local().unwrap();
+    let agent = AgentBuilder::default()
+        .cpu_limit(cpu_limit)
+        .start_local()
+        .unwrap();
     let ticks = || agent.overhead().ticks;
     let census = Census::start();
     let before = Crowd::start(program.idle_before, &census);
@@ -365,20 +408,42 @@ fn check_busy_among_idle(program: Program, cpu_min: Duration) -> Measured {
     let cpu: Duration = truths.iter().map(|truth| truth.cpu).sum();
     let (in_task, in_function) = busy_cpu(&recording.profile);
     let measured = Duration::from_nanos(recording.profile.total().total_ns());
-    let Program { busy, idle_before, idle_after, .. } = program;
+    let Program {
+        busy,
+        idle_before,
+        idle_after,
+        ..
+    } = program;
     println!(
         "{busy} busy, {idle_before} + {idle_after} idle: {cpu:.3?}, in tasks {in_task:.3?}, in function {in_function:.3?}"
     );
     println!("  threads {expected:.3?}, measured {measured:.3?}; {overhead:?}");
     print_tops(&recording);
     assert!(truths.iter().all(|truth| truth.task.starts_with("busy")));
-    assert!(share(in_task, cpu) > 0.99, "{in_task:?} of {cpu:?} is in the tasks");
-    let end = if program.afterwards.is_zero() { END } else { TURN_MAX };
+    assert!(
+        share(in_task, cpu) > 0.99,
+        "{in_task:?} of {cpu:?} is in the tasks"
+    );
+    let end = if program.afterwards.is_zero() {
+        END
+    } else {
+        TURN_MAX
+    };
     let ends = end * u32::try_from(busy).unwrap();
-    assert!(share(in_task, cpu + ends) < 1.01, "{in_task:?} instead of {cpu:?} is in the tasks");
+    assert!(
+        share(in_task, cpu + ends) < 1.01,
+        "{in_task:?} instead of {cpu:?} is in the tasks"
+    );
     let sum = share(measured, expected);
-    assert!((sum - 1.0).abs() < 0.01, "{measured:?} instead of {expected:?} in all states");
-    Measured { cpu, in_task, in_function }
+    assert!(
+        (sum - 1.0).abs() < 0.01,
+        "{measured:?} instead of {expected:?} in all states"
+    );
+    Measured {
+        cpu,
+        in_task,
+        in_function,
+    }
 }
 
 fn share(part: Duration, whole: Duration) -> f64 {
@@ -387,9 +452,16 @@ fn share(part: Duration, whole: Duration) -> f64 {
 
 /// Like [`check_busy_among_idle`], and the CPU time is where the threads ran.
 fn check_stacks(program: Program) {
-    let Measured { cpu, in_task, in_function } = check_busy_among_idle(program, CPU_MIN);
+    let Measured {
+        cpu,
+        in_task,
+        in_function,
+    } = check_busy_among_idle(program, CPU_MIN);
     let with_stack = share(in_function, cpu);
-    assert!(with_stack > 0.99, "{in_function:?} of {cpu:?} ({in_task:?} in tasks) has a stack");
+    assert!(
+        with_stack > 0.99,
+        "{in_function:?} of {cpu:?} ({in_task:?} in tasks) has a stack"
+    );
 }
 
 fn check_stacks_of_busy_among_idle(busy: usize, idle: usize) {
@@ -425,31 +497,55 @@ fn several_busy_threads_among_5000() {
 /// them.
 #[test]
 fn a_busy_thread_that_blocked_signals_at_first_is_sampled_by_an_agent_in_debt() {
-    check_stacks(Program { in_debt: true, blocks_signals: true, ..Program::new(3, 1_500) });
+    check_stacks(Program {
+        in_debt: true,
+        blocks_signals: true,
+        ..Program::new(3, 1_500)
+    });
 }
 
 /// An agent in debt visits one new thread a tick, the newest first. It finds those that run.
 #[test]
 fn busy_threads_among_starting_ones_are_sampled_by_an_agent_in_debt() {
-    check_stacks(Program { in_debt: true, idle_after: 1_500, ..Program::new(3, 1_500) });
+    check_stacks(Program {
+        in_debt: true,
+        idle_after: 1_500,
+        ..Program::new(3, 1_500)
+    });
 }
 
 /// The limit of this system on threads that is too low for `count` of them.
 fn limit_below(count: u64) -> Option<String> {
-    let number = |text: &str| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
+    let number = |text: &str| {
+        text.split_whitespace()
+            .find_map(|word| word.parse::<u64>().ok())
+    };
     let of_file = |path: &str| number(&fs::read_to_string(path).ok()?);
     let limits = fs::read_to_string("/proc/self/limits").unwrap();
-    let processes = limits.lines().find(|line| line.starts_with("Max processes")).unwrap();
+    let processes = limits
+        .lines()
+        .find(|line| line.starts_with("Max processes"))
+        .unwrap();
     let limits = [
-        ("kernel.threads-max", of_file("/proc/sys/kernel/threads-max"), count),
+        (
+            "kernel.threads-max",
+            of_file("/proc/sys/kernel/threads-max"),
+            count,
+        ),
         ("kernel.pid_max", of_file("/proc/sys/kernel/pid_max"), count),
         // A stack and its guard.
-        ("vm.max_map_count", of_file("/proc/sys/vm/max_map_count"), 2 * count),
+        (
+            "vm.max_map_count",
+            of_file("/proc/sys/vm/max_map_count"),
+            2 * count,
+        ),
         ("pids.max", of_file("/sys/fs/cgroup/pids.max"), count),
         ("max user processes", number(processes), count),
     ];
     let too_low = |(name, limit, needed): (&str, Option<u64>, u64)| {
-        limit.filter(|limit| *limit < needed + 1_000).map(|limit| format!("{name} is {limit}"))
+        limit
+            .filter(|limit| *limit < needed + 1_000)
+            .map(|limit| format!("{name} is {limit}"))
     };
     limits.into_iter().find_map(too_low)
 }
@@ -478,5 +574,8 @@ fn a_thousand_threads_that_all_want_to_run() {
 /// The next sample of most threads is of what they do after their tasks.
 #[test]
 fn three_hundred_threads_that_compute_on_after_their_tasks() {
-    check_stacks(Program { afterwards: Duration::from_secs(3), ..Program::new(300, 0) });
+    check_stacks(Program {
+        afterwards: Duration::from_secs(3),
+        ..Program::new(300, 0)
+    });
 }

@@ -3,7 +3,10 @@
 //! The program is this test again, in a process of its own, because tests of one process share
 //! their memory.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::collections::BTreeMap;
 use std::env;
@@ -30,10 +33,21 @@ struct Memory {
 fn memory() -> Memory {
     let text = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let bytes = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
-        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .unwrap();
+        line.trim()
+            .strip_suffix(" kB")
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+            << 10
     };
-    Memory { private: bytes("Private_Clean:") + bytes("Private_Dirty:"), resident: bytes("Rss:") }
+    Memory {
+        private: bytes("Private_Clean:") + bytes("Private_Dirty:"),
+        resident: bytes("Rss:"),
+    }
 }
 
 /// Work with many different addresses: strings, maps, sorting.
@@ -44,7 +58,12 @@ fn work(seed: u64) -> u64 {
         by_length.entry(word.len()).or_default().push(word);
     }
     by_length.values_mut().for_each(|words| words.sort());
-    by_length.values().flatten().map(|word| word.len() as u64).sum::<u64>() ^ seed
+    by_length
+        .values()
+        .flatten()
+        .map(|word| word.len() as u64)
+        .sum::<u64>()
+        ^ seed
 }
 
 /// The program: prints the memory that it took more.
@@ -71,7 +90,10 @@ fn program() {
     let after = memory();
     let samples = agent.overhead().samples;
     println!("private {}", after.private.saturating_sub(before.private));
-    println!("resident {}", after.resident.saturating_sub(before.resident));
+    println!(
+        "resident {}",
+        after.resident.saturating_sub(before.resident)
+    );
     println!("samples {samples}");
 }
 
@@ -81,12 +103,17 @@ fn a_small_program_grows_by_little() {
         return program();
     }
     let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", "a_small_program_grows_by_little", "--nocapture"]).env(IN_CHILD, "1");
+    child
+        .args(["--exact", "a_small_program_grows_by_little", "--nocapture"])
+        .env(IN_CHILD, "1");
     let output = child.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     let value = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .unwrap();
         line.trim().parse::<u64>().unwrap()
     };
     assert!(value("samples ") > 0, "{text}");

@@ -1,7 +1,10 @@
 //! Phases by guards and futures, attempt, result and labels, in records of tasks and in samples. A process
 //! has one agent, so these tests take turns.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
@@ -48,15 +51,30 @@ fn check_order(task: &TaskRecord) {
 fn a_running_task_is_sent_again_with_new_details() {
     let (agent, _turn) = start();
     let load = task("load").start();
-    let known = || agent.recording().tasks.first().map(|task| (task.stop, names(task).join(" ")));
+    let known = || {
+        agent
+            .recording()
+            .tasks
+            .first()
+            .map(|task| (task.stop, names(task).join(" ")))
+    };
     for expected in ["", "transfer", "transfer serialize"] {
         while known() != Some((None, expected.into())) {
             std::thread::park_timeout(Duration::from_millis(20));
         }
-        drop(phase(if expected.is_empty() { Phase::Transfer } else { Phase::Serialize }));
+        drop(phase(if expected.is_empty() {
+            Phase::Transfer
+        } else {
+            Phase::Serialize
+        }));
     }
     current_task().result_bytes(7);
-    let result = || agent.recording().tasks[0].detail.as_ref().and_then(|it| it.result_bytes);
+    let result = || {
+        agent.recording().tasks[0]
+            .detail
+            .as_ref()
+            .and_then(|it| it.result_bytes)
+    };
     while result() != Some(7) {
         std::thread::park_timeout(Duration::from_millis(20));
     }
@@ -71,7 +89,11 @@ fn check(what: impl FnOnce(), expected: &[&str]) {
     what();
     drop(load);
     let recording = agent.finish();
-    let load = recording.tasks.iter().find(|task| &*task.name == "load").unwrap();
+    let load = recording
+        .tasks
+        .iter()
+        .find(|task| &*task.name == "load")
+        .unwrap();
     assert_eq!(names(load), expected);
     check_order(load);
 }
@@ -87,8 +109,14 @@ fn guards_put_their_task_into_phases() {
             drop(phase(name));
         }
     };
-    let without_execute =
-        ["queue", "transfer", "disk-read", "deserialize", "serialize", "disk-write"];
+    let without_execute = [
+        "queue",
+        "transfer",
+        "disk-read",
+        "deserialize",
+        "serialize",
+        "disk-write",
+    ];
     check(all, &without_execute);
 }
 
@@ -100,7 +128,14 @@ fn an_inner_phase_interrupts_the_outer_one() {
         let _inner = phase(Phase::DiskWrite);
         drop(phase(Phase::Execute));
     };
-    let expected = ["transfer", "deserialize", "transfer", "disk-write", "disk-write", "transfer"];
+    let expected = [
+        "transfer",
+        "deserialize",
+        "transfer",
+        "disk-write",
+        "disk-write",
+        "transfer",
+    ];
     check(nested, &expected);
     let crossed = || {
         let first = phase(Phase::Transfer);
@@ -134,8 +169,13 @@ fn each_task_has_its_own_phases() {
     drop(outer);
     drop(phase("nobody's"));
     let recording = agent.finish();
-    let [outer, inner] = &recording.tasks[..] else { panic!("{:?}", recording.tasks) };
-    assert_eq!((names(outer), names(inner)), (vec!["transfer", "no more"], vec!["disk-read"]));
+    let [outer, inner] = &recording.tasks[..] else {
+        panic!("{:?}", recording.tasks)
+    };
+    assert_eq!(
+        (names(outer), names(inner)),
+        (vec!["transfer", "no more"], vec!["disk-read"])
+    );
 }
 
 #[test]
@@ -147,19 +187,36 @@ fn a_phase_ends_with_its_task_and_waiting_comes_before_it() {
     drop(load);
     drop(reading);
     drop(task("exact").queued_for(Duration::from_secs(3)).start());
-    drop(task("told").queued_since_time(SystemTime::now() - Duration::from_secs(60)).start());
-    drop(task("skewed").queued_since_time(SystemTime::now() + Duration::from_secs(60)).start());
+    drop(
+        task("told")
+            .queued_since_time(SystemTime::now() - Duration::from_secs(60))
+            .start(),
+    );
+    drop(
+        task("skewed")
+            .queued_since_time(SystemTime::now() + Duration::from_secs(60))
+            .start(),
+    );
     let recording = agent.finish();
-    let [load, exact, told, skewed] = &recording.tasks[..] else { panic!("{recording:?}") };
+    let [load, exact, told, skewed] = &recording.tasks[..] else {
+        panic!("{recording:?}")
+    };
     assert_eq!(names(load), ["queue", "disk-read"]);
     check_order(load);
     let queue = |task: &TaskRecord| task.detail.as_ref().unwrap().phases[0].clone();
     let end = |task| queue(task).start_ns + i64::try_from(queue(task).duration_ns).unwrap();
-    assert_eq!((queue(exact).start_ns, queue(exact).duration_ns), (-3_000_000_000, 3_000_000_000));
+    assert_eq!(
+        (queue(exact).start_ns, queue(exact).duration_ns),
+        (-3_000_000_000, 3_000_000_000)
+    );
     assert!(
         queue(told).duration_ns >= 60_000_000_000 && queue(skewed).duration_ns < 60_000_000_000
     );
-    assert!([load, exact, told, skewed].into_iter().all(|task| end(task) == 0));
+    assert!(
+        [load, exact, told, skewed]
+            .into_iter()
+            .all(|task| end(task) == 0)
+    );
 }
 
 #[test]
@@ -175,10 +232,16 @@ fn phases_past_the_limit_are_summed() {
     let phases = &load.detail.as_ref().unwrap().phases;
     assert!(phases.len() <= TASK_PHASES_MAX);
     let of = |name| phases.iter().filter(move |phase| &*phase.name == name);
-    assert_eq!(of("deserialize").map(|phase| phase.count).sum::<u32>(), 1_000);
+    assert_eq!(
+        of("deserialize").map(|phase| phase.count).sum::<u32>(),
+        1_000
+    );
     assert_eq!(of("transfer").map(|phase| phase.count).sum::<u32>(), 1_001);
     let sum: u64 = phases.iter().map(|phase| phase.duration_ns).sum();
-    assert!(sum <= load.stop.unwrap().since_ns(load.start), "no time is counted twice");
+    assert!(
+        sum <= load.stop.unwrap().since_ns(load.start),
+        "no time is counted twice"
+    );
 }
 
 /// Threads that entered a task record its phases too, also if they end before it.
@@ -223,25 +286,46 @@ fn futures_are_in_phases_from_their_first_poll_to_their_end() {
     }
     drop(dropped);
     let recording = agent.finish();
-    let of = |name| recording.tasks.iter().find(|task| &*task.name == name).unwrap();
-    let expected = ["transfer", "disk-read", "deserialize", "disk-read", "transfer"];
+    let of = |name| {
+        recording
+            .tasks
+            .iter()
+            .find(|task| &*task.name == name)
+            .unwrap()
+    };
+    let expected = [
+        "transfer",
+        "disk-read",
+        "deserialize",
+        "disk-read",
+        "transfer",
+    ];
     assert_eq!(names(of("load")), expected);
     assert_eq!(of("load").detail.as_ref().unwrap().result_bytes, Some(5));
     check_order(of("load"));
-    assert_eq!((names(of("dropped")), names(of("between"))), (vec!["dropped"], vec![]));
+    assert_eq!(
+        (names(of("dropped")), names(of("between"))),
+        (vec!["dropped"], vec![])
+    );
 }
 
 /// Nanoseconds by task and phase of the stacks that contain `function`.
 fn phases_of(recording: &Recording, function: &str) -> Vec<(String, String)> {
     let profile = &recording.profile;
-    let label = |node: NodeId| profile.frame(profile.nodes()[node.index() - 1].frame).label();
+    let label = |node: NodeId| {
+        profile
+            .frame(profile.nodes()[node.index() - 1].frame)
+            .label()
+    };
     let mut found = Vec::new();
     let mut paths: Vec<Vec<NodeId>> = vec![Vec::new()];
     for (place, node) in profile.nodes().iter().enumerate() {
         let mut path = paths[node.parent.index()].clone();
         path.push(NodeId(u32::try_from(place + 1).unwrap()));
         if !node.own.is_zero() && path.iter().any(|node| label(*node).contains(function)) {
-            let second = path.get(1).map(|node| profile.nodes()[node.index() - 1].frame);
+            let second = path
+                .get(1)
+                .map(|node| profile.nodes()[node.index() - 1].frame);
             let phase = second.map(|frame| profile.frame(frame));
             let phase = phase.filter(|frame| frame.kind == FrameKind::Phase);
             let phase = phase.map_or(String::new(), |frame| frame.label());
@@ -270,10 +354,16 @@ fn samples_carry_the_phase() {
     drop(cleaning);
     let recording = agent.finish();
     let pair = |task: &str, phase: &str| (task.to_owned(), phase.to_owned());
-    assert_eq!(phases_of(&recording, "work_reading"), [pair("load", "disk-read")]);
+    assert_eq!(
+        phases_of(&recording, "work_reading"),
+        [pair("load", "disk-read")]
+    );
     assert_eq!(phases_of(&recording, "work_executing"), [pair("load", "")]);
     let outside = phases_of(&recording, "samples_carry_the_phase");
-    assert!(outside.contains(&pair("[no task]", "cleaning")), "{outside:?}");
+    assert!(
+        outside.contains(&pair("[no task]", "cleaning")),
+        "{outside:?}"
+    );
 }
 
 /// Functions called in several phases are merged unless phases were requested; the time by thread has
@@ -289,14 +379,29 @@ fn a_local_profile_has_phases_only_on_request() {
     drop(load);
     let recording = agent.finish();
     let has_phases = |profile: &Profile| {
-        let frames = profile.nodes().iter().map(|node| profile.frame(node.frame).kind);
+        let frames = profile
+            .nodes()
+            .iter()
+            .map(|node| profile.frame(node.frame).kind);
         frames.into_iter().any(|kind| kind == FrameKind::Phase)
     };
-    assert_eq!((has_phases(&recording.profile), has_phases(&recording.threads)), (false, true));
+    assert_eq!(
+        (
+            has_phases(&recording.profile),
+            has_phases(&recording.threads)
+        ),
+        (false, true)
+    );
     assert_eq!(only_top(&recording, "work_reading"), "load");
     let once = recording.profile.by_function();
-    let calls = once.nodes().iter().map(|node| once.frame(node.frame).label());
-    assert_eq!(calls.filter(|label| label.contains("work_reading")).count(), 1);
+    let calls = once
+        .nodes()
+        .iter()
+        .map(|node| once.frame(node.frame).label());
+    assert_eq!(
+        calls.filter(|label| label.contains("work_reading")).count(),
+        1
+    );
     assert_eq!(recording.profile.total(), recording.threads.total());
 }
 
@@ -316,19 +421,38 @@ fn details_are_in_the_record() {
     save.handle().result_type("Row");
     save.handle().result_bytes(8);
     drop(save);
-    let sized = task("sized").future(async { "four" }).result_bytes(|text| text.len() as u64);
+    let sized = task("sized")
+        .future(async { "four" })
+        .result_bytes(|text| text.len() as u64);
     assert!(poll(pin!(sized)).is_ready());
     drop(task("silent").start());
     let recording = agent.finish();
-    let [load, save, sized, silent] = &recording.tasks[..] else { panic!("{recording:?}") };
+    let [load, save, sized, silent] = &recording.tasks[..] else {
+        panic!("{recording:?}")
+    };
     let detail = |task: &TaskRecord| *task.detail.clone().unwrap();
-    let TaskDetail { attempt, result_bytes, type_name, labels, phases } = detail(load);
+    let TaskDetail {
+        attempt,
+        result_bytes,
+        type_name,
+        labels,
+        phases,
+    } = detail(load);
     assert_eq!((attempt, result_bytes), (2, Some(512)));
     assert!(type_name.contains("Vec<u8>") && phases.is_empty());
-    assert_eq!((labels.len(), &*labels[0].0, &*labels[0].1), (TASK_LABELS_MAX, "table", "orders"));
+    assert_eq!(
+        (labels.len(), &*labels[0].0, &*labels[0].1),
+        (TASK_LABELS_MAX, "table", "orders")
+    );
     assert!(labels[1].1.ends_with('…'));
-    assert_eq!((detail(save).result_bytes, &*detail(save).type_name), (Some(8), "Row"));
-    assert_eq!((detail(sized).result_bytes, &*detail(sized).type_name), (Some(4), "&str"));
+    assert_eq!(
+        (detail(save).result_bytes, &*detail(save).type_name),
+        (Some(8), "Row")
+    );
+    assert_eq!(
+        (detail(sized).result_bytes, &*detail(sized).type_name),
+        (Some(4), "&str")
+    );
     assert_eq!(silent.detail, None);
 }
 
@@ -341,7 +465,10 @@ fn observers_see_details_and_phases() {
     }
     let _turn = lock(&common::TURN);
     set_observer(Some(keep));
-    let mut load = task("load").attempt(3).queued_for(Duration::from_secs(1)).start();
+    let mut load = task("load")
+        .attempt(3)
+        .queued_for(Duration::from_secs(1))
+        .start();
     drop(phase(Phase::DiskRead));
     let reading = phase("decode");
     load.result_bytes(4);
@@ -350,10 +477,15 @@ fn observers_see_details_and_phases() {
     drop(reading);
     set_observer(None);
     let seen = lock(&SEEN);
-    let [load] = &seen[..] else { panic!("{seen:?}") };
+    let [load] = &seen[..] else {
+        panic!("{seen:?}")
+    };
     assert_eq!(names(load), ["queue", "disk-read", "decode"]);
     let detail = load.detail.as_ref().unwrap();
-    assert_eq!((detail.attempt, detail.result_bytes, &*detail.type_name), (3, Some(4), "Row"));
+    assert_eq!(
+        (detail.attempt, detail.result_bytes, &*detail.type_name),
+        (3, Some(4), "Row")
+    );
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Polling a task's future and entering a handle do not allocate on a thread that has done both before.
 //! This test counts the allocations of the process, so it is alone in its file.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -17,7 +20,11 @@ fn polls_and_scopes_allocate_nothing() {
         polls += 1;
         Poll::<()>::Pending
     });
-    let mut future = pin!(task("endless").key("one").future(task("inner").future(endless)));
+    let mut future = pin!(
+        task("endless")
+            .key("one")
+            .future(task("inner").future(endless))
+    );
     let mut context = Context::from_waker(Waker::noop());
     let first = measure(|| assert!(future.as_mut().poll(&mut context).is_pending()));
     assert!(first.count_total > 0, "the counter counts");

@@ -1,7 +1,10 @@
 //! Recipes for thread pools: whichever thread runs a closure, its samples belong to the task that was
 //! carried into it. Each recipe is as the README shows it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
@@ -25,7 +28,9 @@ fn work_of_a_rayon_pool_belongs_to_the_carried_task() {
     let (agent, _turn) = start();
     let guard = task("rayon").start();
     let task = current_task();
-    (0..4).into_par_iter().for_each(|_| task.run(|| in_rayon(SLICE)));
+    (0..4)
+        .into_par_iter()
+        .for_each(|_| task.run(|| in_rayon(SLICE)));
     drop(guard);
     assert_eq!(only_top(&agent.finish(), "in_rayon"), "rayon");
 }
@@ -33,7 +38,9 @@ fn work_of_a_rayon_pool_belongs_to_the_carried_task() {
 #[test]
 fn work_of_spawn_blocking_belongs_to_the_carried_task() {
     let (agent, _turn) = start();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     let guard = task("blocking").start();
     let task = current_task();
     let blocking = runtime.spawn_blocking(move || task.run(|| in_spawn_blocking(SLICE)));

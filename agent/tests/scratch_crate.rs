@@ -5,7 +5,10 @@
 //! The crate's dependencies are those that the examples name, offline and at the versions of this
 //! workspace's lockfile. Build results stay in the workspace's target directory for the next run.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,8 +31,14 @@ tracing-subscriber = { version = "*", default-features = false, features = ["reg
 fn a_crate_outside_the_workspace_builds_and_runs_every_example() {
     let scratch = Scratch::create("sampler");
     let outputs = scratch.build_and_run("");
-    assert!(outputs["local_recording"].contains("sampler: full"), "{outputs:?}");
-    assert!(outputs["local_recording"].contains("200 tasks"), "{outputs:?}");
+    assert!(
+        outputs["local_recording"].contains("sampler: full"),
+        "{outputs:?}"
+    );
+    assert!(
+        outputs["local_recording"].contains("200 tasks"),
+        "{outputs:?}"
+    );
 }
 
 #[test]
@@ -37,16 +46,25 @@ fn without_a_sampler_every_example_builds_and_runs() {
     let scratch = Scratch::create("no-sampler");
     let outputs = scratch.build_and_run("--cfg emberline_no_sampler");
     let recording = &outputs["local_recording"];
-    assert!(recording.contains("sampler: off: there is no sampler"), "{recording}");
+    assert!(
+        recording.contains("sampler: off: there is no sampler"),
+        "{recording}"
+    );
     assert!(recording.contains("0 tasks in 0 ticks"), "{recording}");
-    assert!(outputs["local_diagnostics"].contains("40 tasks"), "{outputs:?}");
+    assert!(
+        outputs["local_diagnostics"].contains("40 tasks"),
+        "{outputs:?}"
+    );
 
     let mut cargo = scratch.cargo("--cfg emberline_no_sampler");
     let listed = cargo.args(["tree", "--package", "emberline-agent", "--edges", "normal"]);
     let tree = String::from_utf8(listed.output().unwrap().stdout).unwrap();
     assert!(tree.contains("rtrb "), "{tree}");
     for linux_only in ["nix ", "framehop ", "gimli ", "tonic "] {
-        assert!(!tree.contains(linux_only), "{linux_only} is a dependency of:\n{tree}");
+        assert!(
+            !tree.contains(linux_only),
+            "{linux_only} is a dependency of:\n{tree}"
+        );
     }
 }
 
@@ -66,7 +84,10 @@ impl Scratch {
         fs::create_dir_all(&programs).unwrap();
         let mut examples = Vec::new();
         let folders = ["examples", "diagnostics/examples"];
-        for entry in folders.into_iter().flat_map(|it| fs::read_dir(agent.join(it)).unwrap()) {
+        for entry in folders
+            .into_iter()
+            .flat_map(|it| fs::read_dir(agent.join(it)).unwrap())
+        {
             let path = entry.unwrap().path();
             fs::copy(&path, programs.join(path.file_name().unwrap())).unwrap();
             examples.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
@@ -80,10 +101,18 @@ impl Scratch {
         );
         fs::write(directory.path().join("Cargo.toml"), manifest).unwrap();
         let workspace = agent.parent().unwrap();
-        fs::copy(workspace.join("Cargo.lock"), directory.path().join("Cargo.lock")).unwrap();
+        fs::copy(
+            workspace.join("Cargo.lock"),
+            directory.path().join("Cargo.lock"),
+        )
+        .unwrap();
         // The directory of this test is `target/tmp`.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("scratch-{name}"));
-        Scratch { directory, target, examples }
+        Scratch {
+            directory,
+            target,
+            examples,
+        }
     }
 
     fn cargo(&self, rust_flags: &str) -> Command {
@@ -98,8 +127,16 @@ impl Scratch {
 
     /// Returns what each program printed, by its name.
     fn build_and_run(&self, rust_flags: &str) -> BTreeMap<String, String> {
-        let built = self.cargo(rust_flags).args(["build", "--bins"]).output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let built = self
+            .cargo(rust_flags)
+            .args(["build", "--bins"])
+            .output()
+            .unwrap();
+        assert!(
+            built.status.success(),
+            "{}",
+            String::from_utf8_lossy(&built.stderr)
+        );
         let mut running: Vec<(&String, Child)> = Vec::new();
         for example in &self.examples {
             let program = Command::new(self.target.join("debug").join(example))

@@ -6,7 +6,10 @@
     any(target_arch = "aarch64", target_arch = "x86_64"),
     target_env = "gnu"
 ))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
@@ -33,13 +36,19 @@ struct Reading {
 
 impl Reading {
     fn now() -> Reading {
-        Reading { at: Instant::now(), cpu_ns: own_cpu_ns() }
+        Reading {
+            at: Instant::now(),
+            cpu_ns: own_cpu_ns(),
+        }
     }
 
     /// The time since then.
     fn time(self) -> Time {
         let elapsed_ns = u64::try_from(self.at.elapsed().as_nanos()).unwrap();
-        Time { cpu_ns: own_cpu_ns() - self.cpu_ns, elapsed_ns }
+        Time {
+            cpu_ns: own_cpu_ns() - self.cpu_ns,
+            elapsed_ns,
+        }
     }
 }
 
@@ -101,7 +110,10 @@ fn run_task(name: &'static str, work_for: Duration, wait_for: Duration) -> Truth
     }
     let inside = begin.time();
     drop(task);
-    Truth { inside, around: before.time() }
+    Truth {
+        inside,
+        around: before.time(),
+    }
 }
 
 /// The life of one thread: `tasks` of them, up to `life` together.
@@ -116,7 +128,11 @@ fn live(seed: u64, life: Duration, tasks: u64) -> Vec<(&'static str, Truth)> {
         let length = life / u32::try_from(tasks).unwrap();
         let percent = u32::try_from(numbers.below(100)).unwrap();
         let worked = length * percent / 100;
-        let waited = if percent > 80 { Duration::ZERO } else { length - worked };
+        let waited = if percent > 80 {
+            Duration::ZERO
+        } else {
+            length - worked
+        };
         (name, run_task(name, worked, waited))
     });
     tasks.collect()
@@ -140,7 +156,9 @@ fn start_threads(length: Duration, life_of: fn(&mut Numbers) -> (Duration, u64))
     };
     let mut all = Truths::new();
     thread::scope(|threads| {
-        let lanes: Vec<_> = (1..=3).map(|seed| threads.spawn(move || lane(seed * 7_919))).collect();
+        let lanes: Vec<_> = (1..=3)
+            .map(|seed| threads.spawn(move || lane(seed * 7_919)))
+            .collect();
         for lane in lanes {
             for (name, truth) in lane.join().unwrap() {
                 *all.entry(name).or_default() += truth;
@@ -152,7 +170,8 @@ fn start_threads(length: Duration, life_of: fn(&mut Numbers) -> (Duration, u64))
 
 fn by_task(recording: &Recording) -> BTreeMap<String, Weight> {
     let tops = recording.profile.top_level();
-    tops.map(|(frame, weight)| (frame.function.to_owned(), weight)).collect()
+    tops.map(|(frame, weight)| (frame.function.to_owned(), weight))
+        .collect()
 }
 
 /// Durations by task, from rows and from sums of tasks without a row.
@@ -172,7 +191,10 @@ fn ledger(recording: &Recording) -> BTreeMap<String, u64> {
 fn assert_within(what: &str, found_ns: u64, inside_ns: u64, around_ns: u64) {
     let least = inside_ns - inside_ns / 50;
     let most = around_ns + around_ns / 50;
-    assert!((least..=most).contains(&found_ns), "{what}: {found_ns} ns, not {least} to {most} ns");
+    assert!(
+        (least..=most).contains(&found_ns),
+        "{what}: {found_ns} ns, not {least} to {most} ns"
+    );
 }
 
 /// Profile, ledger and truth agree to 2 % for every task.
@@ -188,12 +210,22 @@ fn check(life_of: fn(&mut Numbers) -> (Duration, u64)) -> Recording {
         let Truth { inside, around } = truth;
         let cpu_ns = weight.get(State::Cpu);
         let elapsed_ns = weight.total_ns();
-        assert_within(&format!("CPU of {name}"), cpu_ns, inside.cpu_ns, around.cpu_ns);
+        assert_within(
+            &format!("CPU of {name}"),
+            cpu_ns,
+            inside.cpu_ns,
+            around.cpu_ns,
+        );
         let what = format!("elapsed time of {name}");
         assert_within(&what, elapsed_ns, inside.elapsed_ns, around.elapsed_ns);
         let unknown_ns = around.elapsed_ns - inside.elapsed_ns;
         let what = format!("ledger of {name}");
-        assert_within(&what, ledger[name], elapsed_ns - unknown_ns, elapsed_ns + unknown_ns);
+        assert_within(
+            &what,
+            ledger[name],
+            elapsed_ns - unknown_ns,
+            elapsed_ns + unknown_ns,
+        );
     }
     recording
 }
@@ -207,7 +239,10 @@ fn a_thread_of_a_few_milliseconds_keeps_its_time() {
         (frame.kind == FrameKind::NoStack && !node.own.is_zero()).then(|| frame.label())
     });
     let reasons: Vec<String> = reasons.collect();
-    assert!(reasons.iter().any(|it| it == "[no stack: short thread]"), "{reasons:?}");
+    assert!(
+        reasons.iter().any(|it| it == "[no stack: short thread]"),
+        "{reasons:?}"
+    );
 }
 
 #[test]
@@ -217,7 +252,12 @@ fn a_thread_of_fifty_milliseconds_keeps_its_time() {
 
 #[test]
 fn several_tasks_of_a_short_thread_keep_their_times() {
-    check(|numbers| (Duration::from_micros(5_000 + numbers.below(25_000)), 1 + numbers.below(5)));
+    check(|numbers| {
+        (
+            Duration::from_micros(5_000 + numbers.below(25_000)),
+            1 + numbers.below(5),
+        )
+    });
 }
 
 /// A young thread becomes an old one in the middle of a task, and ends in the middle of a tick.
@@ -240,18 +280,29 @@ fn time_of_threads_that_nobody_sees_is_lost_with_a_count() {
     let before = Reading::now();
     for _ in 0..1_000 {
         // Without a task. It ends before most ticks.
-        thread::spawn(|| work(Duration::from_millis(2))).join().unwrap();
+        thread::spawn(|| work(Duration::from_millis(2)))
+            .join()
+            .unwrap();
     }
     let own = before.time();
     let used_ns = process_cpu_ns() - before_ns;
     let recording = agent.finish();
     let cpu_ns = |weight: Weight| weight.get(State::Cpu);
-    let seen_ns = recording.profile.top_level().map(|(_, weight)| cpu_ns(weight)).sum::<u64>();
+    let seen_ns = recording
+        .profile
+        .top_level()
+        .map(|(_, weight)| cpu_ns(weight))
+        .sum::<u64>();
     let agent_ns = cpu_ns(by_task(&recording)["[agent]"]);
     let lost_ns = recording.lost_unseen_ns;
     assert!(lost_ns > used_ns / 10, "{lost_ns} of {used_ns} ns");
     // Lost time is thread time: while such a thread waits for a processor, the process uses no CPU time.
     // One of them exists at a time.
     let most_ns = (own.elapsed_ns + own.cpu_ns).max(used_ns);
-    assert_within("CPU time of the process", seen_ns + lost_ns, used_ns, most_ns + agent_ns);
+    assert_within(
+        "CPU time of the process",
+        seen_ns + lost_ns,
+        used_ns,
+        most_ns + agent_ns,
+    );
 }

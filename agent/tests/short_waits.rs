@@ -7,7 +7,10 @@
     any(target_arch = "aarch64", target_arch = "x86_64"),
     target_env = "gnu"
 ))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -83,7 +86,9 @@ fn by_function(profile: &Profile, cycle: &[Wait]) -> Times {
     let mut above: Vec<Option<&'static str>> = vec![None];
     for node in profile.nodes() {
         let label = profile.frame(node.frame).label();
-        let called = cycle.iter().find(|wait| label.ends_with(&format!("::{}", wait.name)));
+        let called = cycle
+            .iter()
+            .find(|wait| label.ends_with(&format!("::{}", wait.name)));
         let function = above[node.parent.index()].or(called.map(|wait| wait.name));
         if let Some(name) = function {
             *times.entry(name).or_default() += Duration::from_nanos(node.own.total_ns());
@@ -96,9 +101,15 @@ fn by_function(profile: &Profile, cycle: &[Wait]) -> Times {
 /// The part of the time that is at other functions than the truth says.
 fn distance(truth: &Times, found: &Times) -> f64 {
     let sum = |times: &Times| times.values().sum::<Duration>().as_secs_f64();
-    let part =
-        |times: &Times, name| times.get(name).map_or(0.0, |time| time.as_secs_f64() / sum(times));
-    truth.keys().map(|name| (part(truth, name) - part(found, name)).abs() / 2.0).sum()
+    let part = |times: &Times, name| {
+        times
+            .get(name)
+            .map_or(0.0, |time| time.as_secs_f64() / sum(times))
+    };
+    truth
+        .keys()
+        .map(|name| (part(truth, name) - part(found, name)).abs() / 2.0)
+        .sum()
 }
 
 /// Times that the threads of a cycle measured, and those in the profile.
@@ -115,7 +126,10 @@ fn add_round(accounts: &mut [Account; CYCLES.len()]) {
     let threads =
         CYCLES.map(|cycle| [0, 1].map(|first| thread::spawn(move || run(cycle, first, begin))));
     for (account, threads) in accounts.iter_mut().zip(threads) {
-        for (name, time) in threads.into_iter().flat_map(|thread| thread.join().unwrap()) {
+        for (name, time) in threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+        {
             *account.truth.entry(name).or_default() += time;
         }
     }

@@ -1,7 +1,10 @@
 //! More tasks than rows: every task without a row is summed. A process has one agent, so these tests take
 //! turns.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
@@ -18,11 +21,24 @@ use common::{lock, start, wait_until, work};
 
 /// Tasks of a name and outcome, with rows and in sums, and the nanoseconds of all.
 fn counts(recording: &Recording, name: &str, outcome: Outcome) -> (u64, u64, u64) {
-    let rows = recording.tasks.iter().filter(|it| &*it.name == name && it.outcome == outcome);
-    let sums = recording.totals.iter().filter(|it| &*it.name == name && it.outcome == outcome);
-    let of_rows: u64 = rows.clone().map(|it| it.stop.unwrap().since_ns(it.start)).sum();
+    let rows = recording
+        .tasks
+        .iter()
+        .filter(|it| &*it.name == name && it.outcome == outcome);
+    let sums = recording
+        .totals
+        .iter()
+        .filter(|it| &*it.name == name && it.outcome == outcome);
+    let of_rows: u64 = rows
+        .clone()
+        .map(|it| it.stop.unwrap().since_ns(it.start))
+        .sum();
     let of_sums: u64 = sums.clone().map(|it| it.duration_ns).sum();
-    (rows.count() as u64, sums.map(|it| it.count()).sum(), of_rows + of_sums)
+    (
+        rows.count() as u64,
+        sums.map(|it| it.count()).sum(),
+        of_rows + of_sums,
+    )
 }
 
 #[test]
@@ -37,16 +53,27 @@ fn tasks_beyond_the_row_limit_are_summed() {
         }))
     }
     set_observer(Some(add));
-    let agent = AgentBuilder::default().task_rows_per_second(100).start_local().unwrap();
+    let agent = AgentBuilder::default()
+        .task_rows_per_second(100)
+        .start_local()
+        .unwrap();
     let long = task("long").start();
     for number in 0..TASKS {
         let short = task("short").key(format!("short-{number}")).start();
         drop(phase(Phase::DiskRead));
-        if number % 100 == 0 { short.fail("no") } else { drop(short) }
+        if number % 100 == 0 {
+            short.fail("no")
+        } else {
+            drop(short)
+        }
     }
     // Every start with a row has an end with a row.
     wait_until("the row of the long task", || {
-        agent.recording().tasks.iter().any(|row| *row.name == *"long")
+        agent
+            .recording()
+            .tasks
+            .iter()
+            .any(|row| *row.name == *"long")
     });
     drop(long);
     set_observer(None);
@@ -57,17 +84,29 @@ fn tasks_beyond_the_row_limit_are_summed() {
     assert_eq!(erred_rows + erred_sums, TASKS / 100);
     assert!(erred_rows >= 10, "some room is kept for what went wrong");
     assert!((80..=200).contains(&rows) && sums > 0, "{rows} rows");
-    assert_eq!((recording.aggregated_tasks, recording.lost_tasks), (sums + erred_sums, 0));
+    assert_eq!(
+        (recording.aggregated_tasks, recording.lost_tasks),
+        (sums + erred_sums, 0)
+    );
     let (long_rows, _, long_ns) = counts(&recording, "long", Outcome::Ok);
     assert_eq!(long_rows, 1);
     assert_eq!(ok_ns + erred_ns + long_ns, SEEN_NS.load(Ordering::Relaxed));
     let phases = recording.totals.iter().flat_map(|it| &it.phases);
-    assert_eq!(phases.map(|it| u64::from(it.count)).sum::<u64>(), sums + erred_sums);
+    assert_eq!(
+        phases.map(|it| u64::from(it.count)).sum::<u64>(),
+        sums + erred_sums
+    );
     for totals in &recording.totals {
         assert!(totals.buckets.is_sorted_by(|a, b| a.0 < b.0));
-        let middles = totals.buckets.iter().map(|(it, count)| bucket_middle_ns(*it) * count);
+        let middles = totals
+            .buckets
+            .iter()
+            .map(|(it, count)| bucket_middle_ns(*it) * count);
         let error = middles.sum::<u64>().abs_diff(totals.duration_ns);
-        assert!(error <= totals.duration_ns / 8 + 10 * totals.count(), "{totals:?}");
+        assert!(
+            error <= totals.duration_ns / 8 + 10 * totals.count(),
+            "{totals:?}"
+        );
         assert!(totals.buckets.iter().all(|(it, _)| *it < bucket(u64::MAX)));
     }
 }
@@ -82,7 +121,9 @@ fn a_report_counts_aggregated_tasks() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", taken.local_addr().unwrap());
     drop(taken);
-    let builder = AgentBuilder::default().collector(url).task_rows_per_second(100);
+    let builder = AgentBuilder::default()
+        .collector(url)
+        .task_rows_per_second(100);
     let agent = builder.start().unwrap();
     (0..TASKS).for_each(|_| drop(task("short").start()));
     let report = agent.finish();
@@ -98,7 +139,10 @@ fn a_full_ring_loses_no_task_and_no_phase() {
     const TASKS: u64 = 200_000;
     let _turn = lock(&common::TURN);
     // Only the ring limits the rows: on a slow machine the agent reads more than the default limit.
-    let agent = AgentBuilder::default().task_rows_per_second(1_000_000).start_local().unwrap();
+    let agent = AgentBuilder::default()
+        .task_rows_per_second(1_000_000)
+        .start_local()
+        .unwrap();
     let outer = task("outer").start();
     for _ in 0..TASKS {
         let _task = task("fast").start();
@@ -137,7 +181,11 @@ fn time_by_thread_equals_time_by_stack() {
     let stacks = &recording.profile;
     let threads = &recording.threads;
     let total = |profile: &Profile| {
-        profile.nodes().iter().map(|node| node.own).fold(Weight::ZERO, |sum, own| sum + own)
+        profile
+            .nodes()
+            .iter()
+            .map(|node| node.own)
+            .fold(Weight::ZERO, |sum, own| sum + own)
     };
     assert_eq!(total(stacks), total(threads));
     let mut found = Vec::new();
@@ -152,7 +200,11 @@ fn time_by_thread_equals_time_by_stack() {
         paths.push(path);
     }
     found.sort();
-    let expected =
-        ["/load/disk-read/pool-0", "/load/disk-read/pool-1", "/load/pool-0", "/load/pool-1"];
+    let expected = [
+        "/load/disk-read/pool-0",
+        "/load/disk-read/pool-1",
+        "/load/pool-0",
+        "/load/pool-1",
+    ];
     assert_eq!(found, expected);
 }

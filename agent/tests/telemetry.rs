@@ -1,8 +1,16 @@
 //! Transfers, expected tasks, runs and resource samples in the recording of a local agent.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
-#[allow(dead_code, unused_imports, unused_macros, reason = "other tests use the rest")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "other tests use the rest"
+)]
 mod common;
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -27,7 +35,9 @@ fn transfers(recording: &Recording) -> Vec<&TransferEvent> {
 fn ends(recording: &Recording) -> Vec<(Outcome, u64, Option<u64>, &str)> {
     let end = |it: &&TransferEvent| (it.outcome, it.bytes, it.compressed_bytes);
     let transfers = transfers(recording).into_iter();
-    transfers.map(|it| (end(&it).0, it.bytes, it.compressed_bytes, &*it.cause)).collect()
+    transfers
+        .map(|it| (end(&it).0, it.bytes, it.compressed_bytes, &*it.cause))
+        .collect()
 }
 
 fn incoming() -> TransferGuard {
@@ -39,7 +49,10 @@ fn incoming() -> TransferGuard {
 fn a_transfer_is_recorded_with_all_fields() {
     let (agent, _turn) = start();
     let of_task = task("load").key("load-1").start();
-    let names = transfer(Direction::Outgoing, "worker-2").key("x-1").key("x-2").type_name("Matrix");
+    let names = transfer(Direction::Outgoing, "worker-2")
+        .key("x-1")
+        .key("x-2")
+        .type_name("Matrix");
     let mut guard = names.start();
     guard.add_bytes(100);
     guard.add_bytes(20);
@@ -51,13 +64,26 @@ fn a_transfer_is_recorded_with_all_fields() {
     drop(transfer(Direction::Incoming, "worker-3").start());
 
     let recording = agent.finish();
-    let [first, second] = transfers(&recording)[..] else { panic!("{recording:?}") };
-    let [of_task] = &recording.tasks[..] else { panic!("{recording:?}") };
-    assert_eq!((first.direction, &*first.peer), (Direction::Outgoing, "worker-2"));
-    assert_eq!(first.keys.iter().map(|key| &**key).collect::<Vec<_>>(), ["x-1", "x-2"]);
+    let [first, second] = transfers(&recording)[..] else {
+        panic!("{recording:?}")
+    };
+    let [of_task] = &recording.tasks[..] else {
+        panic!("{recording:?}")
+    };
+    assert_eq!(
+        (first.direction, &*first.peer),
+        (Direction::Outgoing, "worker-2")
+    );
+    assert_eq!(
+        first.keys.iter().map(|key| &**key).collect::<Vec<_>>(),
+        ["x-1", "x-2"]
+    );
     assert_eq!((first.more_keys, &*first.type_name), (0, "Matrix"));
     assert_eq!((first.bytes, first.compressed_bytes), (120, Some(8)));
-    assert_eq!((first.task, first.thread_id), (Some(of_task.id), of_task.thread_id));
+    assert_eq!(
+        (first.task, first.thread_id),
+        (Some(of_task.id), of_task.thread_id)
+    );
     assert!(of_task.start <= first.start && first.start <= first.stop);
     assert!(first.stop <= of_task.stop.unwrap());
     assert_eq!(
@@ -97,17 +123,27 @@ fn nothing_is_recorded_without_an_agent() {
     let guard = incoming();
     let nightly = mark_run("nightly");
     expect_tasks("load", 5);
-    let agent = AgentBuilder::default().resource_interval(None).start_local().unwrap();
+    let agent = AgentBuilder::default()
+        .resource_interval(None)
+        .start_local()
+        .unwrap();
     // A transfer that started before the agent is not recorded.
     drop((guard, nightly));
     let later = (incoming(), mark_run("later"));
     let recording = agent.finish();
     drop(later);
-    let agent = AgentBuilder::default().resource_interval(None).start_local().unwrap();
+    let agent = AgentBuilder::default()
+        .resource_interval(None)
+        .start_local()
+        .unwrap();
     assert_eq!(recording.telemetry.runs.len(), 1);
     assert_eq!(recording.telemetry.count(), 1, "{:?}", recording.telemetry);
     let next = agent.finish();
-    assert!(next.telemetry.is_empty(), "what ended in between is of neither: {:?}", next.telemetry);
+    assert!(
+        next.telemetry.is_empty(),
+        "what ended in between is of neither: {:?}",
+        next.telemetry
+    );
     drop(turn);
 }
 
@@ -123,8 +159,10 @@ fn keys_are_bounded_and_counted() {
     keys(5, 1_000);
     keys(2, 5_000);
     let recording = agent.finish();
-    let counts: Vec<_> =
-        transfers(&recording).iter().map(|it| (it.keys.len(), it.more_keys)).collect();
+    let counts: Vec<_> = transfers(&recording)
+        .iter()
+        .map(|it| (it.keys.len(), it.more_keys))
+        .collect();
     assert_eq!(counts, [(64, 6), (4, 1), (0, 2)]);
 }
 
@@ -138,8 +176,14 @@ fn transfers_past_a_full_ring_are_counted() {
     expect_tasks("load", 5);
     drop(mark_run("nightly"));
     let recording = agent.finish();
-    assert_eq!(recording.telemetry.transfers.len() as u64 + recording.lost_telemetry, MANY);
-    assert!(recording.lost_telemetry > 0, "the loop is no faster than the symbolizer");
+    assert_eq!(
+        recording.telemetry.transfers.len() as u64 + recording.lost_telemetry,
+        MANY
+    );
+    assert!(
+        recording.lost_telemetry > 0,
+        "the loop is no faster than the symbolizer"
+    );
     assert_eq!(recording.telemetry.expected[0].total, 5);
     assert!(recording.telemetry.runs[0].stop.is_some());
 }
@@ -149,7 +193,11 @@ struct Steps(Vec<io::Result<usize>>);
 
 impl Steps {
     fn next(&mut self) -> io::Result<usize> {
-        if self.0.is_empty() { Ok(0) } else { self.0.remove(0) }
+        if self.0.is_empty() {
+            Ok(0)
+        } else {
+            self.0.remove(0)
+        }
     }
 }
 
@@ -172,7 +220,14 @@ impl Write for Steps {
 fn steps() -> Steps {
     let again = ErrorKind::Interrupted.into();
     let later = ErrorKind::WouldBlock.into();
-    Steps(vec![Ok(3), Err(again), Ok(4), Err(later), Err(io::Error::other("gone")), Ok(50)])
+    Steps(vec![
+        Ok(3),
+        Err(again),
+        Ok(4),
+        Err(later),
+        Err(io::Error::other("gone")),
+        Ok(50),
+    ])
 }
 
 #[test]
@@ -222,7 +277,9 @@ fn async_readers_and_writers_count_their_bytes() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let (agent, _turn) = start();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let (near, far) = tokio::io::duplex(100);
         let mut writer = transfer(Direction::Outgoing, "worker-2").writer(near);
@@ -243,7 +300,13 @@ fn async_readers_and_writers_count_their_bytes() {
     });
     let recording = agent.finish();
     let ends = ends(&recording);
-    assert_eq!(ends[..2], [(Outcome::Ok, 1_000, None, ""), (Outcome::Ok, 1_000, None, "")]);
+    assert_eq!(
+        ends[..2],
+        [
+            (Outcome::Ok, 1_000, None, ""),
+            (Outcome::Ok, 1_000, None, "")
+        ]
+    );
     assert_eq!((ends[2].0, ends[2].1), (Outcome::Failed, 0));
     assert!(!ends[2].3.is_empty());
 }
@@ -276,7 +339,11 @@ fn expected_tasks_add_up_since_the_first_call() {
     expected.sort_by(|a, b| a.name.cmp(&b.name));
     let totals: Vec<_> = expected.iter().map(|it| (&*it.name, it.total)).collect();
     assert_eq!(totals, [("load", 8), ("sort", u64::MAX)]);
-    let between = recording.tasks.iter().find(|task| &*task.name == "between").unwrap();
+    let between = recording
+        .tasks
+        .iter()
+        .find(|task| &*task.name == "between")
+        .unwrap();
     assert!(expected[0].since <= between.start);
 }
 
@@ -291,17 +358,25 @@ fn runs_may_overlap_and_end_on_other_threads() {
     drop(open);
     let runs = &recording.telemetry.runs;
     assert_eq!(runs.len(), 201);
-    let ended =
-        |name: &str| runs.iter().filter(|run| &*run.name == name && run.stop.is_some()).count();
+    let ended = |name: &str| {
+        runs.iter()
+            .filter(|run| &*run.name == name && run.stop.is_some())
+            .count()
+    };
     assert_eq!((ended("nightly"), ended("open")), (200, 0));
-    assert!(runs.iter().all(|run| run.stop.is_none_or(|stop| stop >= run.start)));
+    assert!(
+        runs.iter()
+            .all(|run| run.stop.is_none_or(|stop| stop >= run.start))
+    );
 }
 
 #[test]
 fn resources_are_sampled_without_code_in_the_program() {
     let _turn = lock(&common::TURN);
-    let agent =
-        AgentBuilder::default().resource_interval(Duration::from_millis(10)).start_local().unwrap();
+    let agent = AgentBuilder::default()
+        .resource_interval(Duration::from_millis(10))
+        .start_local()
+        .unwrap();
     report_memory(1 << 20, 1 << 10);
     common::work(Duration::from_millis(1_200));
     let recording = agent.finish();
@@ -312,7 +387,10 @@ fn resources_are_sampled_without_code_in_the_program() {
     for pair in samples.windows(2) {
         assert_eq!(pair[1].at.since_ns(pair[0].at), pair[1].period_ns);
     }
-    let cpu_ns: u64 = samples.iter().filter_map(|sample| sample.get(Resource::ProcessCpu)).sum();
+    let cpu_ns: u64 = samples
+        .iter()
+        .filter_map(|sample| sample.get(Resource::ProcessCpu))
+        .sum();
     assert!(cpu_ns >= 1_000_000_000, "{cpu_ns}");
     let last = samples.last().unwrap();
     assert_eq!(last.get(Resource::ManagedMemory), Some(1 << 20));
@@ -323,8 +401,14 @@ fn resources_are_sampled_without_code_in_the_program() {
 #[test]
 fn invalid_resource_intervals_are_rejected() {
     let _turn = lock(&common::TURN);
-    for interval in [Duration::ZERO, Duration::from_millis(9), Duration::from_secs(3_601)] {
-        let refused = AgentBuilder::default().resource_interval(interval).start_local();
+    for interval in [
+        Duration::ZERO,
+        Duration::from_millis(9),
+        Duration::from_secs(3_601),
+    ] {
+        let refused = AgentBuilder::default()
+            .resource_interval(interval)
+            .start_local();
         let text = refused.err().unwrap().to_string();
         assert!(text.contains("expected 10ms to 3600s, or none"), "{text}");
     }

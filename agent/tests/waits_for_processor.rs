@@ -7,7 +7,10 @@
     any(target_arch = "aarch64", target_arch = "x86_64"),
     target_env = "gnu"
 ))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
@@ -120,7 +123,11 @@ fn run(seed: u64) -> Waits {
     let begin = Instant::now();
     while begin.elapsed() < LENGTH {
         let _task = task("mixed").start();
-        let functions = if random.below(2) == 0 { &COMPUTING } else { &BLOCKING };
+        let functions = if random.below(2) == 0 {
+            &COMPUTING
+        } else {
+            &BLOCKING
+        };
         let (name, function) = functions[random.below(4) as usize];
         let before = waited_ns();
         function(Duration::from_micros(1_000 + random.below(12_000)));
@@ -144,7 +151,10 @@ fn run_without_blocks(_seed: u64) -> Waits {
     while begin.elapsed() < LAST_LENGTH {
         count_two(Duration::from_millis(2));
     }
-    Waits::from([("count_one", until_last), ("count_two", waited_ns() - until_last)])
+    Waits::from([
+        ("count_one", until_last),
+        ("count_two", waited_ns() - until_last),
+    ])
 }
 
 /// Runnable time by function, each node's at the innermost.
@@ -153,8 +163,14 @@ fn runnable_by_function(profile: &Profile) -> BTreeMap<&'static str, u64> {
     let mut above: Vec<Option<&'static str>> = vec![None];
     for node in profile.nodes() {
         let label = profile.frame(node.frame).label();
-        let mut names = COMPUTING.iter().chain(&BLOCKING).map(|(name, _)| *name).chain([BETWEEN]);
-        let function = names.find(|name| label.contains(name)).or(above[node.parent.index()]);
+        let mut names = COMPUTING
+            .iter()
+            .chain(&BLOCKING)
+            .map(|(name, _)| *name)
+            .chain([BETWEEN]);
+        let function = names
+            .find(|name| label.contains(name))
+            .or(above[node.parent.index()]);
         if let Some(name) = function {
             *sums.entry(name).or_default() += node.own.get(State::Runnable);
         }
@@ -186,7 +202,10 @@ impl Rounds {
         for truth in results {
             add_all(&mut self.truth, truth);
         }
-        add_all(&mut self.measured, runnable_by_function(&agent.finish().profile));
+        add_all(
+            &mut self.measured,
+            runnable_by_function(&agent.finish().profile),
+        );
         others
     }
 
@@ -227,7 +246,10 @@ fn a_wait_after_a_wake_up_belongs_to_the_function_that_blocked() {
         distance <= DISTANCE_MAX + DISTANCE_OF_OTHERS * others
             && error <= ERROR_MAX + ERROR_OF_OTHERS * others
     });
-    assert!(is_found, "the sum of {ROUNDS_MAX} rounds is not near the truth");
+    assert!(
+        is_found,
+        "the sum of {ROUNDS_MAX} rounds is not near the truth"
+    );
 }
 
 /// A wait that has not ended is not reported yet, and looks like a block. If it counted as one, the
@@ -245,5 +267,8 @@ fn the_last_function_of_a_thread_does_not_get_the_waits_of_earlier_ones() {
         println!("last function: {truth:.3}, measured {measured:.3}, other programs {others:.2}");
         measured <= truth + LAST_EXCESS_MAX
     });
-    assert!(is_found, "the last function has more than its waits in {ROUNDS_MAX} rounds");
+    assert!(
+        is_found,
+        "the last function has more than its waits in {ROUNDS_MAX} rounds"
+    );
 }

@@ -71,13 +71,18 @@ mod tests {
         let words: Vec<_> = words.iter().map(|word| shell_quoted(word)).collect();
         let script = format!("printf '%s|' {}", words.join(" "));
         let output = Command::new("sh").args(["-c", &script]).output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{script:?}: {output:?}");
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{script:?}: {output:?}"
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
     fn check(words: &[String]) {
-        let expected: String =
-            words.iter().map(|word| format!("{}|", word.replace('\0', ""))).collect();
+        let expected: String = words
+            .iter()
+            .map(|word| format!("{}|", word.replace('\0', "")))
+            .collect();
         assert_eq!(read_by_shell(words), expected);
     }
 

@@ -90,12 +90,18 @@ impl TimeParser {
     /// A date, a time of day, or both, separated by `T` or a space.
     fn parse_calendar(&self, text: &str, end: RangeEnd) -> Result<i64, TimeError> {
         let in_utc = text.strip_suffix(" UTC");
-        let zone = if in_utc.is_some() { &TimeZone::UTC } else { &self.zone };
+        let zone = if in_utc.is_some() {
+            &TimeZone::UTC
+        } else {
+            &self.zone
+        };
         let text = in_utc.unwrap_or(text);
         if let Some(time) = parse_time_of_day(text) {
             return self.last_time_of_day(time, zone);
         }
-        let pieces = DateTimeParser::new().parse_pieces(text).map_err(|_| TimeError::Form)?;
+        let pieces = DateTimeParser::new()
+            .parse_pieces(text)
+            .map_err(|_| TimeError::Form)?;
         let fixed_zone = match pieces.offset() {
             // A zone without an offset may mean two times, or none.
             None if pieces.time_zone_annotation().is_some() => return Err(TimeError::Form),
@@ -170,18 +176,26 @@ fn span_ns(text: &str) -> Result<u64, TimeError> {
     // After an overflow the rest is still parsed: it may be invalid.
     let mut sum_ns = Some(0u64);
     loop {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0);
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .filter(|digits| *digits > 0);
         let (number, after) = rest.split_at(digits.ok_or(TimeError::Form)?);
         let after = after.strip_prefix(' ').unwrap_or(after);
-        let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let letters = after
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(after.len());
         let (unit, next) = after.split_at(letters);
-        let known_unit = UNITS_MS.into_iter().find(|(names, _)| names.contains(&unit));
+        let known_unit = UNITS_MS
+            .into_iter()
+            .find(|(names, _)| names.contains(&unit));
         let (_, unit_ms) = known_unit.ok_or(TimeError::Form)?;
         let part_ns = number
             .parse::<u64>()
             .ok()
             .and_then(|count| count.checked_mul(unit_ms)?.checked_mul(1_000_000));
-        sum_ns = sum_ns.zip(part_ns).and_then(|(sum_ns, part_ns)| sum_ns.checked_add(part_ns));
+        sum_ns = sum_ns
+            .zip(part_ns)
+            .and_then(|(sum_ns, part_ns)| sum_ns.checked_add(part_ns));
         if next.is_empty() {
             return sum_ns.ok_or(TimeError::Range);
         }
@@ -236,7 +250,10 @@ mod tests {
     const NOON_NS: i64 = 1_769_860_800 * SECOND_NS;
 
     fn in_utc() -> TimeParser {
-        TimeParser { now_ns: NOW_NS, zone: TimeZone::UTC }
+        TimeParser {
+            now_ns: NOW_NS,
+            zone: TimeZone::UTC,
+        }
     }
 
     fn check(text: &str, expected: Result<i64, TimeError>) {
@@ -249,7 +266,10 @@ mod tests {
         let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         let now_ns = in_utc().parse(&examples.now, RangeEnd::From).unwrap();
         let parser = TimeParser { now_ns, zone };
-        for (end, times) in [(RangeEnd::From, &examples.from), (RangeEnd::To, &examples.to)] {
+        for (end, times) in [
+            (RangeEnd::From, &examples.from),
+            (RangeEnd::To, &examples.to),
+        ] {
             for (text, expected) in times {
                 let at = parser.parse(text, end).map(format_time);
                 let expected_ns = in_utc().parse(expected, end).unwrap();
@@ -264,9 +284,13 @@ mod tests {
 
     #[test]
     fn times_parse_in_each_form() {
-        for (text, ago_s) in
-            [("-5m", 300), ("-90s", 90), ("-1h30m", 5_400), ("-2d", 172_800), ("5m", 300)]
-        {
+        for (text, ago_s) in [
+            ("-5m", 300),
+            ("-90s", 90),
+            ("-1h30m", 5_400),
+            ("-2d", 172_800),
+            ("5m", 300),
+        ] {
             check(text, Ok(NOW_NS - ago_s * SECOND_NS));
         }
         for (text, expected_ns) in [
@@ -374,7 +398,10 @@ mod tests {
             let text = format_time(nanoseconds);
             check(&text, Ok(nanoseconds));
             // As it is printed for people.
-            check(&text.replace('T', " ").replace('Z', " UTC"), Ok(nanoseconds));
+            check(
+                &text.replace('T', " ").replace('Z', " UTC"),
+                Ok(nanoseconds),
+            );
         }
         assert_eq!(format_time(NOW_NS), "2026-01-31T12:00:00.000000250Z");
     }

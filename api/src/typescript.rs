@@ -16,7 +16,9 @@ import type { State } from './states';
 /// The declaration of a type with its documentation, a field a line.
 fn declaration<T: TS>(config: &Config) -> String {
     let compact = |text: String| {
-        text.replace("/**\n * ", "/** ").replace("\n */", " */").replace("`None`", "`null`")
+        text.replace("/**\n * ", "/** ")
+            .replace("\n */", " */")
+            .replace("`None`", "`null`")
     };
     let docs = compact(T::docs().unwrap_or_default());
     let mut text = format!("\n{docs}export ");

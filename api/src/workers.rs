@@ -299,7 +299,10 @@ pub struct Epoch {
 pub struct Disconnect {
     /// `clean`, `crashed` (the connection closed without a clean disconnect), `silent` (messages
     /// stopped), `rejected` (by the collector) or `unknown` (the collector was restarted).
-    #[cfg_attr(test, ts(type = "'clean' | 'crashed' | 'silent' | 'rejected' | 'unknown'"))]
+    #[cfg_attr(
+        test,
+        ts(type = "'clean' | 'crashed' | 'silent' | 'rejected' | 'unknown'")
+    )]
     #[cfg_attr(test, schemars(extend("examples" = ["clean", "crashed", "silent", "rejected", "unknown"])))]
     pub reason: Word,
     /// The reason in words.

@@ -63,14 +63,19 @@ struct Merged {
 /// Reads the command line, the variables and the file; exits with clap's text if an option is invalid.
 /// `None` if only the configuration was to be printed.
 pub(crate) fn parse() -> anyhow::Result<Option<Cli>> {
-    let merged = merge(std::env::args_os().collect(), &std::env::vars_os().collect())?;
+    let merged = merge(
+        std::env::args_os().collect(),
+        &std::env::vars_os().collect(),
+    )?;
     let matches = Cli::command()
         .try_get_matches_from(&merged.arguments)
         .unwrap_or_else(|error| exit(&error, &merged.origins));
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| exit(&error, &merged.origins));
     match &cli.command {
         Command::Serve(serve) if serve.print_config => {
-            let matches = matches.subcommand_matches(SERVE).expect("it is the command");
+            let matches = matches
+                .subcommand_matches(SERVE)
+                .expect("it is the command");
             print(shown(matches, &merged.origins).as_bytes())?;
             Ok(None)
         }
@@ -83,7 +88,9 @@ fn exit(error: &clap::Error, origins: &BTreeMap<String, Origin>) -> ! {
     // There is no place to report a closed stderr.
     let _ = error.print();
     if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
-        && let Some(name) = option.strip_prefix("--").and_then(|option| option.split(' ').next())
+        && let Some(name) = option
+            .strip_prefix("--")
+            .and_then(|option| option.split(' ').next())
         && let Some(origin) = origins.get(name)
     {
         say(&format!("\n--{name} is set in {origin}"));
@@ -93,7 +100,9 @@ fn exit(error: &clap::Error, origins: &BTreeMap<String, Origin>) -> ! {
 
 /// The options that variables and files may set.
 fn options(serve: &clap::Command) -> impl Iterator<Item = (&str, &Arg)> {
-    let named = serve.get_arguments().filter_map(|option| Some((option.get_long()?, option)));
+    let named = serve
+        .get_arguments()
+        .filter_map(|option| Some((option.get_long()?, option)));
     named.filter(|(name, _)| !NOT_CONFIGURED.contains(name))
 }
 
@@ -105,7 +114,10 @@ fn merge(
     let is_flag = |argument: &&OsString| argument.as_encoded_bytes().starts_with(b"-");
     let command = arguments.iter().skip(1).find(|argument| !is_flag(argument));
     if command.is_none_or(|command| command != SERVE) {
-        return Ok(Merged { arguments, ..Merged::default() });
+        return Ok(Merged {
+            arguments,
+            ..Merged::default()
+        });
     }
     let cli = Cli::command();
     let serve = cli.find_subcommand(SERVE).expect("it is defined");
@@ -127,7 +139,10 @@ fn merge(
             let values = split(option, value)
                 .map_err(|wanted| BadInput(format!("{variable} must be {wanted}")))?;
             (values, Origin::Variable(variable))
-        } else if option.get_env().is_some_and(|name| variables.contains_key(name)) {
+        } else if option
+            .get_env()
+            .is_some_and(|name| variables.contains_key(name))
+        {
             continue;
         } else if let Some(InFile { values, origin }) = line {
             (values, origin)
@@ -152,7 +167,9 @@ fn warn_of_unknown(variables: &BTreeMap<OsString, OsString>, serve: &clap::Comma
     let names = || options(serve).map(|(name, _)| name).chain([FILE]);
     for name in variables.keys().filter_map(|name| name.to_str()) {
         if name.starts_with(PREFIX) && !names().any(|option| variable(option) == name) {
-            say(&format!("warning: {name} is no option of `emberline serve`"));
+            say(&format!(
+                "warning: {name} is no option of `emberline serve`"
+            ));
         }
     }
 }
@@ -162,7 +179,10 @@ fn is_given(arguments: &[OsString], name: &str) -> bool {
     let flag = format!("--{name}");
     let with_value = format!("{flag}=");
     arguments.iter().any(|argument| {
-        argument == &*flag || argument.as_encoded_bytes().starts_with(with_value.as_bytes())
+        argument == &*flag
+            || argument
+                .as_encoded_bytes()
+                .starts_with(with_value.as_bytes())
     })
 }
 
@@ -175,7 +195,10 @@ fn value_of(arguments: &[OsString], name: &str) -> Option<OsString> {
         if argument == &*flag {
             return arguments.next().cloned();
         }
-        if let Some(value) = argument.to_str().and_then(|text| text.strip_prefix(&with_value)) {
+        if let Some(value) = argument
+            .to_str()
+            .and_then(|text| text.strip_prefix(&with_value))
+        {
             return Some(value.into());
         }
     }
@@ -251,7 +274,9 @@ fn read(file: &Path, serve: &clap::Command) -> Result<BTreeMap<String, InFile>, 
     read.map_err(|error| failed(&error))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         let max = FILE_BYTES_MAX >> 10;
-        return Err(BadInput(format!("{name} is no configuration: it has more than {max} KiB")));
+        return Err(BadInput(format!(
+            "{name} is no configuration: it has more than {max} KiB"
+        )));
     }
     let line_of = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
     let table = DeTable::parse(&text).map_err(|error| {
@@ -266,11 +291,16 @@ fn read(file: &Path, serve: &clap::Command) -> Result<BTreeMap<String, InFile>, 
             let shown = options(serve).filter(|(_, option)| !option.is_hide_set());
             let known: Vec<&str> = shown.map(|(name, _)| name).collect();
             let known = known.join(", ");
-            return Err(BadInput(format!("{name}:{line}: unknown option {key:?}\nknown: {known}")));
+            return Err(BadInput(format!(
+                "{name}:{line}: unknown option {key:?}\nknown: {known}"
+            )));
         };
         let values = values(option, value.get_ref())
             .map_err(|wanted| BadInput(format!("{name}:{line}: {key} must be {wanted}")))?;
-        let origin = Origin::Line { file: file.to_owned(), line };
+        let origin = Origin::Line {
+            file: file.to_owned(),
+            line,
+        };
         in_file.insert(key.to_owned(), InFile { values, origin });
     }
     Ok(in_file)
@@ -280,7 +310,11 @@ fn read(file: &Path, serve: &clap::Command) -> Result<BTreeMap<String, InFile>, 
 fn values(option: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, &'static str> {
     if is_switch(option) {
         let is_on = value.as_bool().ok_or("true or false, without quotes")?;
-        return Ok(if is_on { vec![OsString::new()] } else { Vec::new() });
+        return Ok(if is_on {
+            vec![OsString::new()]
+        } else {
+            Vec::new()
+        });
     }
     let single = |value: &DeValue<'_>| match value {
         DeValue::String(text) => Some(OsString::from(&**text)),
@@ -292,7 +326,9 @@ fn values(option: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, &'static s
     }
     let wanted = "a list of strings";
     let list = value.as_array().ok_or(wanted)?;
-    list.iter().map(|value| single(value.get_ref()).ok_or(wanted)).collect()
+    list.iter()
+        .map(|value| single(value.get_ref()).ok_or(wanted))
+        .collect()
 }
 
 /// The whole configuration with its origins, in the form of a file.
@@ -307,14 +343,17 @@ fn shown(matches: &ArgMatches, origins: &BTreeMap<String, Origin>) -> String {
                 Some(origin) => origin.to_string(),
                 None => "command line".to_owned(),
             },
-            Some(ValueSource::EnvVariable) => {
-                option.get_env().unwrap_or_default().to_string_lossy().into_owned()
-            }
+            Some(ValueSource::EnvVariable) => option
+                .get_env()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
             _ => "default".to_owned(),
         };
         let values = matches.get_raw(id).into_iter().flatten();
-        let quoted: Vec<String> =
-            values.map(|value| quoted(name, &value.to_string_lossy())).collect();
+        let quoted: Vec<String> = values
+            .map(|value| quoted(name, &value.to_string_lossy()))
+            .collect();
         let written = if is_switch(option) {
             Some(matches.get_flag(id).to_string())
         } else if is_list(option) {
@@ -334,7 +373,10 @@ fn shown(matches: &ArgMatches, origins: &BTreeMap<String, Origin>) -> String {
 /// The value of an option as a string of TOML, without the secrets of URLs.
 fn quoted(name: &str, value: &str) -> String {
     // Everywhere else, a comma is a part of the URL.
-    let end = value.find(',').filter(|_| name == SCRAPE).unwrap_or(value.len());
+    let end = value
+        .find(',')
+        .filter(|_| name == SCRAPE)
+        .unwrap_or(value.len());
     let (urls, options) = value.split_at(end);
     let words = urls.split(' ').map(without_secrets);
     let value = words.collect::<Vec<_>>().join(" ") + options;
@@ -346,7 +388,10 @@ mod tests {
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> BTreeMap<OsString, OsString> {
-        pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect()
     }
 
     fn merged(given: &str, pairs: &[(&str, &str)]) -> Result<Merged, String> {
@@ -363,11 +408,17 @@ mod tests {
     }
 
     fn arguments(merged: &Merged) -> Vec<&str> {
-        merged.arguments.iter().map(|argument| argument.to_str().unwrap()).collect()
+        merged
+            .arguments
+            .iter()
+            .map(|argument| argument.to_str().unwrap())
+            .collect()
     }
 
     fn printed(merged: &Merged) -> String {
-        let matches = Cli::command().try_get_matches_from(&merged.arguments).unwrap();
+        let matches = Cli::command()
+            .try_get_matches_from(&merged.arguments)
+            .unwrap();
         shown(matches.subcommand_matches(SERVE).unwrap(), &merged.origins)
     }
 
@@ -407,19 +458,27 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_a_file_with_the_same_configuration() {
-        let first = merged("emberline serve --quota queries=3 --quota nodes=7 --data d", &[]);
+        let first = merged(
+            "emberline serve --quota queries=3 --quota nodes=7 --data d",
+            &[],
+        );
         let first = printed(&first.unwrap());
         let (_folder, path) = file(&first);
         let second = printed(&merged(&format!("emberline serve --config {path}"), &[]).unwrap());
         let values = |text: &str| -> Vec<String> {
-            text.lines().map(|line| line.split("  #").next().unwrap().to_owned()).collect()
+            text.lines()
+                .map(|line| line.split("  #").next().unwrap().to_owned())
+                .collect()
         };
         assert_eq!(values(&first), values(&second));
     }
 
     #[test]
     fn other_commands_have_no_configuration() {
-        let pairs = [("EMBERLINE_SERVE_DATA", "/d"), ("EMBERLINE_SERVE_CONFIG", "/no/such/file")];
+        let pairs = [
+            ("EMBERLINE_SERVE_DATA", "/d"),
+            ("EMBERLINE_SERVE_CONFIG", "/no/such/file"),
+        ];
         let merged = merged("emberline --utc tasks serve", &pairs).unwrap();
         assert_eq!(arguments(&merged), ["emberline", "--utc", "tasks", "serve"]);
     }
@@ -427,11 +486,20 @@ mod tests {
     #[test]
     fn an_error_names_the_line_and_what_is_allowed() {
         for (text, expected) in [
-            ("\nlisen = 'x'", ":2: unknown option \"lisen\"\nknown: listen, tls-cert, "),
+            (
+                "\nlisen = 'x'",
+                ":2: unknown option \"lisen\"\nknown: listen, tls-cert, ",
+            ),
             ("data = ", ":1: "),
             ("data = ['a']", ":1: data must be a string"),
-            ("public-name = 'a'", ":1: public-name must be a list of strings"),
-            ("insecure-listen = 'yes'", ":1: insecure-listen must be true or false"),
+            (
+                "public-name = 'a'",
+                ":1: public-name must be a list of strings",
+            ),
+            (
+                "insecure-listen = 'yes'",
+                ":1: insecure-listen must be true or false",
+            ),
             ("config = 'other'", ":1: unknown option \"config\""),
             ("[serve]\ndata = 'x'", ":1: unknown option \"serve\""),
         ] {
@@ -441,10 +509,16 @@ mod tests {
             assert!(rest.starts_with(expected), "{text:?}: {error}");
         }
         let error = merged("emberline serve --config /no/such/file", &[]).unwrap_err();
-        assert!(error.starts_with("cannot read /no/such/file: No such file"), "{error}");
+        assert!(
+            error.starts_with("cannot read /no/such/file: No such file"),
+            "{error}"
+        );
         let pairs = [("EMBERLINE_SERVE_INSECURE_LISTEN", "maybe")];
         let error = merged("emberline serve", &pairs).unwrap_err();
-        assert_eq!(error, "EMBERLINE_SERVE_INSECURE_LISTEN must be `true` or `false`");
+        assert_eq!(
+            error,
+            "EMBERLINE_SERVE_INSECURE_LISTEN must be `true` or `false`"
+        );
         let (_folder, path) = file(&"#".repeat(FILE_BYTES_MAX as usize + 1));
         let error = merged(&format!("emberline serve --config {path}"), &[]).unwrap_err();
         assert!(error.ends_with("it has more than 256 KiB"), "{error}");
@@ -470,7 +544,10 @@ mod tests {
 
     #[test]
     fn secrets_of_urls_are_hidden() {
-        let pairs = [("DEBUGINFOD_URLS", "https://u:p@a.example/x https://b.example?key=s")];
+        let pairs = [(
+            "DEBUGINFOD_URLS",
+            "https://u:p@a.example/x https://b.example?key=s",
+        )];
         let merged = merged("emberline serve --data d", &pairs).unwrap();
         assert_eq!(arguments(&merged).len(), 4, "clap reads this variable");
         let shown = "\"https://[hidden]@a.example/x https://b.example?key=[hidden]\"";

@@ -24,7 +24,10 @@ pub(crate) fn token(url: &str) -> Result<Option<Token>, BadInput> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(path) = variable(TOKEN_FILE_VARIABLE).map(PathBuf::from) {
         let invalid = |error: &dyn std::error::Error| {
-            BadInput(format!("{TOKEN_FILE_VARIABLE} names {}: {error}", path.display()))
+            BadInput(format!(
+                "{TOKEN_FILE_VARIABLE} names {}: {error}",
+                path.display()
+            ))
         };
         let read = File::open(&path).and_then(|file| read_token(&file));
         return read.map(Some).map_err(|error| invalid(&error));
@@ -32,8 +35,13 @@ pub(crate) fn token(url: &str) -> Result<Option<Token>, BadInput> {
     let Some(text) = variable(TOKEN_VARIABLE) else {
         return Ok(None);
     };
-    let token = text.to_str().ok_or(profiler_core::token::TokenError).and_then(Token::parse);
-    token.map(Some).map_err(|error| BadInput(format!("{TOKEN_VARIABLE}: {error}")))
+    let token = text
+        .to_str()
+        .ok_or(profiler_core::token::TokenError)
+        .and_then(Token::parse);
+    token
+        .map(Some)
+        .map_err(|error| BadInput(format!("{TOKEN_VARIABLE}: {error}")))
 }
 
 /// Reads a token and leaves no copy of the secret behind.

@@ -32,11 +32,18 @@ impl DemoTokens {
     /// If the system has no random bytes.
     pub(crate) fn create() -> Result<DemoTokens, TokenFileError> {
         let now = jiff::Timestamp::now();
-        let new = |role| NewToken { note: "demo".to_owned(), ..NewToken::new(role) };
+        let new = |role| NewToken {
+            note: "demo".to_owned(),
+            ..NewToken::new(role)
+        };
         let (agent, agent_record) = new(Role::Agent).create(&[], now)?;
         let others = [agent_record.clone()];
         let (operator, operator_record) = new(Role::Operator).create(&others, now)?;
-        Ok(DemoTokens { agent, operator, records: vec![agent_record, operator_record] })
+        Ok(DemoTokens {
+            agent,
+            operator,
+            records: vec![agent_record, operator_record],
+        })
     }
 }
 
@@ -63,7 +70,10 @@ impl DemoTokenFiles {
         address: SocketAddr,
         tokens: &DemoTokens,
     ) -> io::Result<DemoTokenFiles> {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
         let path = |role| path(directory, address, role);
         Ok(DemoTokenFiles {
             agent: LockedFile::write(path(Role::Agent), &tokens.agent)?,
@@ -87,7 +97,11 @@ impl LockedFile {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
         let mut written = LockedFile { path, lock: file };
         written.lock.lock()?;
         written.lock.write_all(token.expose().as_bytes())?;
@@ -115,14 +129,20 @@ fn address_of(url: &str) -> Option<SocketAddr> {
     let Ok(Endpoint::Plain { authority }) = Endpoint::parse(&with_scheme(url)) else {
         return None;
     };
-    let local = authority.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let local = authority
+        .strip_prefix("localhost:")
+        .map(|port| format!("127.0.0.1:{port}"));
     local.unwrap_or(authority).parse().ok()
 }
 
 /// The token in a file that a running process of this user has locked.
 fn read_locked(path: &Path) -> Option<Token> {
     let own = geteuid().as_raw();
-    let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW).open(path).ok()?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(O_NOFOLLOW)
+        .open(path)
+        .ok()?;
     let metadata = file.metadata().ok()?;
     if metadata.uid() != own || metadata.mode() & 0o077 != 0 || !metadata.is_file() {
         return None;
@@ -135,7 +155,11 @@ fn read_locked(path: &Path) -> Option<Token> {
 
 /// Where this user's programs keep such files, by the XDG base directory specification.
 fn directory(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name| {
+        variable(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
     let base = absolute("XDG_RUNTIME_DIR")
         .or_else(|| absolute("XDG_STATE_HOME"))
         .or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
@@ -156,10 +180,18 @@ mod tests {
     #[test]
     fn a_collectors_address_has_many_spellings() {
         let expected = "127.0.0.1:4747".parse().ok();
-        for url in ["http://127.0.0.1:4747", "127.0.0.1:4747", "http://localhost:4747/"] {
+        for url in [
+            "http://127.0.0.1:4747",
+            "127.0.0.1:4747",
+            "http://localhost:4747/",
+        ] {
             assert_eq!(address_of(url), expected, "{url}");
         }
-        for url in ["https://127.0.0.1:4747", "http://collector.example:4747", "unix:/socket"] {
+        for url in [
+            "https://127.0.0.1:4747",
+            "http://collector.example:4747",
+            "unix:/socket",
+        ] {
             assert_eq!(address_of(url), None, "{url}");
         }
     }
@@ -181,7 +213,11 @@ mod tests {
 
         let link = directory.join("link");
         std::os::unix::fs::symlink(&operator, &link).unwrap();
-        assert_eq!(read_locked(&link), None, "another user may own what a link names");
+        assert_eq!(
+            read_locked(&link),
+            None,
+            "another user may own what a link names"
+        );
         fs::set_permissions(&operator, fs::Permissions::from_mode(0o640)).unwrap();
         assert_eq!(read_locked(&operator), None, "other users may read it");
 
@@ -197,7 +233,13 @@ mod tests {
 
     #[test]
     fn only_the_exact_address_is_a_demo() {
-        for url in ["http://localhost:4747", "https://127.0.0.1:4747", "unix:/x", "127.0.0.1", ""] {
+        for url in [
+            "http://localhost:4747",
+            "https://127.0.0.1:4747",
+            "unix:/x",
+            "127.0.0.1",
+            "",
+        ] {
             assert_eq!(find(url), None, "{url}");
         }
     }
@@ -212,11 +254,17 @@ mod tests {
             directory(value).map(|path| path.display().to_string())
         };
         let home = ("HOME", "/home/ada");
-        assert_eq!(found(&[home]).as_deref(), Some("/home/ada/.local/state/emberline"));
+        assert_eq!(
+            found(&[home]).as_deref(),
+            Some("/home/ada/.local/state/emberline")
+        );
         let state = ("XDG_STATE_HOME", "/state");
         assert_eq!(found(&[home, state]).as_deref(), Some("/state/emberline"));
         let runtime = ("XDG_RUNTIME_DIR", "/run/user/7");
-        assert_eq!(found(&[home, state, runtime]).as_deref(), Some("/run/user/7/emberline"));
+        assert_eq!(
+            found(&[home, state, runtime]).as_deref(),
+            Some("/run/user/7/emberline")
+        );
         assert_eq!(found(&[("HOME", "relative")]), None);
         assert_eq!(found(&[]), None);
     }

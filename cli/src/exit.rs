@@ -50,7 +50,9 @@ pub(crate) fn code(done: anyhow::Result<()>) -> ExitCode {
 
 /// Whether the reader of stdout went away, as `head` does: that is no error.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<crate::output::StdoutClosed>().is_some()
+    error
+        .downcast_ref::<crate::output::StdoutClosed>()
+        .is_some()
 }
 
 fn is_bad_input(error: &anyhow::Error) -> bool {
@@ -62,10 +64,16 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
             client,
             Some(ClientError::Rejected(_) | ClientError::Denied(_) | ClientError::Url { .. })
         )
-        || matches!(uploaded, Some(UploadError::Denied(_) | UploadError::Rejected(_)))
+        || matches!(
+            uploaded,
+            Some(UploadError::Denied(_) | UploadError::Rejected(_))
+        )
         || matches!(error.downcast_ref(), Some(ServeError::Insecure { .. }))
         || matches!(error.downcast_ref(), Some(StoreError::NoStore { .. }))
-        || matches!(tokens, Some(TokenFileError::Unknown { .. } | TokenFileError::Workers { .. }))
+        || matches!(
+            tokens,
+            Some(TokenFileError::Unknown { .. } | TokenFileError::Workers { .. })
+        )
 }
 
 /// The error and its causes, a line each. Control characters are escaped, because names in it may
@@ -76,7 +84,11 @@ fn text(error: &anyhow::Error) -> String {
         let cause = cause.to_string();
         let mut lines = cause.lines().map(printable);
         let first = lines.next().unwrap_or_default();
-        text.push_str(if number == 0 { "error: " } else { "  caused by: " });
+        text.push_str(if number == 0 {
+            "error: "
+        } else {
+            "  caused by: "
+        });
         text.push_str(&first);
         text.push('\n');
         for line in lines {
@@ -109,7 +121,11 @@ mod tests {
         assert!(!is_bad_input(&anyhow!("x")));
         let address = ([0, 0, 0, 0], 1).into();
         assert!(is_bad_input(
-            &collector::ServeError::Insecure { address, missing: String::new() }.into()
+            &collector::ServeError::Insecure {
+                address,
+                missing: String::new()
+            }
+            .into()
         ));
     }
 }

@@ -84,16 +84,24 @@ pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Re
     let Some(file) = file.filter(|_| requested.is_none()) else {
         return Ok(requested.unwrap_or(F::TABLE));
     };
-    let name = file.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let name = file
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_ascii_lowercase();
     let fits = |extension: &str| {
-        let stem = name.strip_suffix(extension).and_then(|name| name.strip_suffix('.'));
+        let stem = name
+            .strip_suffix(extension)
+            .and_then(|name| name.strip_suffix('.'));
         stem.is_some_and(|stem| !stem.is_empty())
     };
     let fitting = F::EXTENSIONS.iter().filter(|(known, _)| fits(known));
     let known = fitting.max_by_key(|(known, _)| known.len());
     known.map(|(_, format)| *format).ok_or_else(|| {
-        let known: Vec<String> =
-            F::EXTENSIONS.iter().map(|(known, _)| format!(".{known}")).collect();
+        let known: Vec<String> = F::EXTENSIONS
+            .iter()
+            .map(|(known, _)| format!(".{known}"))
+            .collect();
         let known = known.join(", ");
         BadInput(format!(
             "unknown extension of {}; expected {known}, or set --format",
@@ -127,7 +135,11 @@ mod tests {
             (Some(Table), Some("b.svg"), Table),
             (Some(Json), Some("b"), Json),
         ] {
-            assert_eq!(choose(requested, file.map(Path::new)).unwrap(), expected, "{file:?}");
+            assert_eq!(
+                choose(requested, file.map(Path::new)).unwrap(),
+                expected,
+                "{file:?}"
+            );
         }
     }
 
@@ -136,7 +148,10 @@ mod tests {
         for file in ["a.png", "a", ".svg", "a.gz", "asvg"] {
             let error = choose::<ProfileFormat>(None, Some(Path::new(file)));
             let error = error.unwrap_err().to_string();
-            assert!(error.contains(".svg, .html, .collapsed, .txt, .json"), "{error}");
+            assert!(
+                error.contains(".svg, .html, .collapsed, .txt, .json"),
+                "{error}"
+            );
         }
     }
 

@@ -61,13 +61,18 @@ impl Grid {
     /// A grid without rows.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
         let own = |(name, align): &(&str, Align)| ((*name).to_owned(), *align);
-        Grid { columns: columns.iter().map(own).collect(), rows: Vec::new() }
+        Grid {
+            columns: columns.iter().map(own).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row with a cell for each column. Control characters in cells are escaped.
     pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = String>) {
-        let row: Vec<String> =
-            cells.into_iter().map(|text| cell(&text, CELL_COLUMNS_MAX)).collect();
+        let row: Vec<String> = cells
+            .into_iter()
+            .map(|text| cell(&text, CELL_COLUMNS_MAX))
+            .collect();
         debug_assert_eq!(row.len(), self.columns.len(), "a cell for each column");
         self.rows.push(row);
     }
@@ -84,14 +89,23 @@ impl Grid {
         let lines = || std::iter::once(&header).chain(&self.rows);
         let shown = (0..self.columns.len()).filter(|column| self.has_values(*column));
         let shown: Vec<(usize, usize)> = shown
-            .map(|column| (column, lines().map(|row| length(&row[column])).max().unwrap_or(0)))
+            .map(|column| {
+                (
+                    column,
+                    lines().map(|row| length(&row[column])).max().unwrap_or(0),
+                )
+            })
             .collect();
         let fitted = self.fitted(&shown, width_max);
         let more = if fitted.len() < shown.len() { MORE } else { "" };
         let mut text = String::new();
         for (number, row) in lines().enumerate() {
             let cells = fitted.iter().map(|(column, width)| {
-                pad(&cell(&row[*column], *width), *width, self.columns[*column].1)
+                pad(
+                    &cell(&row[*column], *width),
+                    *width,
+                    self.columns[*column].1,
+                )
             });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push_str(if number == 0 { more } else { "" });
@@ -115,7 +129,9 @@ impl Grid {
         }
         while total_width(fitted.iter().map(|(_, width)| *width)) > room {
             let longest = fitted.iter_mut().filter(|column| column.1 > least(column));
-            let Some((_, width)) = longest.max_by_key(|(_, width)| *width) else { break };
+            let Some((_, width)) = longest.max_by_key(|(_, width)| *width) else {
+                break;
+            };
             *width -= 1;
         }
         fitted
@@ -133,7 +149,10 @@ impl Grid {
 
 /// The width of columns with two spaces between them.
 fn total_width(widths: impl Iterator<Item = usize>) -> usize {
-    widths.map(|width| width + 2).sum::<usize>().saturating_sub(2)
+    widths
+        .map(|width| width + 2)
+        .sum::<usize>()
+        .saturating_sub(2)
 }
 
 fn length(cell: &str) -> usize {
@@ -155,8 +174,11 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_control_characters_are_escaped() {
-        let mut grid =
-            Grid::new(&[("NAME", Align::Left), ("TIME", Align::Right), ("CAUSE", Align::Left)]);
+        let mut grid = Grid::new(&[
+            ("NAME", Align::Left),
+            ("TIME", Align::Right),
+            ("CAUSE", Align::Left),
+        ]);
         for (name, time) in [("größe", "1.24 ms"), ("a\u{1b}[2J\nb", "12 s"), ("", "")] {
             grid.push([name.to_owned(), time.to_owned(), String::new()]);
         }
@@ -194,7 +216,10 @@ mod tests {
             assert!(wide.starts_with("NAME") && !wide.contains(MORE), "{wide}");
             assert_eq!(wide.lines().count(), text.lines().count());
         };
-        check(&[[5, 8, 8, 5, 20], [20, 3, 8, 5, 4]], "NAME DURATION WORKER BYTES CAUSE");
+        check(
+            &[[5, 8, 8, 5, 20], [20, 3, 8, 5, 4]],
+            "NAME DURATION WORKER BYTES CAUSE",
+        );
         check(&[[40, 12, 40, 12, 40]], "NAME DURATION WORKER BYTES CAUSE");
         check(&[[40, 20, 40, 30, 40]], "NAME DURATION WORKER BYTES …");
         check(&[[40, 20, 40, 40, 40]], "NAME DURATION WORKER …");
@@ -203,11 +228,17 @@ mod tests {
 
     #[test]
     fn columns_without_values_are_omitted() {
-        let grid =
-            || Grid::new(&[("NAME", Align::Left), ("LOST", Align::Count), ("LEFT", Align::Right)]);
+        let grid = || {
+            Grid::new(&[
+                ("NAME", Align::Left),
+                ("LOST", Align::Count),
+                ("LEFT", Align::Right),
+            ])
+        };
         let check = |rows: &[[&str; 3]], expected: &str| {
             let mut grid = grid();
-            rows.iter().for_each(|row| grid.push(row.map(str::to_owned)));
+            rows.iter()
+                .for_each(|row| grid.push(row.map(str::to_owned)));
             assert_eq!(grid.text(), expected);
         };
         check(&[["a", "0", "-"], ["b", "0", ""]], "NAME\na\nb\n");

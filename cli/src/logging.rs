@@ -35,10 +35,14 @@ pub(crate) fn start(default: LevelFilter, format: LogFormat) -> anyhow::Result<(
     match format {
         LogFormat::Text => {
             let ansi = colors(stderr().is_terminal(), std::env::var_os("NO_COLOR"));
-            registry.with(layer.with_ansi(ansi).with_filter(filter)).init();
+            registry
+                .with(layer.with_ansi(ansi).with_filter(filter))
+                .init();
         }
         LogFormat::Json => {
-            registry.with(layer.json().flatten_event(true).with_filter(filter)).init();
+            registry
+                .with(layer.json().flatten_event(true).with_filter(filter))
+                .init();
             output::log_messages();
         }
     }
@@ -48,7 +52,9 @@ pub(crate) fn start(default: LevelFilter, format: LogFormat) -> anyhow::Result<(
 /// From level `default` on. The client of S3 servers would log each retry as information: only its warnings are
 /// news.
 fn default_filter(default: LevelFilter) -> Targets {
-    Targets::new().with_default(default).with_target("object_store", default.min(LevelFilter::WARN))
+    Targets::new()
+        .with_default(default)
+        .with_target("object_store", default.min(LevelFilter::WARN))
 }
 
 /// Whether to use colors: on terminals, unless `NO_COLOR` is set (<https://no-color.org>).

@@ -62,10 +62,12 @@ pub(crate) fn print_json(json: Vec<u8>) -> anyhow::Result<()> {
 /// JSON and a newline. Characters in names that would act on a terminal are escaped.
 pub(crate) fn json_line(json: Vec<u8>) -> Vec<u8> {
     // JSON is UTF-8; anything else is left to the program that reads it.
-    let escaped = str::from_utf8(&json).ok().and_then(|text| match printable_json(text) {
-        Cow::Borrowed(_) => None,
-        Cow::Owned(escaped) => Some(escaped.into_bytes()),
-    });
+    let escaped = str::from_utf8(&json)
+        .ok()
+        .and_then(|text| match printable_json(text) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(escaped) => Some(escaped.into_bytes()),
+        });
     let mut line = escaped.unwrap_or(json);
     line.push(b'\n');
     line
@@ -88,12 +90,19 @@ pub(crate) fn write_to<T>(
             let error = error.downcast_ref::<io::Error>();
             error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
         };
-        return made.map_err(|error| if is_closed(&error) { StdoutClosed.into() } else { error });
+        return made.map_err(|error| {
+            if is_closed(&error) {
+                StdoutClosed.into()
+            } else {
+                error
+            }
+        });
     };
     replace_with(path, |file| {
         let mut file = BufWriter::new(file);
         let made = make(&mut file)?;
-        file.flush().with_context(|| format!("could not write {}", path.display()))?;
+        file.flush()
+            .with_context(|| format!("could not write {}", path.display()))?;
         Ok(made)
     })
 }
@@ -124,7 +133,8 @@ pub(crate) fn say_wrapped(sentence: &str) {
 /// leaves the old one. Anything but a regular file, such as /dev/null, is written to directly.
 pub(crate) fn write_file(path: &Path, data: &[u8]) -> anyhow::Result<()> {
     write_to(Some(path), |file| {
-        file.write_all(data).with_context(|| format!("could not write {}", path.display()))
+        file.write_all(data)
+            .with_context(|| format!("could not write {}", path.display()))
     })
 }
 
@@ -139,18 +149,28 @@ pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let Replacement { part, .. } = Replacement::of(path).with_context(failed)?;
-    File::create_new(&part).and_then(|_| fs::remove_file(&part)).with_context(failed)
+    File::create_new(&part)
+        .and_then(|_| fs::remove_file(&part))
+        .with_context(failed)
 }
 
 fn replace_with<T>(path: &Path, make: impl FnOnce(File) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let failed = || format!("could not write {}", path.display());
     if is_written_directly(path) {
-        return make(File::options().write(true).open(path).with_context(failed)?);
+        return make(
+            File::options()
+                .write(true)
+                .open(path)
+                .with_context(failed)?,
+        );
     }
     let Replacement { target, part } = Replacement::of(path).with_context(failed)?;
     let file = File::create_new(&part).with_context(failed)?;
-    let made =
-        make(file).and_then(|made| fs::rename(&part, &target).with_context(failed).map(|()| made));
+    let made = make(file).and_then(|made| {
+        fs::rename(&part, &target)
+            .with_context(failed)
+            .map(|()| made)
+    });
     if made.is_err() {
         // The first failure matters more than a partial file that stays behind.
         let _ = fs::remove_file(&part);
@@ -180,7 +200,10 @@ impl Replacement {
         let mut part = std::ffi::OsString::from(".");
         part.push(name);
         part.push(format!(".{}.part", std::process::id()));
-        Ok(Replacement { part: target.with_file_name(part), target })
+        Ok(Replacement {
+            part: target.with_file_name(part),
+            target,
+        })
     }
 }
 
@@ -220,7 +243,11 @@ mod tests {
     fn names_in_json_cannot_act_on_a_terminal() {
         let json = "[\"\u{202e}gnp\u{7f}\"]".as_bytes().to_vec();
         assert_eq!(json_line(json), b"[\"\\u202egnp\\u007f\"]\n");
-        assert_eq!(json_line(b"[\"\xff\"]".to_vec()), b"[\"\xff\"]\n", "no UTF-8, no JSON");
+        assert_eq!(
+            json_line(b"[\"\xff\"]".to_vec()),
+            b"[\"\xff\"]\n",
+            "no UTF-8, no JSON"
+        );
         assert_eq!(json_text("\u{202e}").unwrap(), "\"\\u202e\"");
     }
 
@@ -235,7 +262,13 @@ mod tests {
     fn a_check_does_not_open_a_pipe() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
         let (sender, checked) = mpsc::channel();
         thread::spawn(move || sender.send(check_writable(&pipe).is_ok()));
         assert_eq!(checked.recv_timeout(Duration::from_secs(20)), Ok(true));
@@ -254,7 +287,10 @@ mod tests {
         for impossible in ["/no/such/folder/p.svg", "/", "/tmp"] {
             let path = Path::new(impossible);
             let error = check_writable(path).unwrap_err();
-            assert_eq!(error.to_string(), write_file(path, b"").unwrap_err().to_string());
+            assert_eq!(
+                error.to_string(),
+                write_file(path, b"").unwrap_err().to_string()
+            );
         }
     }
 }

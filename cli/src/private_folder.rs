@@ -20,7 +20,10 @@ impl PrivateFolder {
         for number in 0..FOLDERS_MAX {
             let path = std::env::temp_dir().join(format!("emberline-{process}-{number}"));
             // Fails if anything has that name, so nobody else can have prepared it.
-            result = DirBuilder::new().mode(0o700).create(&path).map(|()| PrivateFolder { path });
+            result = DirBuilder::new()
+                .mode(0o700)
+                .create(&path)
+                .map(|()| PrivateFolder { path });
             match &result {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 _ => break,

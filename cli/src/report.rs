@@ -30,15 +30,26 @@ impl<'a> Report<'a> {
         let (start, end) = text
             .split_once(ANSWERS)
             .expect("`cargo xtask page` writes a document with a place for answers");
-        let mut document = Counted { out: document, bytes: 0 };
+        let mut document = Counted {
+            out: document,
+            bytes: 0,
+        };
         document.write_all(start.as_bytes())?;
         json.write_all(b"{")?;
-        Ok(Report { document, json, end: end.to_owned(), parts: 0 })
+        Ok(Report {
+            document,
+            json,
+            end: end.to_owned(),
+            parts: 0,
+        })
     }
 
     /// Copies one answer, which is JSON.
     pub(crate) fn part(&mut self, name: &str, answer: &mut dyn Read) -> io::Result<()> {
-        writeln!(self.document, "<script type=\"application/json\" id=\"answer-{name}\">")?;
+        writeln!(
+            self.document,
+            "<script type=\"application/json\" id=\"answer-{name}\">"
+        )?;
         let comma = if self.parts == 0 { "" } else { "," };
         write!(self.json, "{comma}\n\"{name}\": ")?;
         self.parts += 1;
@@ -153,10 +164,15 @@ mod tests {
         let mut document = Vec::new();
         let mut json = Vec::new();
         let mut report = Report::start(&mut document, &mut json).unwrap();
-        report.part("tasks", &mut Slowly(answer.as_bytes())).unwrap();
+        report
+            .part("tasks", &mut Slowly(answer.as_bytes()))
+            .unwrap();
         let bytes = report.finish().unwrap();
         assert_eq!(bytes, document.len() as u64);
-        (String::from_utf8(document).unwrap(), String::from_utf8(json).unwrap())
+        (
+            String::from_utf8(document).unwrap(),
+            String::from_utf8(json).unwrap(),
+        )
     }
 
     /// The text of the element with that answer.
@@ -192,7 +208,10 @@ mod tests {
         let (document, _) = report_of("[]");
         let policy = "content=\"default-src 'none'; script-src 'sha256-";
         assert_eq!(document.matches(policy).count(), 1);
-        assert!(!document.contains("unsafe") && !document.contains(ANSWERS), "{document}");
+        assert!(
+            !document.contains("unsafe") && !document.contains(ANSWERS),
+            "{document}"
+        );
         for address in ["src=\"", "<link", "@import", "url(http"] {
             assert!(!document.contains(address), "{address}");
         }
@@ -222,7 +241,9 @@ mod tests {
         let mut document = io::sink();
         let mut json = Largest(0);
         let mut report = Report::start(&mut document, &mut json).unwrap();
-        report.part("tasks", &mut io::repeat(b' ').take(bytes)).unwrap();
+        report
+            .part("tasks", &mut io::repeat(b' ').take(bytes))
+            .unwrap();
         assert!(report.finish().unwrap() > bytes);
         assert!(json.0 <= PIECE_BYTES, "{}", json.0);
     }

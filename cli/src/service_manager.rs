@@ -14,7 +14,10 @@ fn notify(message: &[NotifyState<'_>]) {
 
 /// The collector answers: its store is read.
 pub(crate) fn ready(url: &str) {
-    notify(&[NotifyState::Ready, NotifyState::Status(&format!("collector on {url}"))]);
+    notify(&[
+        NotifyState::Ready,
+        NotifyState::Status(&format!("collector on {url}")),
+    ]);
 }
 
 /// Files are read again; [`reloaded`] ends it.

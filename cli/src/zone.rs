@@ -13,7 +13,11 @@ static ZONE: OnceLock<TimeZone> = OnceLock::new();
 
 /// Selects the zone, once, before anything is printed.
 pub(crate) fn select(utc: bool) {
-    let zone = if utc { TimeZone::UTC } else { TimeZone::system() };
+    let zone = if utc {
+        TimeZone::UTC
+    } else {
+        TimeZone::system()
+    };
     // A zone that the system does not name is UTC too, and UTC has one name.
     let is_utc =
         zone.is_unknown() || matches!(zone.iana_name(), Some("Etc/UTC" | "Etc/UCT" | "Zulu"));
@@ -34,7 +38,9 @@ pub(crate) fn start_title() -> &'static str {
 
 /// A time to the millisecond, without its zone.
 pub(crate) fn without_zone(time: Timestamp) -> String {
-    time.to_zoned(zone().clone()).strftime("%Y-%m-%d %H:%M:%S.%3f").to_string()
+    time.to_zoned(zone().clone())
+        .strftime("%Y-%m-%d %H:%M:%S.%3f")
+        .to_string()
 }
 
 /// A time to the millisecond: `2026-01-31 12:00:00.000 UTC`, `2026-01-31 13:00:00.000+01:00`. Options for
@@ -56,8 +62,13 @@ pub(crate) fn for_collector(text: &str, end: RangeEnd) -> String {
     }
     let now_ns = Timestamp::now().as_nanosecond();
     let now_ns = i64::try_from(now_ns).expect("the clock is before the year 2262");
-    let parser = TimeParser { now_ns, zone: zone().clone() };
-    parser.parse(text, end).map_or_else(|_| text.to_owned(), format_time)
+    let parser = TimeParser {
+        now_ns,
+        zone: zone().clone(),
+    };
+    parser
+        .parse(text, end)
+        .map_or_else(|_| text.to_owned(), format_time)
 }
 
 /// A time by this machine's clock, as the collector's options for times have them.
@@ -67,10 +78,16 @@ pub(crate) fn for_collector(text: &str, end: RangeEnd) -> String {
 pub(crate) fn parse(text: &str) -> Result<profiler_core::Timestamp, BadInput> {
     let now_ns = Timestamp::now().as_nanosecond();
     let now_ns = i64::try_from(now_ns).expect("the clock is before the year 2262");
-    let parser = TimeParser { now_ns, zone: zone().clone() };
+    let parser = TimeParser {
+        now_ns,
+        zone: zone().clone(),
+    };
     let at_ns = parser.parse(text, RangeEnd::From).map_err(|_| {
         let text = printable(text);
-        BadInput(format!("invalid time {text:?}; expected {}", TIME_ALLOWED.join(", ")))
+        BadInput(format!(
+            "invalid time {text:?}; expected {}",
+            TIME_ALLOWED.join(", ")
+        ))
     })?;
     Ok(profiler_core::Timestamp::from_unix_ns(at_ns))
 }

@@ -29,7 +29,10 @@ fn named(workers: &[String]) -> String {
     if workers.is_empty() {
         return "all".to_owned();
     }
-    let names = workers.iter().take(AUDIT_NAMES_MAX).map(|worker| short(worker));
+    let names = workers
+        .iter()
+        .take(AUDIT_NAMES_MAX)
+        .map(|worker| short(worker));
     let mut text = names.collect::<Vec<_>>().join(", ");
     let more = workers.len().saturating_sub(AUDIT_NAMES_MAX);
     if more > 0 {
@@ -41,7 +44,11 @@ fn named(workers: &[String]) -> String {
 
 /// Settings in words; those that are not known are left out.
 fn in_words(change: SettingsChange) -> String {
-    let SettingsChange { interval_ns, enabled, states } = change;
+    let SettingsChange {
+        interval_ns,
+        enabled,
+        states,
+    } = change;
     let mut words = Vec::new();
     words.extend(enabled.map(|enabled| if enabled { "on" } else { "off" }.to_owned()));
     words.extend(interval_ns.map(|interval_ns| format!("{} ms", interval_ns as f64 / 1e6)));
@@ -59,7 +66,13 @@ fn all_in_words(settings: impl Iterator<Item = Settings>) -> String {
     }
     match distinct[..] {
         [] => "unknown".to_owned(),
-        [Settings { interval_ns, enabled, states }] => in_words(SettingsChange {
+        [
+            Settings {
+                interval_ns,
+                enabled,
+                states,
+            },
+        ] => in_words(SettingsChange {
             interval_ns: Some(interval_ns),
             enabled: Some(enabled),
             states: Some(states),
@@ -163,7 +176,9 @@ mod tests {
 
     #[test]
     fn names_are_bounded_in_length_and_number() {
-        let workers: Vec<String> = (0..AUDIT_NAMES_MAX + 3).map(|_| "w".repeat(1_000)).collect();
+        let workers: Vec<String> = (0..AUDIT_NAMES_MAX + 3)
+            .map(|_| "w".repeat(1_000))
+            .collect();
         let text = named(&workers);
         assert!(text.ends_with(" and 3 more"), "{text}");
         assert!(text.len() <= (AUDIT_TEXT_BYTES_MAX + 2) * AUDIT_NAMES_MAX + 11);
@@ -172,13 +187,29 @@ mod tests {
 
     #[test]
     fn settings_are_words_and_different_ones_are_counted() {
-        let settings = Settings { interval_ns: 20_000_000, enabled: true, states: StateSet::ALL };
+        let settings = Settings {
+            interval_ns: 20_000_000,
+            enabled: true,
+            states: StateSet::ALL,
+        };
         let text = all_in_words([settings, settings].into_iter());
-        assert!(text.starts_with("on, 20 ms, states cpu+runnable+wait"), "{text}");
-        let other = Settings { enabled: false, ..settings };
-        assert_eq!(all_in_words([settings, other].into_iter()), "2 different settings");
+        assert!(
+            text.starts_with("on, 20 ms, states cpu+runnable+wait"),
+            "{text}"
+        );
+        let other = Settings {
+            enabled: false,
+            ..settings
+        };
+        assert_eq!(
+            all_in_words([settings, other].into_iter()),
+            "2 different settings"
+        );
         assert_eq!(all_in_words(std::iter::empty()), "unknown");
-        let change = SettingsChange { enabled: Some(false), ..SettingsChange::default() };
+        let change = SettingsChange {
+            enabled: Some(false),
+            ..SettingsChange::default()
+        };
         assert_eq!(in_words(change), "off");
     }
 }

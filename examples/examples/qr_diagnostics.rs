@@ -24,7 +24,9 @@ const RESIDUAL_MAX: f64 = 1e-12;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let file = arguments.next().unwrap_or_else(|| "qr_diagnostics.html".into());
+    let file = arguments
+        .next()
+        .unwrap_or_else(|| "qr_diagnostics.html".into());
     let side = arguments.next().map_or(Ok(1_000), |side| side.parse())?;
 
     let profiler = Profiler::new();
@@ -41,7 +43,10 @@ fn main() -> anyhow::Result<()> {
         .expect("random", 10)
         .expect("qr", 10)
         .expect("stack-qr", 1);
-    let residual = run.expect("dot", 10).expect("check", 10).during(|| tall_skinny_qr(side));
+    let residual = run
+        .expect("dot", 10)
+        .expect("check", 10)
+        .during(|| tall_skinny_qr(side));
     drop(scopes);
 
     visualize(&[&profiler, &resources, &caches], &file)?;
@@ -124,13 +129,17 @@ fn each_block<T: Send>(work: impl Fn(usize) -> T + Sync) -> Vec<T> {
                 break;
             }
             let result = work(block);
-            done.lock().expect("no thread panics with the lock").push((block, result));
+            done.lock()
+                .expect("no thread panics with the lock")
+                .push((block, result));
         }
     };
     std::thread::scope(|scope| {
         for index in 0..THREADS {
             let thread = std::thread::Builder::new().name(format!("qr-{index}"));
-            thread.spawn_scoped(scope, work_on).expect("the system has a thread to give");
+            thread
+                .spawn_scoped(scope, work_on)
+                .expect("the system has a thread to give");
         }
     });
     let mut done = done.into_inner().expect("no thread panics with the lock");

@@ -105,16 +105,28 @@ impl Fleet {
         if !(WORKERS_MIN..=WORKERS_MAX).contains(&workers) {
             bail!("{workers} workers asked for; {WORKERS_MIN} to {WORKERS_MAX} are allowed");
         }
-        let mut fleet = Self { workers: Vec::with_capacity(workers) };
+        let mut fleet = Self {
+            workers: Vec::with_capacity(workers),
+        };
         for index in 0..workers {
             fleet.workers.push(Worker::spawn(&options, index)?);
         }
-        let addresses = fleet.workers.iter().map(Worker::addresses).collect::<Result<_, _>>()?;
-        let roster = Roster { seed: options.seed, workers: addresses };
+        let addresses = fleet
+            .workers
+            .iter()
+            .map(Worker::addresses)
+            .collect::<Result<_, _>>()?;
+        let roster = Roster {
+            seed: options.seed,
+            workers: addresses,
+        };
         let mut line = serde_json::to_string(&roster)?;
         line.push('\n');
         for worker in &mut fleet.workers {
-            let stdin = worker.stdin.as_mut().context("stdin was closed before the start")?;
+            let stdin = worker
+                .stdin
+                .as_mut()
+                .context("stdin was closed before the start")?;
             stdin
                 .write_all(line.as_bytes())
                 .with_context(|| format!("worker {} died when it was started", worker.index))?;
@@ -124,7 +136,10 @@ impl Fleet {
 
     /// The process ids of the workers, in the order of their numbers.
     pub fn pids(&self) -> Vec<u32> {
-        self.workers.iter().map(|worker| worker.child.id()).collect()
+        self.workers
+            .iter()
+            .map(|worker| worker.child.id())
+            .collect()
     }
 
     /// Asks all workers to stop and waits for them. Work in progress takes up to 2 s; a worker that
@@ -137,7 +152,10 @@ impl Fleet {
             worker.stdin = None;
         }
         let deadline = Instant::now() + STOP_WAIT;
-        self.workers.drain(..).map(|worker| worker.finish(deadline)).collect()
+        self.workers
+            .drain(..)
+            .map(|worker| worker.finish(deadline))
+            .collect()
     }
 }
 
@@ -158,11 +176,18 @@ impl Worker {
         let mut command = Command::new(&options.exe);
         if let Some(token) = &options.token {
             // The file has priority.
-            command.env_remove(TOKEN_FILE_VARIABLE).env(TOKEN_VARIABLE, token.expose());
+            command
+                .env_remove(TOKEN_FILE_VARIABLE)
+                .env(TOKEN_VARIABLE, token.expose());
         }
         let mut child = command
             .args(&options.args)
-            .args(["--index", &index.to_string(), "--workers", &options.workers.to_string()])
+            .args([
+                "--index",
+                &index.to_string(),
+                "--workers",
+                &options.workers.to_string(),
+            ])
             .args(["--collector", &options.collector])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -177,14 +202,23 @@ impl Worker {
         let reader = Builder::new()
             .name(format!("stdout-{index}"))
             .spawn(move || read_lines(stdout, announce));
-        let mut worker = Self { index, child, stdin, ready, stdout: None };
+        let mut worker = Self {
+            index,
+            child,
+            stdin,
+            ready,
+            stdout: None,
+        };
         worker.stdout = Some(reader?);
         Ok(worker)
     }
 
     fn addresses(&self) -> anyhow::Result<Addresses> {
         let line = self.ready.recv_timeout(READY_WAIT).with_context(|| {
-            format!("worker {} did not become ready; its stderr may say why", self.index)
+            format!(
+                "worker {} did not become ready; its stderr may say why",
+                self.index
+            )
         })?;
         serde_json::from_str(&line)
             .with_context(|| format!("worker {} is no fleet worker; it said {line:?}", self.index))
@@ -205,7 +239,13 @@ impl Worker {
         };
         let last_line = self.stdout.take().and_then(|reader| reader.join().ok());
         let record = last_line.and_then(|line| serde_json::from_str(&line).ok());
-        Ok(WorkerSummary { index: self.index, pid: self.child.id(), status, was_killed, record })
+        Ok(WorkerSummary {
+            index: self.index,
+            pid: self.child.id(),
+            status,
+            was_killed,
+            record,
+        })
     }
 }
 
@@ -223,7 +263,9 @@ fn could_not_start(exe: &Path, index: usize) -> String {
 
 /// Sends the first line as soon as it arrives; returns the last one.
 fn read_lines(stdout: ChildStdout, announce: SyncSender<String>) -> String {
-    let mut lines = BufReader::new(stdout.take(STDOUT_BYTES_MAX)).lines().map_while(Result::ok);
+    let mut lines = BufReader::new(stdout.take(STDOUT_BYTES_MAX))
+        .lines()
+        .map_while(Result::ok);
     if let Some(first) = lines.next() {
         // Nobody listens if the fleet's start was given up.
         let _ = announce.send(first);
@@ -245,7 +287,11 @@ mod tests {
     /// A missing program, one that ends at once, and one that prints something else.
     #[test]
     fn a_fleet_of_wrong_programs_does_not_start() {
-        check_refused(4, "/nowhere/emberline", "could not start worker 0: /nowhere/emberline");
+        check_refused(
+            4,
+            "/nowhere/emberline",
+            "could not start worker 0: /nowhere/emberline",
+        );
         check_refused(4, "/bin/true", "worker 0 did not become ready");
         check_refused(
             4,
@@ -256,12 +302,17 @@ mod tests {
 
     #[test]
     fn a_worker_refuses_a_number_outside_its_fleet() {
-        let error = worker_main(4, 4, "http://127.0.0.1:9").unwrap_err().to_string();
+        let error = worker_main(4, 4, "http://127.0.0.1:9")
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "worker 4 of 4: a fleet has 4 to 64 workers");
     }
 
     fn check_refused(workers: usize, exe: &str, why: &str) {
-        let options = FleetOptions { workers, ..FleetOptions::new(exe, "http://127.0.0.1:9") };
+        let options = FleetOptions {
+            workers,
+            ..FleetOptions::new(exe, "http://127.0.0.1:9")
+        };
         let error = Fleet::spawn(options).unwrap_err();
         assert!(format!("{error:#}").contains(why), "{error:#}");
     }

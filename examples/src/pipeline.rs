@@ -51,7 +51,10 @@ impl Share {
     /// # Errors
     /// If there are no files.
     pub(crate) fn find(place: GroupMember) -> anyhow::Result<Self> {
-        Ok(Self { place, chunks: corpus::share_of(place.member, place.members)? })
+        Ok(Self {
+            place,
+            chunks: corpus::share_of(place.member, place.members)?,
+        })
     }
 }
 
@@ -104,7 +107,13 @@ pub(crate) fn run(context: &Context, share: Share, links: Vec<Link>) -> anyhow::
 impl<'a> Batches<'a> {
     fn new(context: &'a Context, place: GroupMember, links: Vec<Link>) -> anyhow::Result<Self> {
         let pool = Pool::new(context, "pipeline", COMPUTE_THREADS)?;
-        Ok(Self { context, place, pool, links, totals: Totals::default() })
+        Ok(Self {
+            context,
+            place,
+            pool,
+            links,
+            totals: Totals::default(),
+        })
     }
 
     fn run_one(&mut self, chunks: Vec<Chunk>) -> Step<()> {
@@ -112,7 +121,11 @@ impl<'a> Batches<'a> {
         let context = self.context.clone();
         let digest = move |(number, chunk)| digest_chunk(&context, batch, number, &chunk);
         let chunks = chunks.into_iter().enumerate().collect();
-        let digested = self.pool.map(chunks, digest)?.into_iter().collect::<Step<Vec<_>>>()?;
+        let digested = self
+            .pool
+            .map(chunks, digest)?
+            .into_iter()
+            .collect::<Step<Vec<_>>>()?;
 
         let task = self.context.task("merge", format!("merge-{batch}-own"));
         let mut counts = Counts::new();
@@ -150,7 +163,8 @@ impl<'a> Batches<'a> {
                     text::merge_counts(&mut self.totals.counts, received);
                 }
                 Err(gone @ Interrupt::Lost { peer, .. }) => {
-                    self.context.note(format!("{gone}; its tokens are counted no more"));
+                    self.context
+                        .note(format!("{gone}; its tokens are counted no more"));
                     lost.push(peer);
                 }
                 Err(other) => return Err(other),
@@ -169,7 +183,9 @@ fn digest_chunk(
     chunk: &Chunk,
 ) -> Step<Option<Digested>> {
     let begin = |name| {
-        context.check_stop().map(|()| context.task(name, format!("{name}-{batch}-{number}")))
+        context
+            .check_stop()
+            .map(|()| context.task(name, format!("{name}-{batch}-{number}")))
     };
     let task = begin("read")?;
     let read = {
@@ -208,7 +224,12 @@ fn digest_chunk(
     let hash = text::hash_content(&compressed);
     let text_bytes = text.len() as u64;
     let compressed_bytes = compressed.len() as u64;
-    Ok(Some(Digested { counts, hash, text_bytes, compressed_bytes }))
+    Ok(Some(Digested {
+        counts,
+        hash,
+        text_bytes,
+        compressed_bytes,
+    }))
 }
 
 /// Exchanges parts with the peer in one task, where a late peer shows as waiting.
@@ -219,17 +240,23 @@ fn exchange(
     part: Vec<(String, u64)>,
 ) -> Step<Vec<(String, u64)>> {
     let task = context.task("exchange", format!("exchange-{batch}-{}", link.peer));
-    let outgoing = Message::Counts { batch, counts: part };
+    let outgoing = Message::Counts {
+        batch,
+        counts: part,
+    };
     let swapped = if context.index < link.peer {
         link.send(&outgoing).and_then(|()| link.receive())
     } else {
-        link.receive().and_then(|incoming| link.send(&outgoing).map(|()| incoming))
+        link.receive()
+            .and_then(|incoming| link.send(&outgoing).map(|()| incoming))
     };
     match swapped {
         Ok(Message::Counts { batch: of, counts }) if of == batch => Ok(counts),
-        Ok(_) => {
-            Err(context.lost_in(task, link.peer, WireError::Malformed("a message out of turn")))
-        }
+        Ok(_) => Err(context.lost_in(
+            task,
+            link.peer,
+            WireError::Malformed("a message out of turn"),
+        )),
         Err(cause) => Err(context.lost_in(task, link.peer, cause)),
     }
 }
@@ -261,23 +288,37 @@ mod tests {
     #[test]
     fn merged_counts_equal_a_direct_count() {
         let folder = tempfile::tempdir().unwrap();
-        let files: Vec<PathBuf> = (0..6).map(|number| write_text(folder.path(), number)).collect();
+        let files: Vec<PathBuf> = (0..6)
+            .map(|number| write_text(folder.path(), number))
+            .collect();
         let contexts = [2, 3, 4].map(|index| Context::new(index, 0));
-        let workers = mesh(&contexts).into_iter().zip(contexts).enumerate().map(|(member, at)| {
-            let (links, context) = at;
-            let own = [files[2 * member].clone(), files[2 * member + 1].clone()];
-            std::thread::spawn(move || {
-                let place = GroupMember { member, members: 3, first_worker: 2 };
-                let mut batches = Batches::new(&context, place, links).unwrap();
-                own.into_iter().for_each(|file| batches.run_one(vec![vec![file]]).unwrap());
-                batches.totals.counts
-            })
-        });
+        let workers = mesh(&contexts)
+            .into_iter()
+            .zip(contexts)
+            .enumerate()
+            .map(|(member, at)| {
+                let (links, context) = at;
+                let own = [files[2 * member].clone(), files[2 * member + 1].clone()];
+                std::thread::spawn(move || {
+                    let place = GroupMember {
+                        member,
+                        members: 3,
+                        first_worker: 2,
+                    };
+                    let mut batches = Batches::new(&context, place, links).unwrap();
+                    own.into_iter()
+                        .for_each(|file| batches.run_one(vec![vec![file]]).unwrap());
+                    batches.totals.counts
+                })
+            });
         let workers: Vec<_> = workers.collect();
         let mut merged = Counts::new();
         for worker in workers {
             for (token, count) in worker.join().unwrap() {
-                assert!(merged.insert(token.clone(), count).is_none(), "{token} has two owners");
+                assert!(
+                    merged.insert(token.clone(), count).is_none(),
+                    "{token} has two owners"
+                );
             }
         }
         assert_eq!(merged, count_slowly(&files));
@@ -295,7 +336,11 @@ mod tests {
         drop(meshed);
         let run = |context: Context, links: Vec<Link>, file: PathBuf| {
             std::thread::spawn(move || {
-                let place = GroupMember { member: context.index, members: 3, first_worker: 0 };
+                let place = GroupMember {
+                    member: context.index,
+                    members: 3,
+                    first_worker: 0,
+                };
                 let mut batches = Batches::new(&context, place, links).unwrap();
                 batches.run_one(vec![vec![file.clone()]]).unwrap();
                 batches.run_one(vec![vec![file]]).unwrap();
@@ -306,8 +351,15 @@ mod tests {
         let first = run(first_context, first, file.clone());
         let second = run(second_context, second, file);
         for record in [first.join().unwrap(), second.join().unwrap()] {
-            assert_eq!((record.tasks["exchange"].ok, record.tasks["exchange"].failed), (2, 1));
-            assert!(record.notes[0].starts_with("worker-2 is gone"), "{:?}", record.notes);
+            assert_eq!(
+                (record.tasks["exchange"].ok, record.tasks["exchange"].failed),
+                (2, 1)
+            );
+            assert!(
+                record.notes[0].starts_with("worker-2 is gone"),
+                "{:?}",
+                record.notes
+            );
         }
     }
 
@@ -315,11 +367,20 @@ mod tests {
     #[test]
     fn a_missing_file_fails_its_read_only() {
         let context = Context::new(0, 0);
-        let place = GroupMember { member: 0, members: 1, first_worker: 0 };
+        let place = GroupMember {
+            member: 0,
+            members: 1,
+            first_worker: 0,
+        };
         let mut batches = Batches::new(&context, place, vec![]).unwrap();
-        batches.run_one(vec![vec![PathBuf::from("/nowhere/gone.rs")]]).unwrap();
+        batches
+            .run_one(vec![vec![PathBuf::from("/nowhere/gone.rs")]])
+            .unwrap();
         let tasks = context.recorder.snapshot().tasks;
-        assert_eq!((tasks["read"].failed, tasks["merge"].ok, tasks.len()), (1, 1, 2));
+        assert_eq!(
+            (tasks["read"].failed, tasks["merge"].ok, tasks.len()),
+            (1, 1, 2)
+        );
     }
 
     fn write_text(folder: &Path, number: u64) -> PathBuf {

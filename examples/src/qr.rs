@@ -68,7 +68,9 @@ pub(crate) fn lead(context: &Context, mut links: Vec<Link>) -> anyhow::Result<()
             Ok(()) => {}
             Err(Interrupt::Stopped) => break,
             Err(Interrupt::Lost { peer, cause }) => {
-                context.note(format!("worker-{peer} is gone ({cause}); others take its blocks"));
+                context.note(format!(
+                    "worker-{peer} is gone ({cause}); others take its blocks"
+                ));
                 links.retain(|link| link.peer != peer);
             }
             Err(Interrupt::Failed(error)) => return Err(error),
@@ -95,7 +97,11 @@ pub(crate) fn follow(context: &Context, link: Option<Link>) -> anyhow::Result<()
 
 impl<'a> Rounds<'a> {
     fn new(context: &'a Context, side: usize) -> anyhow::Result<Self> {
-        Ok(Self { context, pool: Pool::new(context, "qr", COMPUTE_THREADS)?, side })
+        Ok(Self {
+            context,
+            pool: Pool::new(context, "qr", COMPUTE_THREADS)?,
+            side,
+        })
     }
 
     fn lead(&self, links: &mut [Link], round: u64) -> Step<()> {
@@ -104,7 +110,13 @@ impl<'a> Rounds<'a> {
         let own_share = &shares[0];
         let others = &shares[1..];
         for (link, blocks) in links.iter_mut().zip(others) {
-            self.send(link, &Message::Round { round, blocks: blocks.clone() })?;
+            self.send(
+                link,
+                &Message::Round {
+                    round,
+                    blocks: blocks.clone(),
+                },
+            )?;
         }
         let (own, own_rs) = self.factor_blocks(round, own_share)?;
         let mut rs: Vec<(u32, Array2<f64>)> = own_share.iter().copied().zip(own_rs).collect();
@@ -130,7 +142,11 @@ impl<'a> Rounds<'a> {
         for (link, blocks) in links.iter_mut().zip(others) {
             for _ in blocks {
                 match self.receive(link)? {
-                    Message::Verdict { round: of, block, residual } if of == round => {
+                    Message::Verdict {
+                        round: of,
+                        block,
+                        residual,
+                    } if of == round => {
                         residuals.push((block, residual));
                     }
                     _ => return Err(self.out_of_turn(link)),
@@ -158,10 +174,19 @@ impl<'a> Rounds<'a> {
                         self.send_matrix(leader, round, block, Part::BlockR, r)?;
                     }
                 }
-                Message::Block { part: Part::FinalR, matrix, .. } => {
+                Message::Block {
+                    part: Part::FinalR,
+                    matrix,
+                    ..
+                } => {
                     final_r = Some(Arc::new(matrix));
                 }
-                Message::Block { part: Part::StackedQ, block, matrix, .. } => {
+                Message::Block {
+                    part: Part::StackedQ,
+                    block,
+                    matrix,
+                    ..
+                } => {
                     let Some(at) = kept.iter().position(|factored| factored.block == block) else {
                         return Err(self.out_of_turn(leader));
                     };
@@ -171,7 +196,14 @@ impl<'a> Rounds<'a> {
                     };
                     let residuals = self.apply_blocks(current, std::mem::take(&mut pairs), r)?;
                     for &(block, residual) in &residuals {
-                        self.send(leader, &Message::Verdict { round: current, block, residual })?;
+                        self.send(
+                            leader,
+                            &Message::Verdict {
+                                round: current,
+                                block,
+                                residual,
+                            },
+                        )?;
                     }
                     judge(current, &residuals)?;
                 }
@@ -199,10 +231,21 @@ impl<'a> Rounds<'a> {
             let factored = factor::householder_qr(&original);
             let q1 = factor::form_q(&factored, 0..side);
             task.result((side * side * 8) as u64, "Array2<f64>");
-            Ok((Factored { block, original, q1 }, factored.thin_r().clone()))
+            Ok((
+                Factored {
+                    block,
+                    original,
+                    q1,
+                },
+                factored.thin_r().clone(),
+            ))
         };
         let factored = self.pool.map(blocks.to_vec(), factor_block)?;
-        Ok(factored.into_iter().collect::<Step<Vec<_>>>()?.into_iter().unzip())
+        Ok(factored
+            .into_iter()
+            .collect::<Step<Vec<_>>>()?
+            .into_iter()
+            .unzip())
     }
 
     /// QR of all Rs, one below the other.
@@ -225,11 +268,22 @@ impl<'a> Rounds<'a> {
         };
         let width = self.side.div_ceil(PANELS);
         let starts = (0..self.side).step_by(width);
-        let panels = starts.map(|start| start..self.side.min(start + width)).collect();
-        let panels = self.pool.map(panels, form_panel)?.into_iter().collect::<Step<Vec<_>>>()?;
-        let _task = self.context.task("stack-qr", format!("stack-qr-{round}-split"));
+        let panels = starts
+            .map(|start| start..self.side.min(start + width))
+            .collect();
+        let panels = self
+            .pool
+            .map(panels, form_panel)?
+            .into_iter()
+            .collect::<Step<Vec<_>>>()?;
+        let _task = self
+            .context
+            .task("stack-qr", format!("stack-qr-{round}-split"));
         let r = Arc::new(factored.thin_r().clone());
-        Ok(Stacked { r, q2: factor::split_rows(&panels, self.side) })
+        Ok(Stacked {
+            r,
+            q2: factor::split_rows(&panels, self.side),
+        })
     }
 
     /// Q_i = Q1_i · Q2_i and x_i = Q_i · R; returns how far each x_i is from its original.
@@ -240,7 +294,14 @@ impl<'a> Rounds<'a> {
         r: Arc<Array2<f64>>,
     ) -> Step<Vec<(u32, f64)>> {
         let context = self.context.clone();
-        let apply_block = move |(Factored { block, original, q1 }, q2): (Factored, Array2<f64>)| {
+        let apply_block = move |(
+            Factored {
+                block,
+                original,
+                q1,
+            },
+            q2,
+        ): (Factored, Array2<f64>)| {
             context.check_stop()?;
             let task = context.task("dot", format!("dot-{round}-{block}"));
             let q = factor::multiply(&q1, &q2);
@@ -262,7 +323,12 @@ impl<'a> Rounds<'a> {
         let mut rs = Vec::new();
         while rs.len() < blocks.len() {
             match self.receive(link)? {
-                Message::Block { round: of, block, part: Part::BlockR, matrix } if of == round => {
+                Message::Block {
+                    round: of,
+                    block,
+                    part: Part::BlockR,
+                    matrix,
+                } if of == round => {
                     rs.push((block, matrix));
                 }
                 Message::Block { round: of, .. } | Message::Verdict { round: of, .. }
@@ -278,7 +344,8 @@ impl<'a> Rounds<'a> {
     }
 
     fn send(&self, link: &mut Link, message: &Message) -> Step<()> {
-        link.send(message).map_err(|cause| self.context.lost(link.peer, cause))
+        link.send(message)
+            .map_err(|cause| self.context.lost(link.peer, cause))
     }
 
     fn send_matrix(
@@ -293,23 +360,36 @@ impl<'a> Rounds<'a> {
         self.send(link, &Message::Announce { round, block, part })?;
         let key = format!("send-{}-{round}-{block}-to-{}", name_of(part), link.peer);
         let task = self.context.task("transfer", key);
-        link.send(&Message::Block { round, block, part, matrix })
-            .map_err(|cause| self.context.lost_in(task, link.peer, cause))
+        link.send(&Message::Block {
+            round,
+            block,
+            part,
+            matrix,
+        })
+        .map_err(|cause| self.context.lost_in(task, link.peer, cause))
     }
 
     /// Waits for the next message; for an announced matrix, the matrix itself.
     fn receive(&self, link: &mut Link) -> Step<Message> {
-        let message = link.receive().map_err(|cause| self.context.lost(link.peer, cause))?;
+        let message = link
+            .receive()
+            .map_err(|cause| self.context.lost(link.peer, cause))?;
         let Message::Announce { round, block, part } = message else {
             return Ok(message);
         };
-        let key = format!("receive-{}-{round}-{block}-from-{}", name_of(part), link.peer);
+        let key = format!(
+            "receive-{}-{round}-{block}-from-{}",
+            name_of(part),
+            link.peer
+        );
         let task = self.context.task("transfer", key);
-        link.receive().map_err(|cause| self.context.lost_in(task, link.peer, cause))
+        link.receive()
+            .map_err(|cause| self.context.lost_in(task, link.peer, cause))
     }
 
     fn out_of_turn(&self, link: &Link) -> Interrupt {
-        self.context.lost(link.peer, WireError::Malformed("a message out of turn"))
+        self.context
+            .lost(link.peer, WireError::Malformed("a message out of turn"))
     }
 }
 
@@ -360,14 +440,23 @@ mod tests {
         let follower = std::thread::spawn(move || {
             let rounds = Rounds::new(&following, 24).unwrap();
             let ended = rounds.follow(&mut to_leader);
-            assert!(matches!(ended, Err(Interrupt::Lost { peer: 0, .. })), "{ended:?}");
+            assert!(
+                matches!(ended, Err(Interrupt::Lost { peer: 0, .. })),
+                "{ended:?}"
+            );
             following.recorder.snapshot()
         });
-        Rounds::new(&leading, 24).unwrap().lead(&mut [to_follower], 0).unwrap();
+        Rounds::new(&leading, 24)
+            .unwrap()
+            .lead(&mut [to_follower], 0)
+            .unwrap();
         let led = leading.recorder.snapshot();
         let followed = follower.join().unwrap();
         assert_eq!((led.tasks["check"].ok, followed.tasks["check"].ok), (5, 5));
-        assert_eq!((led.tasks["stack-qr"].ok, led.tasks["transfer"].ok), (1 + 8 + 1, 5 + 5 + 1));
+        assert_eq!(
+            (led.tasks["stack-qr"].ok, led.tasks["transfer"].ok),
+            (1 + 8 + 1, 5 + 5 + 1)
+        );
         assert_eq!(led.bytes_sent, followed.bytes_received);
         assert!(led.bytes_sent > 6 * 24 * 24 * 8 && led.bytes_received > 5 * 24 * 24 * 8);
     }
@@ -389,7 +478,10 @@ mod tests {
         let rounds = Rounds::new(&contexts[0], 24).unwrap();
         let mut links = vec![to_dying, to_survivor];
         let lost = rounds.lead(&mut links, 0);
-        assert!(matches!(lost, Err(Interrupt::Lost { peer: 1, .. })), "{lost:?}");
+        assert!(
+            matches!(lost, Err(Interrupt::Lost { peer: 1, .. })),
+            "{lost:?}"
+        );
         links.remove(0);
         rounds.lead(&mut links, 1).unwrap();
         drop(links);
@@ -405,7 +497,10 @@ mod tests {
         let context = Context::new(0, 7);
         context.stop.set();
         let rounds = Rounds::new(&context, 24).unwrap();
-        assert!(matches!(rounds.factor_blocks(0, &[0, 1]), Err(Interrupt::Stopped)));
+        assert!(matches!(
+            rounds.factor_blocks(0, &[0, 1]),
+            Err(Interrupt::Stopped)
+        ));
         assert!(context.recorder.snapshot().tasks.is_empty());
     }
 
@@ -419,9 +514,15 @@ mod tests {
                 let mut dealt = shares.concat();
                 dealt.sort_unstable();
                 assert_eq!(dealt, (0..BLOCKS).collect::<Vec<_>>());
-                shares.iter().zip(&mut worked).for_each(|(share, at)| *at |= !share.is_empty());
+                shares
+                    .iter()
+                    .zip(&mut worked)
+                    .for_each(|(share, at)| *at |= !share.is_empty());
             }
-            assert!(worked.iter().all(|worked| *worked), "{members} members: {worked:?}");
+            assert!(
+                worked.iter().all(|worked| *worked),
+                "{members} members: {worked:?}"
+            );
         }
     }
 
@@ -430,7 +531,10 @@ mod tests {
     fn a_wrong_result_is_an_error() {
         assert!(judge(3, &[(0, 1e-15), (1, 1e-13)]).is_ok());
         let error = judge(3, &[(0, 1e-15), (4, 1e-9)]).unwrap_err().to_string();
-        assert!(error.contains("block 4 of round 3 is off by 1e-9"), "{error}");
+        assert!(
+            error.contains("block 4 of round 3 is off by 1e-9"),
+            "{error}"
+        );
         assert!(judge(3, &[(0, f64::NAN)]).is_err());
     }
 }

@@ -97,9 +97,14 @@ async fn converse(
     for number in 0u64.. {
         // The time between two requests is the client's.
         stream.fill_buf().await?;
-        let mut incoming = transfer(Direction::Incoming, "clients").type_name("request").start();
+        let mut incoming = transfer(Direction::Incoming, "clients")
+            .type_name("request")
+            .start();
         let mut line = String::new();
-        (&mut stream).take(LINE_BYTES_MAX).read_line(&mut line).await?;
+        (&mut stream)
+            .take(LINE_BYTES_MAX)
+            .read_line(&mut line)
+            .await?;
         // A line cut short is the end of the stream or over the limit; either way it is the last.
         let Some(request) = line.strip_suffix('\n') else {
             incoming.cancel();
@@ -108,9 +113,15 @@ async fn converse(
         context.recorder.received(line.len());
         incoming.add_bytes(line.len() as u64);
         drop(incoming);
-        let answer =
-            handle_request(context, store, request, format!("request-{connection}-{number}"));
-        let mut outgoing = transfer(Direction::Outgoing, "clients").type_name("answer").start();
+        let answer = handle_request(
+            context,
+            store,
+            request,
+            format!("request-{connection}-{number}"),
+        );
+        let mut outgoing = transfer(Direction::Outgoing, "clients")
+            .type_name("answer")
+            .start();
         stream.write_all(answer.as_bytes()).await?;
         context.recorder.sent(answer.len());
         outgoing.add_bytes(answer.len() as u64);
@@ -139,7 +150,9 @@ fn handle_request(context: &Context, store: &Store, request: &str, key: String) 
 
 #[inline(never)]
 fn put_document(store: &Store, arguments: &str) -> anyhow::Result<String> {
-    let (key, json) = arguments.split_once(' ').context("PUT takes a key and a document")?;
+    let (key, json) = arguments
+        .split_once(' ')
+        .context("PUT takes a key and a document")?;
     parse_document(json)?;
     let mut documents = store.lock().unwrap_or_else(PoisonError::into_inner);
     if documents.len() >= DOCUMENTS_MAX && !documents.contains_key(key) {
@@ -151,7 +164,11 @@ fn put_document(store: &Store, arguments: &str) -> anyhow::Result<String> {
 
 #[inline(never)]
 fn get_document(store: &Store, key: &str) -> String {
-    match store.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+    match store
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(key)
+    {
         Some(json) => format!("VALUE {json}\n"),
         None => "NONE\n".to_owned(),
     }
@@ -174,7 +191,10 @@ fn parse_document(json: &str) -> anyhow::Result<Document> {
 }
 
 fn sum_values(document: &Document) -> u64 {
-    document.values.iter().fold(0, |sum, value| sum.wrapping_add(*value))
+    document
+        .values
+        .iter()
+        .fold(0, |sum, value| sum.wrapping_add(*value))
 }
 
 fn hash_text(text: &str) -> u64 {

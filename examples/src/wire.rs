@@ -38,11 +38,23 @@ pub(crate) enum Message {
     /// peer's arithmetic is over.
     Announce { round: u64, block: u32, part: Part },
     /// A matrix in transit.
-    Block { round: u64, block: u32, part: Part, matrix: Array2<f64> },
+    Block {
+        round: u64,
+        block: u32,
+        part: Part,
+        matrix: Array2<f64>,
+    },
     /// Relative error of the block's product.
-    Verdict { round: u64, block: u32, residual: f64 },
+    Verdict {
+        round: u64,
+        block: u32,
+        residual: f64,
+    },
     /// One batch's counts of the tokens that the receiver owns.
-    Counts { batch: u64, counts: Vec<(String, u64)> },
+    Counts {
+        batch: u64,
+        counts: Vec<(String, u64)>,
+    },
 }
 
 /// Why a message could not be read or written.
@@ -99,15 +111,23 @@ pub(crate) fn await_frame(reader: &mut impl Read) -> Result<Prefix, WireError> {
 /// # Errors
 /// [`WireError`] if it is too long or cut short.
 pub(crate) fn read_body(prefix: Prefix, reader: &mut impl Read) -> Result<Vec<u8>, WireError> {
-    let Prefix { bytes: mut prefix, have } = prefix;
-    reader.read_exact(&mut prefix[have..]).map_err(inside_a_frame)?;
+    let Prefix {
+        bytes: mut prefix,
+        have,
+    } = prefix;
+    reader
+        .read_exact(&mut prefix[have..])
+        .map_err(inside_a_frame)?;
     let bytes = u32::from_le_bytes(prefix) as usize;
     if bytes > FRAME_BYTES_MAX {
         return Err(WireError::TooLong { bytes });
     }
     // Grows with what arrives: a peer that announces much and sends little costs little.
     let mut body = Vec::new();
-    let arrived = reader.take(bytes as u64).read_to_end(&mut body).map_err(WireError::Io)?;
+    let arrived = reader
+        .take(bytes as u64)
+        .read_to_end(&mut body)
+        .map_err(WireError::Io)?;
     if arrived < bytes {
         return Err(WireError::Truncated);
     }
@@ -136,16 +156,27 @@ pub(crate) fn encode_frame(message: &Message) -> Result<Vec<u8>, WireError> {
         Message::Round { round, blocks } => {
             frame.push(1);
             frame.extend(round.to_le_bytes());
-            blocks.iter().for_each(|block| frame.extend(block.to_le_bytes()));
+            blocks
+                .iter()
+                .for_each(|block| frame.extend(block.to_le_bytes()));
         }
-        Message::Block { round, block, part, matrix } => {
+        Message::Block {
+            round,
+            block,
+            part,
+            matrix,
+        } => {
             frame.push(2);
             frame.extend(round.to_le_bytes());
             frame.extend(block.to_le_bytes());
             frame.push(*part as u8);
             encode_matrix(&mut frame, matrix);
         }
-        Message::Verdict { round, block, residual } => {
+        Message::Verdict {
+            round,
+            block,
+            residual,
+        } => {
             frame.push(3);
             frame.extend(round.to_le_bytes());
             frame.extend(block.to_le_bytes());
@@ -176,7 +207,9 @@ fn encode_matrix(frame: &mut Vec<u8>, matrix: &Array2<f64>) {
     frame.extend((matrix.ncols() as u32).to_le_bytes());
     frame.reserve(matrix.nrows() * matrix.ncols() * 8);
     // Row by row, whatever their order in memory.
-    matrix.iter().for_each(|value| frame.extend(value.to_le_bytes()));
+    matrix
+        .iter()
+        .for_each(|value| frame.extend(value.to_le_bytes()));
 }
 
 fn encode_counts(frame: &mut Vec<u8>, counts: &[(String, u64)]) -> Result<(), WireError> {
@@ -200,8 +233,13 @@ fn encode_counts(frame: &mut Vec<u8>, counts: &[(String, u64)]) -> Result<(), Wi
 pub(crate) fn decode_body(body: &[u8]) -> Result<Message, WireError> {
     let mut fields = Fields { rest: body };
     let message = match fields.byte()? {
-        0 => Message::Hello { worker: fields.u32()? },
-        1 => Message::Round { round: fields.u64()?, blocks: decode_blocks(&mut fields)? },
+        0 => Message::Hello {
+            worker: fields.u32()?,
+        },
+        1 => Message::Round {
+            round: fields.u64()?,
+            blocks: decode_blocks(&mut fields)?,
+        },
         2 => Message::Block {
             round: fields.u64()?,
             block: fields.u32()?,
@@ -213,7 +251,10 @@ pub(crate) fn decode_body(body: &[u8]) -> Result<Message, WireError> {
             block: fields.u32()?,
             residual: f64::from_bits(fields.u64()?),
         },
-        4 => Message::Counts { batch: fields.u64()?, counts: decode_counts(&mut fields)? },
+        4 => Message::Counts {
+            batch: fields.u64()?,
+            counts: decode_counts(&mut fields)?,
+        },
         5 => Message::Announce {
             round: fields.u64()?,
             block: fields.u32()?,
@@ -251,10 +292,15 @@ fn decode_matrix(fields: &mut Fields<'_>) -> Result<Array2<f64>, WireError> {
     let rows = fields.u32()? as usize;
     let columns = fields.u32()? as usize;
     if rows > SIDE_MAX || columns > SIDE_MAX {
-        return Err(WireError::Malformed("a matrix wider or taller than allowed"));
+        return Err(WireError::Malformed(
+            "a matrix wider or taller than allowed",
+        ));
     }
     let values = fields.take(rows * columns * 8)?.as_chunks::<8>().0;
-    let values = values.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
+    let values = values
+        .iter()
+        .map(|bytes| f64::from_le_bytes(*bytes))
+        .collect();
     Array2::from_shape_vec((rows, columns), values)
         .map_err(|_| WireError::Malformed("a matrix of another size"))
 }
@@ -283,7 +329,9 @@ impl<'a> Fields<'a> {
         let (taken, rest) = self
             .rest
             .split_at_checked(length)
-            .ok_or(WireError::Malformed("a field reaches past the end of its frame"))?;
+            .ok_or(WireError::Malformed(
+                "a field reaches past the end of its frame",
+            ))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -322,13 +370,37 @@ mod tests {
         let matrix =
             Array2::from_shape_fn((3, 2), |(row, column)| row as f64 - 0.5 * column as f64);
         check_round_trip(Message::Hello { worker: 63 });
-        check_round_trip(Message::Round { round: 7, blocks: vec![] });
-        check_round_trip(Message::Round { round: u64::MAX, blocks: vec![0, 9, u32::MAX] });
-        check_round_trip(Message::Block { round: 1, block: 2, part: Part::BlockR, matrix });
+        check_round_trip(Message::Round {
+            round: 7,
+            blocks: vec![],
+        });
+        check_round_trip(Message::Round {
+            round: u64::MAX,
+            blocks: vec![0, 9, u32::MAX],
+        });
+        check_round_trip(Message::Block {
+            round: 1,
+            block: 2,
+            part: Part::BlockR,
+            matrix,
+        });
         let empty = Array2::zeros((0, 0));
-        check_round_trip(Message::Block { round: 1, block: 2, part: Part::FinalR, matrix: empty });
-        check_round_trip(Message::Announce { round: 1, block: 2, part: Part::StackedQ });
-        check_round_trip(Message::Verdict { round: 1, block: 2, residual: 1e-16 });
+        check_round_trip(Message::Block {
+            round: 1,
+            block: 2,
+            part: Part::FinalR,
+            matrix: empty,
+        });
+        check_round_trip(Message::Announce {
+            round: 1,
+            block: 2,
+            part: Part::StackedQ,
+        });
+        check_round_trip(Message::Verdict {
+            round: 1,
+            block: 2,
+            residual: 1e-16,
+        });
         let counts = vec![("Straße".to_owned(), 3), (String::new(), 0)];
         check_round_trip(Message::Counts { batch: 5, counts });
     }
@@ -337,9 +409,13 @@ mod tests {
     #[test]
     fn a_truncated_stream_is_an_error_at_every_length() {
         let matrix = Array2::from_shape_fn((2, 2), |(row, column)| (row + column) as f64);
-        let frame =
-            encode_frame(&Message::Block { round: 1, block: 2, part: Part::StackedQ, matrix })
-                .unwrap();
+        let frame = encode_frame(&Message::Block {
+            round: 1,
+            block: 2,
+            part: Part::StackedQ,
+            matrix,
+        })
+        .unwrap();
         for length in 0..frame.len() {
             let error = read_message(&mut &frame[..length]).unwrap_err();
             match length {
@@ -359,9 +435,18 @@ mod tests {
         let side = (SIDE_MAX as u32 + 1).to_le_bytes();
         check_refused(&[&[2], &[0; 12][..], &[0], &side, &side], "wider or taller");
         check_refused(&[&[2], &[0; 12][..], &[9], &[0; 8]], "unknown part");
-        check_refused(&[&[2], &[0; 12][..], &[0], &[2, 0, 0, 0, 2, 0, 0, 0]], "past the end");
-        check_refused(&[&[1], &[0; 8][..], &[0; 4 * ASSIGNED_BLOCKS_MAX + 4]], "more blocks");
-        check_refused(&[&[4], &[0; 8][..], &[TOKEN_BYTES_MAX as u8 + 1]], "longer than allowed");
+        check_refused(
+            &[&[2], &[0; 12][..], &[0], &[2, 0, 0, 0, 2, 0, 0, 0]],
+            "past the end",
+        );
+        check_refused(
+            &[&[1], &[0; 8][..], &[0; 4 * ASSIGNED_BLOCKS_MAX + 4]],
+            "more blocks",
+        );
+        check_refused(
+            &[&[4], &[0; 8][..], &[TOKEN_BYTES_MAX as u8 + 1]],
+            "longer than allowed",
+        );
         check_refused(&[&[4], &[0; 8][..], &[1, 0xff], &[0; 8]], "not UTF-8");
         check_refused(&[&[0], &[0; 5]], "after the last field");
         check_refused(&[&[200]], "unknown kind");

@@ -25,18 +25,28 @@ type Exporter = fn(&Profile, &ExportOptions) -> Vec<u8>;
 
 const FORMATS: [(&str, Exporter); 8] = [
     ("pb.gz", pprof),
-    ("speedscope.json", |profile, options| speedscope(profile, options).into_bytes()),
-    ("firefox.json", |profile, options| firefox(profile, options).into_bytes()),
-    ("nested.json", |profile, _| nested_json(profile).into_bytes()),
+    ("speedscope.json", |profile, options| {
+        speedscope(profile, options).into_bytes()
+    }),
+    ("firefox.json", |profile, options| {
+        firefox(profile, options).into_bytes()
+    }),
+    ("nested.json", |profile, _| {
+        nested_json(profile).into_bytes()
+    }),
     ("json", |profile, _| json(profile).into_bytes()),
     ("collapsed", |profile, _| collapsed(profile).into_bytes()),
     ("svg", |profile, _| {
-        svg(profile, &SvgOptions::default()).expect("the tests cover all profiles").into_bytes()
+        svg(profile, &SvgOptions::default())
+            .expect("the tests cover all profiles")
+            .into_bytes()
     }),
     ("diff.svg", |profile, _| {
         let after = with_slower_disk(profile);
         let difference = diff_svg(profile, &after, &SvgOptions::default());
-        difference.expect("the tests cover all profiles").into_bytes()
+        difference
+            .expect("the tests cover all profiles")
+            .into_bytes()
     }),
 ];
 
@@ -46,13 +56,23 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     let profile = profile();
     let nodes = profile.nodes().len();
     let total = profile.total();
-    println!("{nodes} nodes, wall {} ns, cpu {} ns", total.total_ns(), total.get(State::Cpu));
-    let options = ExportOptions { title: "All tasks".to_owned(), ..ExportOptions::default() };
+    println!(
+        "{nodes} nodes, wall {} ns, cpu {} ns",
+        total.total_ns(),
+        total.get(State::Cpu)
+    );
+    let options = ExportOptions {
+        title: "All tasks".to_owned(),
+        ..ExportOptions::default()
+    };
     for (extension, export) in FORMATS {
         let begin = Instant::now();
         let bytes = export(&profile, &options);
         let milliseconds = begin.elapsed().as_millis();
-        println!("{extension:16} {:>6} kB {milliseconds:>5} ms", bytes.len() / 1_000);
+        println!(
+            "{extension:16} {:>6} kB {milliseconds:>5} ms",
+            bytes.len() / 1_000
+        );
         fs::write(folder.join(format!("large.{extension}")), bytes)?;
     }
     Ok(())
@@ -65,8 +85,9 @@ fn profile() -> Profile {
     for task in 0..TASKS {
         let task = format!("task-{task}");
         for chain in 0..CHAINS {
-            let names: Vec<String> =
-                (0..DEPTH).map(|level| format!("app::module_{chain}::function_{level}")).collect();
+            let names: Vec<String> = (0..DEPTH)
+                .map(|level| format!("app::module_{chain}::function_{level}"))
+                .collect();
             let frames = names.iter().map(|name| Frame {
                 module: "/opt/app",
                 build_id: "ab12",
@@ -75,11 +96,18 @@ fn profile() -> Profile {
             let frames = std::iter::once(Frame::task(task.as_str())).chain(frames);
             let path: Vec<_> = frames.map(|frame| symbols.intern(&frame)).collect();
             let leaf = trie.insert_path(path).expect("there is room");
-            let state = if chain % 2 == 0 { State::Cpu } else { State::Disk };
+            let state = if chain % 2 == 0 {
+                State::Cpu
+            } else {
+                State::Disk
+            };
             trie.add(leaf, state, 1_000_003);
         }
     }
-    let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+    let all = Filter {
+        threads: ThreadKind::All,
+        ..Filter::default()
+    };
     let delta = trie.take_delta();
     Profile::collect(&symbols, &trie, [&delta], &all)
 }

@@ -50,7 +50,11 @@ fn stacks(profile: &Profile) -> Vec<(String, u64)> {
     // End of each node's path in the current stack, by depth: nodes come in depth-first order.
     let mut ends = vec![0];
     let mut stacks = Vec::new();
-    for (node, depth) in profile.nodes().iter().zip(&crate::prune::depths(profile)[1..]) {
+    for (node, depth) in profile
+        .nodes()
+        .iter()
+        .zip(&crate::prune::depths(profile)[1..])
+    {
         ends.truncate(*depth as usize);
         path.truncate(*ends.last().unwrap_or(&0));
         if !path.is_empty() {
@@ -68,11 +72,21 @@ fn stacks(profile: &Profile) -> Vec<(String, u64)> {
 /// Formats `name` as one frame of a line.
 fn stack_name(name: &str) -> String {
     let spaced = |character: char| {
-        if character.is_whitespace() { ' ' } else { character }
+        if character.is_whitespace() {
+            ' '
+        } else {
+            character
+        }
     };
     let name: String = printable(name)
         .chars()
-        .map(|character| if character == ';' { ':' } else { spaced(character) })
+        .map(|character| {
+            if character == ';' {
+                ':'
+            } else {
+                spaced(character)
+            }
+        })
         .collect();
     let mut name = name.trim().to_owned();
     if name.is_empty() {

@@ -51,7 +51,10 @@ impl ProfileColumns {
         } else {
             profile.clone()
         };
-        ProfileColumns { pruned: nodes.saturating_sub(kept.nodes().len()), profile: kept }
+        ProfileColumns {
+            pruned: nodes.saturating_sub(kept.nodes().len()),
+            profile: kept,
+        }
     }
 }
 
@@ -74,12 +77,21 @@ impl Serialize for ProfileColumns {
             .iter()
             .map(|&id| self.profile.frame(id))
             .filter(|frame| !frame.build_id.is_empty())
-            .map(|frame| Build { module: frame.module, build_id: frame.build_id })
+            .map(|frame| Build {
+                module: frame.module,
+                build_id: frame.build_id,
+            })
             .collect();
         let mut fields = serializer.serialize_struct("Columns", 7)?;
         fields.serialize_field("unit", "ns")?;
         fields.serialize_field("pruned", &self.pruned)?;
-        fields.serialize_field("functions", &Functions { profile: &self.profile, frames })?;
+        fields.serialize_field(
+            "functions",
+            &Functions {
+                profile: &self.profile,
+                frames,
+            },
+        )?;
         fields.serialize_field("builds", &builds)?;
         fields.serialize_field("parents", &parents.collect::<Vec<_>>())?;
         fields.serialize_field("numbers", &of_nodes.collect::<Vec<_>>())?;
@@ -102,7 +114,10 @@ struct Functions<'a> {
 
 impl Functions<'_> {
     fn column<'a, T>(&'a self, pick: impl Fn(&Frame<&'a str>) -> T) -> Vec<T> {
-        self.frames.iter().map(|&id| pick(&self.profile.frame(id))).collect()
+        self.frames
+            .iter()
+            .map(|&id| pick(&self.profile.frame(id)))
+            .collect()
     }
 }
 
@@ -131,7 +146,10 @@ impl Serialize for States<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut states = serializer.serialize_map(None)?;
         for state in State::ALL {
-            let mut column = Sparse { nodes: Vec::new(), ns: Vec::new() };
+            let mut column = Sparse {
+                nodes: Vec::new(),
+                ns: Vec::new(),
+            };
             let mut last = 0;
             for (id, node) in (1u32..).zip(self.0.nodes()) {
                 let ns = node.own.get(state);
@@ -164,12 +182,21 @@ mod tests {
 
     #[test]
     fn programs_and_libraries_with_a_build_id_are_listed_once() {
-        let of_app =
-            |name| Frame { module: "/opt/app", build_id: "ab12", ..Frame::function(name, "", 0) };
-        let of_libc = Frame { module: "/lib/libc.so", ..Frame::function("read", "", 0) };
+        let of_app = |name| Frame {
+            module: "/opt/app",
+            build_id: "ab12",
+            ..Frame::function(name, "", 0)
+        };
+        let of_libc = Frame {
+            module: "/lib/libc.so",
+            ..Frame::function("read", "", 0)
+        };
         let stack = vec![Frame::task("t"), of_app("main"), of_app("load"), of_libc];
         let columns = written(&ProfileColumns::new(&from_rows([(stack, State::Cpu, 5)])));
-        assert_eq!(columns["builds"].to_string(), r#"[{"build_id":"ab12","module":"/opt/app"}]"#);
+        assert_eq!(
+            columns["builds"].to_string(),
+            r#"[{"build_id":"ab12","module":"/opt/app"}]"#
+        );
     }
 
     #[test]
@@ -189,8 +216,14 @@ mod tests {
         let all = profile("t;big cpu=1000000\nt;a cpu=2\nt;b cpu=3");
         let columns = written(&ProfileColumns::bounded(&all, 3));
         assert_eq!(columns["pruned"], 1);
-        assert_eq!(columns["functions"]["names"], serde_json::json!(["t", "[pruned]", "big"]));
-        assert_eq!(columns["self"]["cpu"]["ns"], serde_json::json!([5, 1000000]));
+        assert_eq!(
+            columns["functions"]["names"],
+            serde_json::json!(["t", "[pruned]", "big"])
+        );
+        assert_eq!(
+            columns["self"]["cpu"]["ns"],
+            serde_json::json!([5, 1000000])
+        );
         assert_eq!(written(&ProfileColumns::bounded(&all, 4))["pruned"], 0);
     }
 

@@ -24,7 +24,11 @@ pub struct ExportOptions {
 
 impl ExportOptions {
     pub(crate) fn interval_ns(&self) -> u64 {
-        if self.interval_ns == 0 { INTERVAL_DEFAULT_NS } else { self.interval_ns }
+        if self.interval_ns == 0 {
+            INTERVAL_DEFAULT_NS
+        } else {
+            self.interval_ns
+        }
     }
 }
 
@@ -38,7 +42,10 @@ pub(crate) struct TickCounter {
 
 impl TickCounter {
     pub(crate) fn new(options: &ExportOptions) -> TickCounter {
-        TickCounter { interval_ns: options.interval_ns(), remainder_ns: 0 }
+        TickCounter {
+            interval_ns: options.interval_ns(),
+            remainder_ns: 0,
+        }
     }
 
     pub(crate) fn count(&mut self, weight_ns: u64) -> u64 {
@@ -58,11 +65,20 @@ mod tests {
 
     #[test]
     fn counts_of_ticks_sum_to_the_ticks_of_the_whole() {
-        let options = ExportOptions { interval_ns: 10, ..ExportOptions::default() };
+        let options = ExportOptions {
+            interval_ns: 10,
+            ..ExportOptions::default()
+        };
         let mut ticks = TickCounter::new(&options);
         let counts = [4, 4, 4, 0, 25, 3].map(|weight| ticks.count(weight));
         assert_eq!(counts, [0, 0, 1, 0, 2, 1]);
-        let mut ticks = TickCounter::new(&ExportOptions { interval_ns: u64::MAX, ..options });
-        assert_eq!([ticks.count(u64::MAX - 1), ticks.count(u64::MAX - 1)], [0, 1]);
+        let mut ticks = TickCounter::new(&ExportOptions {
+            interval_ns: u64::MAX,
+            ..options
+        });
+        assert_eq!(
+            [ticks.count(u64::MAX - 1), ticks.count(u64::MAX - 1)],
+            [0, 1]
+        );
     }
 }

@@ -57,10 +57,13 @@ impl Libs {
         let path = printable(frame.module).into_owned();
         let build_id = printable(frame.build_id).into_owned();
         let list = &mut self.list;
-        let number = self.numbers.entry((path, build_id)).or_insert_with_key(|(path, build_id)| {
-            list.push(Lib::new(path, build_id));
-            number_of(list.len() - 1)
-        });
+        let number = self
+            .numbers
+            .entry((path, build_id))
+            .or_insert_with_key(|(path, build_id)| {
+                list.push(Lib::new(path, build_id));
+                number_of(list.len() - 1)
+            });
         Some(*number)
     }
 }
@@ -80,7 +83,9 @@ impl Tracks {
     fn of(profile: &Profile) -> Tracks {
         let totals = profile.totals();
         let ids = (1..).map(NodeId).zip(profile.nodes());
-        let tops = ids.filter(|(_, node)| node.parent == NodeId::ROOT).map(|(id, _)| id);
+        let tops = ids
+            .filter(|(_, node)| node.parent == NodeId::ROOT)
+            .map(|(id, _)| id);
         let mut tops: Vec<NodeId> = tops.collect();
         tops.sort_by_key(|id| (Reverse(totals[id.index()].total_ns()), *id));
         let has_others = tops.len() > THREADS_MAX;
@@ -90,11 +95,21 @@ impl Tracks {
 
     fn threads(&self, profile: &Profile, libs: &mut Libs) -> Vec<Thread> {
         let name = |id: &NodeId| profile.frame(profile.nodes()[id.index() - 1].frame).label();
-        let names = self.tops.iter().map(name).chain(self.has_others.then(|| OTHERS.to_owned()));
-        let mut tracks: Vec<Track> =
-            names.zip(0..).map(|(name, tid)| Track::new(&name, tid)).collect();
-        let tops: HashMap<NodeId, usize> =
-            self.tops.iter().enumerate().map(|(track, id)| (*id, track)).collect();
+        let names = self
+            .tops
+            .iter()
+            .map(name)
+            .chain(self.has_others.then(|| OTHERS.to_owned()));
+        let mut tracks: Vec<Track> = names
+            .zip(0..)
+            .map(|(name, tid)| Track::new(&name, tid))
+            .collect();
+        let tops: HashMap<NodeId, usize> = self
+            .tops
+            .iter()
+            .enumerate()
+            .map(|(track, id)| (*id, track))
+            .collect();
         // Of each node: its track, and its stack there.
         let mut stacks: Vec<(usize, Option<u32>)> = vec![(self.tops.len(), None)];
         for (id, node) in (1..).map(NodeId).zip(profile.nodes()) {
@@ -149,9 +164,16 @@ impl Track {
         let name = self.thread.string(&frame.label());
         let file = (!frame.file.is_empty()).then(|| self.thread.string(portable_file(frame.file)));
         let resource = libs.number(&frame).map(|lib| self.resource(lib, &frame));
-        let key = FuncKey { name, file, resource };
+        let key = FuncKey {
+            name,
+            file,
+            resource,
+        };
         let table = &mut self.thread.func_table;
-        let func = *self.funcs.entry(key).or_insert_with(|| table.push(name, file, resource));
+        let func = *self
+            .funcs
+            .entry(key)
+            .or_insert_with(|| table.push(name, file, resource));
         let category = Category::of(frame.kind);
         let number = self.thread.frame_table.push(func, category, frame.line);
         self.frames.insert(id, number);
@@ -178,7 +200,9 @@ impl Track {
         // A sample ends its own time, as the reader expects of CPU time.
         let weight_ms = own.total_ns() as f64 / 1e6;
         let cpu_us = own.get(State::Cpu) / 1_000;
-        self.thread.samples.push(stack, weight_ms, weight_ms, cpu_us);
+        self.thread
+            .samples
+            .push(stack, weight_ms, weight_ms, cpu_us);
     }
 }
 

@@ -31,14 +31,18 @@ pub struct Flamebearer {
 /// top of the limit.
 #[must_use]
 pub fn flamebearer(profile: &Profile, nodes_max: usize) -> Flamebearer {
-    laid_out(&heaviest(&profile.by_function(), nodes_max), |weight| [weight.total_ns()])
+    laid_out(&heaviest(&profile.by_function(), nodes_max), |weight| {
+        [weight.total_ns()]
+    })
 }
 
 /// Lays two profiles out on one tree, as [`flamebearer()`] does with one.
 #[must_use]
 pub fn diff_flamebearer(before: &Profile, after: &Profile, nodes_max: usize) -> Flamebearer {
     let both = in_state(before, BEFORE).merge(&in_state(after, AFTER));
-    laid_out(&heaviest(&both, nodes_max), |weight| [BEFORE, AFTER].map(|state| weight.get(state)))
+    laid_out(&heaviest(&both, nodes_max), |weight| {
+        [BEFORE, AFTER].map(|state| weight.get(state))
+    })
 }
 
 /// The profile by function, with all its time in one state.
@@ -106,9 +110,20 @@ fn laid_out<const SIDES: usize>(
         }
         // The first name is that of the whole profile.
         let name = i64::from(node.frame.0) + 1;
-        push(depths[id] as usize, start, totals[id], split(&node.own), name);
+        push(
+            depths[id] as usize,
+            start,
+            totals[id],
+            split(&node.own),
+            name,
+        );
     }
-    Flamebearer { names, levels, totals_ns: totals[0].to_vec(), most_own_ns }
+    Flamebearer {
+        names,
+        levels,
+        totals_ns: totals[0].to_vec(),
+        most_own_ns,
+    }
 }
 
 fn signed(nanoseconds: u64) -> i64 {
@@ -125,18 +140,29 @@ mod tests {
     #[test]
     fn bars_are_placed_by_their_distance_from_the_left_one() {
         let small = profile("t;a cpu=3\nt;a;b cpu=4\nt;c sleep=2\nu;b cpu=1");
-        let Flamebearer { names, levels, totals_ns, most_own_ns } = flamebearer(&small, 100);
+        let Flamebearer {
+            names,
+            levels,
+            totals_ns,
+            most_own_ns,
+        } = flamebearer(&small, 100);
         let named = |level: &Vec<i64>| -> Vec<(String, Vec<i64>)> {
             let bars = level.chunks(4);
-            bars.map(|bar| (names[bar[3] as usize].clone(), bar[..3].to_vec())).collect()
+            bars.map(|bar| (names[bar[3] as usize].clone(), bar[..3].to_vec()))
+                .collect()
         };
         let level = |bars: &[(&str, [i64; 3])]| -> Vec<(String, Vec<i64>)> {
-            bars.iter().map(|(name, bar)| ((*name).to_owned(), bar.to_vec())).collect()
+            bars.iter()
+                .map(|(name, bar)| ((*name).to_owned(), bar.to_vec()))
+                .collect()
         };
         assert_eq!(totals_ns, [10]);
         assert_eq!(most_own_ns, 4);
         assert_eq!(named(&levels[0]), level(&[("total", [0, 10, 0])]));
-        assert_eq!(named(&levels[1]), level(&[("t", [0, 9, 0]), ("u", [0, 1, 0])]));
+        assert_eq!(
+            named(&levels[1]),
+            level(&[("t", [0, 9, 0]), ("u", [0, 1, 0])])
+        );
         let third = level(&[("a", [0, 7, 3]), ("c", [0, 2, 2]), ("b", [0, 1, 1])]);
         assert_eq!(named(&levels[2]), third);
         assert_eq!(named(&levels[3]), level(&[("b", [0, 4, 4])]));
@@ -146,22 +172,34 @@ mod tests {
     fn a_difference_has_both_sides_on_one_tree() {
         let before = profile("t;a cpu=3\nt;b cpu=1");
         let after = profile("t;a cpu=5\nt;c sleep=2");
-        let Flamebearer { names, levels, totals_ns, .. } = diff_flamebearer(&before, &after, 100);
+        let Flamebearer {
+            names,
+            levels,
+            totals_ns,
+            ..
+        } = diff_flamebearer(&before, &after, 100);
         assert_eq!(totals_ns, [4, 7]);
         assert_eq!(levels[1][..6], [0, 4, 0, 0, 7, 0]);
         let bars: Vec<&[i64]> = levels[2].chunks(7).collect();
         assert_eq!(bars[0][..6], [0, 3, 3, 0, 5, 5]);
         assert_eq!(bars[1][..6], [0, 1, 1, 0, 0, 0]);
         assert_eq!(bars[2][..6], [0, 0, 0, 0, 2, 2]);
-        assert_eq!(bars.iter().map(|bar| &*names[bar[6] as usize]).collect::<String>(), "abc");
+        assert_eq!(
+            bars.iter()
+                .map(|bar| &*names[bar[6] as usize])
+                .collect::<String>(),
+            "abc"
+        );
     }
 
     #[test]
     fn small_siblings_become_one_bar() {
         let wide = profile("t;a cpu=5\nt;b cpu=4\nt;c cpu=1\nt;d cpu=1");
         let Flamebearer { names, levels, .. } = flamebearer(&wide, 3);
-        let shown: Vec<(&str, i64)> =
-            levels[2].chunks(4).map(|bar| (&*names[bar[3] as usize], bar[1])).collect();
+        let shown: Vec<(&str, i64)> = levels[2]
+            .chunks(4)
+            .map(|bar| (&*names[bar[3] as usize], bar[1]))
+            .collect();
         assert_eq!(shown, [("[pruned]", 2), ("a", 5), ("b", 4)]);
     }
 

@@ -42,7 +42,11 @@ impl ProfileJson<'_> {
         text.extend_from_slice(b"{\"unit\":\"ns\",\"nodes\":[");
         let totals = profile.totals();
         for (index, (node, total)) in profile.nodes().iter().zip(&totals[1..]).enumerate() {
-            let begin: &[u8] = if index == 0 { b"{\"parent\":" } else { b",{\"parent\":" };
+            let begin: &[u8] = if index == 0 {
+                b"{\"parent\":"
+            } else {
+                b",{\"parent\":"
+            };
             text.extend_from_slice(begin);
             let NodeId(parent) = node.parent;
             number(text, parent.into());
@@ -82,9 +86,27 @@ impl FrameTexts {
         let frames = (0..profile.symbols().frame_count()).map(|id| profile.frame(FrameId(id)));
         let ranges = frames.map(|frame| {
             let name = frame.label();
-            let Frame { kind, file, line, module, build_id, offset, inlined, .. } = frame;
+            let Frame {
+                kind,
+                file,
+                line,
+                module,
+                build_id,
+                offset,
+                inlined,
+                ..
+            } = frame;
             let kind = kind_name(kind);
-            let told = FrameText { name, kind, file, line, module, build_id, offset, inlined };
+            let told = FrameText {
+                name,
+                kind,
+                file,
+                line,
+                module,
+                build_id,
+                offset,
+                inlined,
+            };
             let start = all.len();
             serde_json::to_writer(&mut all, &told).expect("memory takes texts and numbers");
             // These are members of the node's own object.
@@ -110,7 +132,10 @@ fn states(text: &mut Vec<u8>, weight: &Weight) {
     text.extend_from_slice(b",\"wait\":");
     number(text, weight.wait_ns());
     // Most nodes wait in at most one kind of call: five zeros each would be half of the text.
-    for state in State::WAITS.into_iter().filter(|state| weight.get(*state) > 0) {
+    for state in State::WAITS
+        .into_iter()
+        .filter(|state| weight.get(*state) > 0)
+    {
         text.extend_from_slice(b",\"");
         text.extend_from_slice(state.name().as_bytes());
         text.extend_from_slice(b"\":");

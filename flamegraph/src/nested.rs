@@ -72,8 +72,12 @@ impl Identifiers {
     /// `name;file;line`, followed by the node's number if a sibling already has that identifier.
     /// Siblings may differ by module alone, and a repeated key would lose one of them.
     fn unique(&mut self, parent: NodeId, id: usize, frame: &Frame<&str>) -> String {
-        let mut identifier =
-            format!("{};{};{}", frame.label(), portable_file(frame.file), frame.line);
+        let mut identifier = format!(
+            "{};{};{}",
+            frame.label(),
+            portable_file(frame.file),
+            frame.line
+        );
         while !self.0.insert((parent, identifier.clone())) {
             let _ = write!(identifier, ";{id}");
         }
@@ -99,7 +103,10 @@ mod tests {
     #[test]
     fn an_empty_profile_is_a_root_alone() {
         let value: Value = serde_json::from_str(&nested_json(&Profile::default())).unwrap();
-        assert_eq!((&value["count"], &value["children"]), (&json!(0), &json!({})));
+        assert_eq!(
+            (&value["count"], &value["children"]),
+            (&json!(0), &json!({}))
+        );
     }
 
     #[test]
@@ -113,7 +120,9 @@ mod tests {
     fn walk(node: &Value) -> (usize, u64) {
         let children = node["children"].as_object().unwrap();
         let nodes = children.values().map(|child| 1 + walk(child).0).sum();
-        let counts = children.values().map(|child| child["count"].as_u64().unwrap());
+        let counts = children
+            .values()
+            .map(|child| child["count"].as_u64().unwrap());
         (nodes, counts.sum())
     }
 

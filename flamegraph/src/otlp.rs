@@ -58,7 +58,10 @@ struct Table<K> {
 
 impl<K> Default for Table<K> {
     fn default() -> Self {
-        Table { numbers: HashMap::new(), entries: Vec::new() }
+        Table {
+            numbers: HashMap::new(),
+            entries: Vec::new(),
+        }
     }
 }
 
@@ -73,7 +76,9 @@ impl<K: Hash + Eq + Clone> Table<K> {
 
     /// The table of the message, with its empty first entry.
     fn list<T: Default>(&self, entry: impl FnMut(&K) -> T) -> Vec<T> {
-        std::iter::once(T::default()).chain(self.entries.iter().map(entry)).collect()
+        std::iter::once(T::default())
+            .chain(self.entries.iter().map(entry))
+            .collect()
     }
 }
 
@@ -109,7 +114,10 @@ impl OtlpRequest {
     /// An empty request of the instrumentation scope `scope`.
     #[must_use]
     pub fn new(scope: &str) -> OtlpRequest {
-        OtlpRequest { scope: scope.to_owned(), ..OtlpRequest::default() }
+        OtlpRequest {
+            scope: scope.to_owned(),
+            ..OtlpRequest::default()
+        }
     }
 
     /// Number of resources.
@@ -139,14 +147,26 @@ impl OtlpRequest {
         let message = pushed_message(profile, range);
         let attributes = attributes.into_iter().map(|(key, value)| {
             self.bytes += key.len() + value.len() + ENTRY_BYTES;
-            KeyValue { key, value: Some(AnyValue { value: Some(Value::Text(value)) }) }
+            KeyValue {
+                key,
+                value: Some(AnyValue {
+                    value: Some(Value::Text(value)),
+                }),
+            }
         });
-        let resource = Resource { attributes: attributes.collect() };
+        let resource = Resource {
+            attributes: attributes.collect(),
+        };
         let samples = Converter::new(self, &message).samples();
         let [cpu, off_cpu] = [("cpu", samples.cpu), ("off_cpu", samples.off_cpu)]
             .map(|(kind, samples)| self.profile(kind, samples, range));
-        let profiles = [cpu, off_cpu].into_iter().filter(|profile| !profile.samples.is_empty());
-        let scope = Scope { name: self.scope.clone(), version: String::new() };
+        let profiles = [cpu, off_cpu]
+            .into_iter()
+            .filter(|profile| !profile.samples.is_empty());
+        let scope = Scope {
+            name: self.scope.clone(),
+            version: String::new(),
+        };
         self.resources.push(ResourceProfiles {
             resource: Some(resource),
             scope_profiles: vec![ScopeProfiles {
@@ -160,7 +180,10 @@ impl OtlpRequest {
         let type_strindex = self.text(kind);
         let unit_strindex = self.text("nanoseconds");
         OtlpProfile {
-            sample_type: Some(ValueType { type_strindex, unit_strindex }),
+            sample_type: Some(ValueType {
+                type_strindex,
+                unit_strindex,
+            }),
             samples,
             time_unix_nano: u64::try_from(range.start().unix_ns()).unwrap_or(0),
             duration_nano: range.length_ns(),
@@ -236,7 +259,9 @@ impl OtlpRequest {
                     value: Some(Value::Text(self.text_of(attribute.value).to_owned())),
                 }),
             }),
-            stack_table: self.stacks.list(|stack| Stack { location_indices: stack.clone() }),
+            stack_table: self.stacks.list(|stack| Stack {
+                location_indices: stack.clone(),
+            }),
         }
     }
 }
@@ -258,8 +283,15 @@ struct Converter<'a> {
 
 impl<'a> Converter<'a> {
     fn new(request: &'a mut OtlpRequest, message: &'a proto::Profile) -> Converter<'a> {
-        let mut converter = Converter { request, message, locations: Vec::new() };
-        let locations = message.location.iter().map(|location| converter.location(location));
+        let mut converter = Converter {
+            request,
+            message,
+            locations: Vec::new(),
+        };
+        let locations = message
+            .location
+            .iter()
+            .map(|location| converter.location(location));
         converter.locations = locations.collect();
         converter
     }
@@ -268,13 +300,17 @@ impl<'a> Converter<'a> {
         let mut samples = Samples::default();
         for sample in &self.message.sample {
             let stack_index = self.stack(&sample.location_id);
-            let attribute_indices: Vec<i32> =
-                sample.label.iter().map(|label| self.attribute(label)).collect();
+            let attribute_indices: Vec<i32> = sample
+                .label
+                .iter()
+                .map(|label| self.attribute(label))
+                .collect();
             let wall_ns = sample.value[0];
             let cpu_ns = sample.value[1];
-            for (list, value) in
-                [(&mut samples.cpu, cpu_ns), (&mut samples.off_cpu, wall_ns - cpu_ns)]
-            {
+            for (list, value) in [
+                (&mut samples.cpu, cpu_ns),
+                (&mut samples.off_cpu, wall_ns - cpu_ns),
+            ] {
                 if value > 0 {
                     self.request.bytes += ENTRY_BYTES;
                     list.push(Sample {
@@ -304,7 +340,10 @@ impl<'a> Converter<'a> {
         if ids.is_empty() {
             return 0;
         }
-        let stack: Vec<i32> = ids.iter().map(|id| self.locations[position(*id) - 1]).collect();
+        let stack: Vec<i32> = ids
+            .iter()
+            .map(|id| self.locations[position(*id) - 1])
+            .collect();
         if !self.request.stacks.numbers.contains_key(&stack) {
             // A number has up to five bytes.
             self.request.bytes += stack.len() * 5 + ENTRY_BYTES;
@@ -313,12 +352,19 @@ impl<'a> Converter<'a> {
     }
 
     fn location(&mut self, location: &proto::Location) -> i32 {
-        let mapping = self.message.mapping.get(position(location.mapping_id).wrapping_sub(1));
+        let mapping = self
+            .message
+            .mapping
+            .get(position(location.mapping_id).wrapping_sub(1));
         let start = mapping.map_or(0, |mapping| mapping.memory_start);
         let key = LocationKey {
             mapping: mapping.map_or(0, |mapping| self.mapping(mapping)),
             address: location.address.saturating_sub(start),
-            lines: location.line.iter().map(|line| (self.function(line), line.line)).collect(),
+            lines: location
+                .line
+                .iter()
+                .map(|line| (self.function(line), line.line))
+                .collect(),
         };
         self.request.bytes += key.lines.len() * ENTRY_BYTES;
         self.request.locations.number(key)
@@ -333,18 +379,24 @@ impl<'a> Converter<'a> {
             let key = self.request.text(BUILD_ID_KEY);
             self.request.attribute(AttributeKey { key, value })
         };
-        self.request.mappings.number(MappingKey { filename, build_id })
+        self.request
+            .mappings
+            .number(MappingKey { filename, build_id })
     }
 
     fn function(&mut self, line: &proto::Line) -> i32 {
         let function = &self.message.function[position(line.function_id) - 1];
         let name = self.text(function.name);
         let filename = self.text(function.filename);
-        self.request.functions.number(FunctionKey { name, filename })
+        self.request
+            .functions
+            .number(FunctionKey { name, filename })
     }
 }
 
 /// A number of our own messages, whose tables are in memory.
 fn position<N: TryInto<usize>>(number: N) -> usize {
-    number.try_into().unwrap_or_else(|_| unreachable!("a table in memory has fewer entries"))
+    number
+        .try_into()
+        .unwrap_or_else(|_| unreachable!("a table in memory has fewer entries"))
 }

@@ -27,11 +27,20 @@ pub(crate) struct Themed {
 }
 
 /// Color of the root.
-pub(crate) const ROOT: Themed = Themed { light: Rgb(226, 220, 212), dark: Rgb(58, 55, 52) };
+pub(crate) const ROOT: Themed = Themed {
+    light: Rgb(226, 220, 212),
+    dark: Rgb(58, 55, 52),
+};
 /// Color of frames that are neither functions, tasks nor phases.
-const OTHER: Themed = Themed { light: Rgb(207, 201, 193), dark: Rgb(74, 71, 68) };
+const OTHER: Themed = Themed {
+    light: Rgb(207, 201, 193),
+    dark: Rgb(74, 71, 68),
+};
 /// Color of tasks that are none, such as `[no task]`.
-const NO_TASK: Themed = Themed { light: Rgb(179, 173, 165), dark: Rgb(79, 76, 73) };
+const NO_TASK: Themed = Themed {
+    light: Rgb(179, 173, 165),
+    dark: Rgb(79, 76, 73),
+};
 
 const TASK_HUES: [f64; 8] = [135.0, 163.0, 192.0, 220.0, 249.0, 277.0, 306.0, 335.0];
 const TASK_CHROMAS: [f64; 3] = [0.12, 0.08, 0.15];
@@ -49,7 +58,9 @@ impl<'a> Palette<'a> {
     pub(crate) fn of(profile: &'a Profile) -> Palette<'a> {
         let frames = profile.nodes().iter().map(|node| profile.frame(node.frame));
         Palette::of_tasks(
-            frames.filter(|frame| frame.kind == FrameKind::Task).map(|frame| frame.function),
+            frames
+                .filter(|frame| frame.kind == FrameKind::Task)
+                .map(|frame| frame.function),
         )
     }
 
@@ -67,7 +78,10 @@ impl<'a> Palette<'a> {
         for name in names {
             let own = hash(name) as usize % HUES;
             let order = (0..COLORS).map(|at| at - at % HUES + (own + at) % HUES);
-            let index = order.into_iter().find(|index| !is_used[*index]).unwrap_or(own);
+            let index = order
+                .into_iter()
+                .find(|index| !is_used[*index])
+                .unwrap_or(own);
             is_used[index] = true;
             tasks.insert(name, index);
         }
@@ -107,14 +121,20 @@ impl<'a> Palette<'a> {
             let lightness = if is_deep { deep } else { high };
             oklch(lightness - darker, TASK_CHROMAS[step], TASK_HUES[hue])
         };
-        Themed { light: shade(0.69, 0.8), dark: shade(0.42, 0.515) }
+        Themed {
+            light: shade(0.69, 0.8),
+            dark: shade(0.42, 0.515),
+        }
     }
 }
 
 fn of_crate(name: &str) -> Themed {
     let hue = f64::from(hash(name) % 360);
     let shift = f64::from(hash(&format!("{name}/")) % 5) * 0.012;
-    Themed { light: oklch(0.8 + shift, 0.085, hue), dark: oklch(0.44 + shift, 0.085, hue) }
+    Themed {
+        light: oklch(0.8 + shift, 0.085, hue),
+        dark: oklch(0.44 + shift, 0.085, hue),
+    }
 }
 
 /// Steps of the scale of changes to each side of no change.
@@ -123,7 +143,11 @@ const CHANGE_SHADES: f64 = 6.0;
 /// The color of a weight that changed: red if it grew, blue if it shrank.
 pub(crate) fn change(before: f64, after: f64) -> Themed {
     let sum = before + after;
-    let change = if sum > 0.0 { (after - before) / sum } else { 0.0 };
+    let change = if sum > 0.0 {
+        (after - before) / sum
+    } else {
+        0.0
+    };
     let shade = (change * CHANGE_SHADES).round() / CHANGE_SHADES;
     let size = shade.abs().sqrt();
     let hue = if shade > 0.0 { 50.0 } else { 250.0 };
@@ -147,16 +171,25 @@ fn phase(name: &str) -> Themed {
         _ => {
             let hue = PHASE_HUES[(number >> 1) as usize % PHASE_HUES.len()];
             let is_even = number.is_multiple_of(2);
-            [if is_even { 0.84 } else { 0.7 }, if is_even { 0.5 } else { 0.41 }, 0.1, hue]
+            [
+                if is_even { 0.84 } else { 0.7 },
+                if is_even { 0.5 } else { 0.41 },
+                0.1,
+                hue,
+            ]
         }
     };
-    Themed { light: oklch(light, chroma, hue), dark: oklch(dark, chroma, hue) }
+    Themed {
+        light: oklch(light, chroma, hue),
+        dark: oklch(dark, chroma, hue),
+    }
 }
 
 /// FNV-1a over UTF-16, as JavaScript counts characters.
 fn hash(name: &str) -> u32 {
-    name.encode_utf16()
-        .fold(0x811c_9dc5, |sum, unit| (sum ^ u32::from(unit)).wrapping_mul(0x0100_0193))
+    name.encode_utf16().fold(0x811c_9dc5, |sum, unit| {
+        (sum ^ u32::from(unit)).wrapping_mul(0x0100_0193)
+    })
 }
 
 /// An OKLCH color; the hue is in degrees. The constants are those of the definition of OKLab.
@@ -176,8 +209,11 @@ fn oklch(lightness: f64, chroma: f64, hue: f64) -> Rgb {
 
 /// One linear channel as a byte of sRGB.
 fn byte(linear: f64) -> u8 {
-    let part =
-        if linear <= 0.003_130_8 { 12.92 * linear } else { 1.055 * linear.powf(1.0 / 2.4) - 0.055 };
+    let part = if linear <= 0.003_130_8 {
+        12.92 * linear
+    } else {
+        1.055 * linear.powf(1.0 / 2.4) - 0.055
+    };
     (255.0 * part.clamp(0.0, 1.0)).round() as u8
 }
 
@@ -216,11 +252,16 @@ mod tests {
 
     #[test]
     fn colors_are_those_of_the_page() {
-        let Colors { tasks, crates, phases } =
-            serde_json::from_str(include_str!("../colors.json")).unwrap();
+        let Colors {
+            tasks,
+            crates,
+            phases,
+        } = serde_json::from_str(include_str!("../colors.json")).unwrap();
         let names = tasks.iter().map(|task| task.name.as_str());
         let palette = Palette::of_tasks(names.filter(|name| !name.starts_with('[')));
-        tasks.iter().for_each(|task| task.check(palette.task(&task.name)));
+        tasks
+            .iter()
+            .for_each(|task| task.check(palette.task(&task.name)));
         crates.iter().for_each(|one| one.check(of_crate(&one.name)));
         phases.iter().for_each(|one| one.check(phase(&one.name)));
     }

@@ -93,7 +93,10 @@ impl States {
             (State::Disk, self.disk),
             (State::Other, self.other),
         ];
-        let named: Weight = named.map(|(state, part)| Weight::of(state, part)).into_iter().sum();
+        let named: Weight = named
+            .map(|(state, part)| Weight::of(state, part))
+            .into_iter()
+            .sum();
         named + Weight::of(State::Other, self.wait.saturating_sub(named.wait_ns()))
     }
 }
@@ -131,17 +134,27 @@ impl TryFrom<Table<'_>> for ParsedProfile {
         let mut ids = vec![NodeId::ROOT];
         for (number, node) in (1..=count).zip(&table.nodes) {
             let parent = node.parent;
-            let place =
-                *ids.get(parent as usize).ok_or(ParseError::Order { node: number, parent })?;
+            let place = *ids.get(parent as usize).ok_or(ParseError::Order {
+                node: number,
+                parent,
+            })?;
             let kind = kind_of(&node.kind).ok_or(ParseError::Kind(number))?;
             let frame: FrameId = symbols.intern(&node.frame(kind));
             let id = trie.insert_past_limit(place, frame);
             trie.add_weight(id, node.own.weight());
             ids.push(id);
         }
-        let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+        let all = Filter {
+            threads: ThreadKind::All,
+            ..Filter::default()
+        };
         let delta = trie.take_delta();
-        Ok(ParsedProfile(Profile::collect(&symbols, &trie, [&delta], &all)))
+        Ok(ParsedProfile(Profile::collect(
+            &symbols,
+            &trie,
+            [&delta],
+            &all,
+        )))
     }
 }
 
@@ -160,7 +173,9 @@ pub(crate) fn kind_of(name: &str) -> Option<FrameKind> {
         FrameKind::Phase,
         FrameKind::Thread,
     ];
-    KINDS.into_iter().find(|kind| crate::json::kind_name(*kind) == name)
+    KINDS
+        .into_iter()
+        .find(|kind| crate::json::kind_name(*kind) == name)
 }
 
 #[cfg(test)]
@@ -179,8 +194,14 @@ mod tests {
 
     #[test]
     fn nodes_that_are_not_a_tree_are_rejected() {
-        check_rejected(r#"{"parent":1,"name":"a","kind":"task"}"#, "invalid parent 1 of node 1");
-        check_rejected(r#"{"parent":9,"name":"a","kind":"task"}"#, "invalid parent 9 of node 1");
+        check_rejected(
+            r#"{"parent":1,"name":"a","kind":"task"}"#,
+            "invalid parent 1 of node 1",
+        );
+        check_rejected(
+            r#"{"parent":9,"name":"a","kind":"task"}"#,
+            "invalid parent 9 of node 1",
+        );
         check_rejected(r#"{"parent":0,"name":"a","kind":"color"}"#, "unknown kind");
         check_rejected(r#"{"parent":-1,"name":"a","kind":"task"}"#, "invalid value");
         let error = serde_json::from_str::<ParsedProfile>(r#"{"unit":"s","nodes":[]}"#);
@@ -192,7 +213,12 @@ mod tests {
         let text = r#"{"unit":"ns","nodes":[{"parent":0,"name":"t","kind":"task",
             "self":{"cpu":1,"wait":9,"lock":2,"disk":3}}]}"#;
         let parsed: ParsedProfile = serde_json::from_str(text).unwrap();
-        let parts = [(State::Cpu, 1), (State::Lock, 2), (State::Disk, 3), (State::Other, 4)];
+        let parts = [
+            (State::Cpu, 1),
+            (State::Lock, 2),
+            (State::Disk, 3),
+            (State::Other, 4),
+        ];
         let parts = parts.map(|(state, nanoseconds)| Weight::of(state, nanoseconds));
         assert_eq!(parsed.0.total(), parts.into_iter().sum());
     }

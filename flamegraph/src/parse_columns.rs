@@ -83,7 +83,12 @@ impl TryFrom<Columns<'_>> for ParsedColumns {
         u32::try_from(count).map_err(|_| ParseError::Size(count))?;
         let mut symbols = SymbolTable::new();
         let frames: Result<Vec<_>, _> = (0..columns.functions.names.len())
-            .map(|at| columns.functions.frame(at).map(|frame| symbols.intern(&frame)))
+            .map(|at| {
+                columns
+                    .functions
+                    .frame(at)
+                    .map(|frame| symbols.intern(&frame))
+            })
             .collect();
         let frames = frames?;
         let mut trie = CallTrie::new(count);
@@ -102,7 +107,9 @@ impl TryFrom<Columns<'_>> for ParsedColumns {
             let state =
                 State::from_name(state).ok_or(ParseError::Columns("unknown state of a thread"))?;
             if nodes.len() != ns.len() {
-                return Err(ParseError::Columns("weights and their nodes differ in length"));
+                return Err(ParseError::Columns(
+                    "weights and their nodes differ in length",
+                ));
             }
             let mut node = 0_usize;
             for (distance, ns) in nodes.iter().zip(ns) {
@@ -114,9 +121,17 @@ impl TryFrom<Columns<'_>> for ParsedColumns {
                 trie.add_weight(*id, Weight::of(state, *ns));
             }
         }
-        let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+        let all = Filter {
+            threads: ThreadKind::All,
+            ..Filter::default()
+        };
         let delta = trie.take_delta();
-        Ok(ParsedColumns(Profile::collect(&symbols, &trie, [&delta], &all)))
+        Ok(ParsedColumns(Profile::collect(
+            &symbols,
+            &trie,
+            [&delta],
+            &all,
+        )))
     }
 }
 
@@ -147,8 +162,16 @@ mod tests {
         let weights = r#""self":{"cpu":{"nodes":[1],"ns":[5]}}"#;
         let tree =
             |parents, numbers| format!(r#""parents":{parents},"numbers":{numbers},{weights}"#);
-        check(functions, &tree("[0]", "[0]"), "a node has no parent before it");
-        check(functions, &tree("[2]", "[0]"), "a node has no parent before it");
+        check(
+            functions,
+            &tree("[0]", "[0]"),
+            "a node has no parent before it",
+        );
+        check(
+            functions,
+            &tree("[2]", "[0]"),
+            "a node has no parent before it",
+        );
         check(functions, &tree("[1]", "[1]"), "a node has no function");
         check(functions, &tree("[1]", "[]"), "parents and numbers differ");
         check(functions, &tree("[]", "[]"), "a weight has no node");
@@ -157,9 +180,21 @@ mod tests {
         let color = functions.replace("\"task\"", "\"color\"");
         check(&color, &tree("[1]", "[0]"), "unknown kind");
         let weight = |own: &str| format!(r#""parents":[1],"numbers":[0],"self":{own}"#);
-        check(functions, &weight(r#"{"cpu":{"nodes":[0],"ns":[5]}}"#), "a weight has no node");
-        check(functions, &weight(r#"{"cpu":{"nodes":[1],"ns":[]}}"#), "differ in length");
-        check(functions, &weight(r#"{"idle":{"nodes":[1],"ns":[1]}}"#), "unknown state");
+        check(
+            functions,
+            &weight(r#"{"cpu":{"nodes":[0],"ns":[5]}}"#),
+            "a weight has no node",
+        );
+        check(
+            functions,
+            &weight(r#"{"cpu":{"nodes":[1],"ns":[]}}"#),
+            "differ in length",
+        );
+        check(
+            functions,
+            &weight(r#"{"idle":{"nodes":[1],"ns":[1]}}"#),
+            "unknown state",
+        );
     }
 
     proptest! {

@@ -72,7 +72,10 @@ pub struct PushedPprof {
 #[must_use]
 pub fn pushed_pprof(profile: &Profile, range: TimeRange) -> PushedPprof {
     let message = pushed_message(profile, range).encode_to_vec();
-    PushedPprof { gzip: compressed(&message), bytes: message.len() }
+    PushedPprof {
+        gzip: compressed(&message),
+        bytes: message.len(),
+    }
 }
 
 /// The message of [`pushed_pprof`].
@@ -149,7 +152,10 @@ struct Table<K, V> {
 
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
-        Table { numbers: HashMap::new(), list: Vec::new() }
+        Table {
+            numbers: HashMap::new(),
+            list: Vec::new(),
+        }
     }
 }
 
@@ -189,11 +195,17 @@ impl Tables {
     }
 
     fn value_type(&mut self, kind: &str, unit: &str) -> proto::ValueType {
-        proto::ValueType { kind: self.text(kind), unit: self.text(unit) }
+        proto::ValueType {
+            kind: self.text(kind),
+            unit: self.text(unit),
+        }
     }
 
     fn label(&mut self, key: &str, text: &str) -> proto::Label {
-        proto::Label { key: self.text(key), text: self.text(text) }
+        proto::Label {
+            key: self.text(key),
+            text: self.text(text),
+        }
     }
 
     /// The location of a frame. `outer` is that of the function into which it was inlined.
@@ -206,7 +218,11 @@ impl Tables {
         let location = match outer.map(|outer| &self.locations[index(outer)]) {
             Some(outer) => {
                 line.extend_from_slice(&outer.line);
-                proto::Location { id: number, line, ..*outer }
+                proto::Location {
+                    id: number,
+                    line,
+                    ..*outer
+                }
             }
             None => {
                 let mapping_id = self.mapping(frame);
@@ -217,7 +233,12 @@ impl Tables {
                     0 => 0,
                     place => start.saturating_add(place.min(MODULE_SPAN - 1)),
                 };
-                proto::Location { id: number, mapping_id, address, line }
+                proto::Location {
+                    id: number,
+                    mapping_id,
+                    address,
+                    line,
+                }
             }
         };
         self.locations.push(location);
@@ -227,11 +248,23 @@ impl Tables {
 
     fn line(&mut self, frame: &Frame<&str>) -> proto::Line {
         let label = frame.label();
-        let name = self.text(if label.trim().is_empty() { "[unnamed]" } else { &label });
+        let name = self.text(if label.trim().is_empty() {
+            "[unnamed]"
+        } else {
+            &label
+        });
         let filename = self.text(portable_file(frame.file));
-        let function_id =
-            self.functions.number((name, filename), |id| proto::Function { id, name, filename });
-        proto::Line { function_id, line: frame.line.into() }
+        let function_id = self
+            .functions
+            .number((name, filename), |id| proto::Function {
+                id,
+                name,
+                filename,
+            });
+        proto::Line {
+            function_id,
+            line: frame.line.into(),
+        }
     }
 
     /// The number of the frame's module; 0 if it has none.
@@ -241,19 +274,20 @@ impl Tables {
         }
         let filename = self.text(frame.module);
         let build_id = self.text(frame.build_id);
-        self.mappings.number((filename, build_id), |id| proto::Mapping {
-            id,
-            memory_start: id.saturating_mul(MODULE_SPAN),
-            memory_limit: (id + 1).saturating_mul(MODULE_SPAN),
-            file_offset: 0,
-            filename,
-            build_id,
-            // Otherwise readers would look for the module to name its functions.
-            has_functions: true,
-            has_filenames: true,
-            has_line_numbers: true,
-            has_inline_frames: true,
-        })
+        self.mappings
+            .number((filename, build_id), |id| proto::Mapping {
+                id,
+                memory_start: id.saturating_mul(MODULE_SPAN),
+                memory_limit: (id + 1).saturating_mul(MODULE_SPAN),
+                file_offset: 0,
+                filename,
+                build_id,
+                // Otherwise readers would look for the module to name its functions.
+                has_functions: true,
+                has_filenames: true,
+                has_line_numbers: true,
+                has_inline_frames: true,
+            })
     }
 }
 
@@ -297,7 +331,10 @@ struct Samples<'a> {
 
 impl<'a> Samples<'a> {
     fn new(profile: &'a Profile, options: &ExportOptions, tables: &'a mut Tables) -> Samples<'a> {
-        let worker = options.worker.as_deref().map(|worker| tables.label("worker", worker));
+        let worker = options
+            .worker
+            .as_deref()
+            .map(|worker| tables.label("worker", worker));
         let group = options.group.clone().unwrap_or_else(|| "group".to_owned());
         // A group of workers says which worker it is.
         let worker = worker.filter(|_| group != "worker");
@@ -375,8 +412,16 @@ impl<'a> Samples<'a> {
             | FrameKind::Unresolved => {
                 let outer = parent.location.filter(|_| frame.inlined);
                 let location = Some(self.tables.location(node.frame, &frame, outer));
-                let caller = if outer.is_some() { parent.caller } else { parent_index };
-                return Context { location, caller, labels };
+                let caller = if outer.is_some() {
+                    parent.caller
+                } else {
+                    parent_index
+                };
+                return Context {
+                    location,
+                    caller,
+                    labels,
+                };
             }
         }
         Context { labels, ..parent }
@@ -401,13 +446,23 @@ impl<'a> Samples<'a> {
         *self.no_stack.get_or_insert_with(|| {
             let id = self.tables.locations.len() as u64 + 1;
             let line = vec![self.tables.line(&Frame::function(NO_STACK, "", 0))];
-            self.tables.locations.push(proto::Location { id, mapping_id: 0, address: 0, line });
+            self.tables.locations.push(proto::Location {
+                id,
+                mapping_id: 0,
+                address: 0,
+                line,
+            });
             id
         })
     }
 
     fn labels(&self, labels: Labels, state: proto::Label) -> Vec<proto::Label> {
-        let Labels { group, task, phase, thread } = labels;
+        let Labels {
+            group,
+            task,
+            phase,
+            thread,
+        } = labels;
         let all = [task, self.worker, group, phase, thread, Some(state)];
         all.into_iter().flatten().collect()
     }

@@ -71,7 +71,10 @@ fn stacks_bytes(profile: &Profile, name_bytes: impl Fn(&Frame<&str>) -> usize) -
 pub(crate) fn prune(profile: &Profile, least_ns: u64) -> Profile {
     let totals = profile.totals();
     let mut symbols = profile.symbols().clone();
-    let leaf = symbols.intern(&Frame { function: PRUNED, ..Frame::overflow() });
+    let leaf = symbols.intern(&Frame {
+        function: PRUNED,
+        ..Frame::overflow()
+    });
     let mut trie = CallTrie::new(profile.nodes().len() * 2);
     // Target of each node's weight, and whether the target is a `[pruned]` leaf.
     let mut places: Vec<(NodeId, bool)> = vec![(NodeId::ROOT, false)];
@@ -87,7 +90,10 @@ pub(crate) fn prune(profile: &Profile, least_ns: u64) -> Profile {
         trie.add_weight(place.0, node.own);
         places.push(place);
     }
-    let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+    let all = Filter {
+        threads: ThreadKind::All,
+        ..Filter::default()
+    };
     let delta = trie.take_delta();
     let pruned = Profile::collect(&symbols, &trie, [&delta], &all);
     debug_assert_eq!(pruned.total(), profile.total(), "no weight vanishes");

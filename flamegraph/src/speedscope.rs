@@ -41,7 +41,9 @@ pub fn speedscope(profile: &Profile, options: &ExportOptions) -> String {
         exporter: concat!("emberline ", env!("CARGO_PKG_VERSION")),
         name: printable(&name).into_owned(),
         active_profile_index: 0,
-        shared: Shared { frames: frames.list },
+        shared: Shared {
+            frames: frames.list,
+        },
         profiles,
     };
     serde_json::to_string(&file).expect("memory takes texts and numbers")
@@ -73,7 +75,10 @@ struct SharedFrame {
     line: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes fields by reference"
+)]
 fn is_zero(line: &u32) -> bool {
     *line == 0
 }
@@ -148,7 +153,9 @@ impl SampledProfile {
                 weights.push(weight_ns);
             }
         }
-        let end_value = weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
+        let end_value = weights
+            .iter()
+            .fold(0, |sum: u64, weight| sum.saturating_add(*weight));
         SampledProfile {
             kind: "sampled",
             name,
@@ -171,7 +178,10 @@ mod tests {
     use crate::testing::{deep_profile, hostile_profiles, profile};
 
     fn options() -> ExportOptions {
-        ExportOptions { title: "load".to_owned(), ..ExportOptions::default() }
+        ExportOptions {
+            title: "load".to_owned(),
+            ..ExportOptions::default()
+        }
     }
 
     fn parsed(profile: &Profile) -> Value {
@@ -181,7 +191,10 @@ mod tests {
     #[test]
     fn frames_are_shared_and_each_weighted_node_is_a_sample() {
         let version = concat!("emberline ", env!("CARGO_PKG_VERSION"));
-        let file = speedscope(&profile("t;f:3 cpu=5\nt;f:3;g lock=2\nu;g cpu=4"), &options());
+        let file = speedscope(
+            &profile("t;f:3 cpu=5\nt;f:3;g lock=2\nu;g cpu=4"),
+            &options(),
+        );
         expect![[r#"{"$schema":"https://www.speedscope.app/file-format-schema.json","exporter":"EXPORTER","name":"load","activeProfileIndex":0,"shared":{"frames":[{"name":"t"},{"name":"f","file":"app/src/a.rs","line":3},{"name":"g","file":"app/src/a.rs"},{"name":"u"}]},"profiles":[{"type":"sampled","name":"wall","unit":"nanoseconds","startValue":0,"endValue":11,"samples":[[0,1],[0,1,2],[3,2]],"weights":[5,2,4]},{"type":"sampled","name":"cpu","unit":"nanoseconds","startValue":0,"endValue":9,"samples":[[0,1],[3,2]],"weights":[5,4]}]}"#]]
         .assert_eq(&file.replace(version, "EXPORTER"));
     }
@@ -196,8 +209,14 @@ mod tests {
     #[test]
     fn the_deepest_stack_and_long_names_are_written() {
         let file = parsed(&deep_profile(1_000));
-        assert_eq!(file["profiles"][0]["samples"][0].as_array().unwrap().len(), 1_000);
-        let file = parsed(&profile(&format!("t;{} cpu=1", "\u{1b}\"\\".repeat(34_000))));
+        assert_eq!(
+            file["profiles"][0]["samples"][0].as_array().unwrap().len(),
+            1_000
+        );
+        let file = parsed(&profile(&format!(
+            "t;{} cpu=1",
+            "\u{1b}\"\\".repeat(34_000)
+        )));
         let name = file["shared"]["frames"][1]["name"].as_str().unwrap();
         assert!(name.len() > 100_000 && !name.contains(char::is_control));
     }

@@ -29,9 +29,15 @@ const SHARE_MIN: u64 = 10_000;
 const FRAMES_MAX: usize = 1 << 17;
 
 /// The ground of the picture, as that of the page.
-const GROUND: Themed = Themed { light: Rgb(255, 255, 255), dark: Rgb(30, 27, 25) };
+const GROUND: Themed = Themed {
+    light: Rgb(255, 255, 255),
+    dark: Rgb(30, 27, 25),
+};
 /// Text on it and on frames.
-const TEXT: Themed = Themed { light: Rgb(28, 25, 22), dark: Rgb(246, 242, 236) };
+const TEXT: Themed = Themed {
+    light: Rgb(28, 25, 22),
+    dark: Rgb(246, 242, 236),
+};
 
 /// Width in pixels where no script adapts it to the window; inferno's default.
 const IMAGE_WIDTH: usize = 1_200;
@@ -62,7 +68,12 @@ pub struct SvgOptions {
 
 impl Default for SvgOptions {
     fn default() -> Self {
-        SvgOptions { title: "Emberline".to_owned(), subtitle: None, inverted: true, by_line: false }
+        SvgOptions {
+            title: "Emberline".to_owned(),
+            subtitle: None,
+            inverted: true,
+            by_line: false,
+        }
     }
 }
 
@@ -106,7 +117,11 @@ pub fn svg(profile: &Profile, options: &SvgOptions) -> Result<String, SvgError> 
 
 /// The profile, with the lines of each function merged unless they have their own frames.
 fn folded<'a>(profile: &'a Profile, options: &SvgOptions) -> Cow<'a, Profile> {
-    if options.by_line { Cow::Borrowed(profile) } else { Cow::Owned(profile.by_function()) }
+    if options.by_line {
+        Cow::Borrowed(profile)
+    } else {
+        Cow::Owned(profile.by_function())
+    }
 }
 
 /// The profile with subtrees that are too narrow to see, or too many to draw, as `[pruned]`.
@@ -128,7 +143,11 @@ fn style(colors: &[Themed]) -> String {
         GROUND.dark.hex(),
         TEXT.dark.hex(),
     );
-    for Themed { light: Rgb(red, green, blue), dark } in different {
+    for Themed {
+        light: Rgb(red, green, blue),
+        dark,
+    } in different
+    {
         style.push_str(&format!(
             " g rect[fill=\"rgb({red},{green},{blue})\"] {{ fill:{}; }}",
             dark.hex()
@@ -148,8 +167,15 @@ fn around(options: &SvgOptions, depth: usize, whole: u64) -> Result<String, SvgE
 fn picture(options: &SvgOptions, stacks: &[String]) -> Result<String, SvgError> {
     let mut look = Options::default();
     look.title = cell(&options.title, TITLE_CHARS_MAX);
-    look.subtitle = options.subtitle.as_deref().map(|text| cell(text, SUBTITLE_CHARS_MAX));
-    look.direction = if options.inverted { Direction::Inverted } else { Direction::Straight };
+    look.subtitle = options
+        .subtitle
+        .as_deref()
+        .map(|text| cell(text, SUBTITLE_CHARS_MAX));
+    look.direction = if options.inverted {
+        Direction::Inverted
+    } else {
+        Direction::Straight
+    };
     look.text_truncate_direction = TextTruncateDirection::Right;
     look.deterministic = true;
     look.bgcolors = Some(BackgroundColor::Flat(rgb(GROUND.light)));

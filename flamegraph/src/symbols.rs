@@ -29,14 +29,22 @@ const VAGUE_STARTS: [&str; 3] = ["{", "call_once", "call_mut"];
 pub fn label(frame: &Frame<&str>) -> String {
     let full = frame.label();
     let is_function = frame.kind == FrameKind::Function;
-    let short = if is_function { short_name(&full, frame.module) } else { Cow::Borrowed(&*full) };
+    let short = if is_function {
+        short_name(&full, frame.module)
+    } else {
+        Cow::Borrowed(&*full)
+    };
     let name = printable(&short).into_owned();
     let is_vague = is_function && !frame.file.is_empty() && is_vague(&name);
     if !is_vague && frame.line == 0 {
         return name;
     }
     let file = printable(file_name(frame.file)).into_owned();
-    let line = if frame.line > 0 { format!(":{}", frame.line) } else { String::new() };
+    let line = if frame.line > 0 {
+        format!(":{}", frame.line)
+    } else {
+        String::new()
+    };
     format!("{name} · {file}{line}")
 }
 
@@ -77,7 +85,11 @@ pub fn short_name<'a>(name: &'a str, module: &str) -> Cow<'a, str> {
     // `{impl#3}` does not name its type: the module says more.
     let is_impl = end > 2 && parts[end - 2].starts_with("{impl");
     let owner = parts[if is_impl { end - 3 } else { end - 2 }];
-    let owner = if is_closure(owner) { owner.to_owned() } else { last_name(&type_of(owner)) };
+    let owner = if is_closure(owner) {
+        owner.to_owned()
+    } else {
+        last_name(&type_of(owner))
+    };
     format!("{owner}::{method}{closure}").into()
 }
 
@@ -86,7 +98,12 @@ pub fn short_name<'a>(name: &'a str, module: &str) -> Cow<'a, str> {
 pub fn crate_of<'a>(frame: &Frame<&'a str>) -> &'a str {
     /// Where neither file nor library says more.
     const UNKNOWN: &str = "unknown";
-    let Frame { function, file, module, .. } = *frame;
+    let Frame {
+        function,
+        file,
+        module,
+        ..
+    } = *frame;
     if let Some(path) = crate_of_path(function) {
         return path;
     }
@@ -201,7 +218,10 @@ fn parts_of(path: &str) -> Vec<&str> {
 
 /// The type of `<Type as Trait>` or `<Type>`; any other part as it is.
 fn type_of(part: &str) -> Cow<'_, str> {
-    let Some(inside) = part.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) else {
+    let Some(inside) = part
+        .strip_prefix('<')
+        .and_then(|rest| rest.strip_suffix('>'))
+    else {
         return part.into();
     };
     let bytes = part.as_bytes();
@@ -224,7 +244,9 @@ fn type_of(part: &str) -> Cow<'_, str> {
     if let Some(end) = type_end {
         return type_of(&part[1..end]);
     }
-    let of_impl = inside.strip_prefix("impl ").and_then(|rest| rest.rsplit_once(" for "));
+    let of_impl = inside
+        .strip_prefix("impl ")
+        .and_then(|rest| rest.rsplit_once(" for "));
     type_of(of_impl.map_or(inside, |(_, own)| own))
 }
 
@@ -280,9 +302,13 @@ fn without_generics(name: &str) -> Cow<'_, str> {
 
 /// A function of the C library without its internal prefixes and variants.
 fn libc_name(name: &str) -> &str {
-    let inside = ["__GI_", "_IO_"].iter().find_map(|start| name.strip_prefix(start));
+    let inside = ["__GI_", "_IO_"]
+        .iter()
+        .find_map(|start| name.strip_prefix(start));
     let plain = inside.unwrap_or(name).trim_start_matches('_');
-    let is_doubled = plain.strip_prefix("pthread_").filter(|rest| rest.starts_with("pthread"));
+    let is_doubled = plain
+        .strip_prefix("pthread_")
+        .filter(|rest| rest.starts_with("pthread"));
     let mut short = plain.strip_prefix("libc_").or(is_doubled).unwrap_or(plain);
     while let Some(shorter) = before_variant(short) {
         short = shorter;
@@ -292,11 +318,20 @@ fn libc_name(name: &str) -> &str {
 
 /// The name before a variant, which the C library selects by processor.
 fn before_variant(name: &str) -> Option<&str> {
-    const VARIANTS: [&str; 8] =
-        ["ssse3", "erms", "unaligned", "movbe", "rtm", "nocancel", "cancel", "internal"];
+    const VARIANTS: [&str; 8] = [
+        "ssse3",
+        "erms",
+        "unaligned",
+        "movbe",
+        "rtm",
+        "nocancel",
+        "cancel",
+        "internal",
+    ];
     let is_digit = |text: &str| text.len() == 1 && text.as_bytes()[0].is_ascii_digit();
     let is_sse = |text: &str| {
-        text.strip_prefix("sse").is_some_and(|version| version.is_empty() || is_digit(version))
+        text.strip_prefix("sse")
+            .is_some_and(|version| version.is_empty() || is_digit(version))
     };
     let is_numbered = |start: &str, text: &str| {
         let number = text.strip_prefix(start);
@@ -324,7 +359,10 @@ fn is_libc(module: &str) -> bool {
             let rest = part.strip_prefix("ld-linux")?;
             Some(rest.trim_start_matches(|unit| is_word(unit) || unit == '-'))
         };
-        let rest = names.iter().find_map(|name| part.strip_prefix(name)).or_else(of_loader);
+        let rest = names
+            .iter()
+            .find_map(|name| part.strip_prefix(name))
+            .or_else(of_loader);
         rest.is_some_and(|rest| {
             let suffix =
                 rest.trim_start_matches(|unit: char| unit.is_ascii_digit() || "-.".contains(unit));
@@ -349,7 +387,9 @@ fn crate_of_path(name: &str) -> Option<&str> {
             continue;
         }
         let end = word_end(name, at);
-        let follows = bytes[end..].strip_prefix(b"::").and_then(|rest| rest.first());
+        let follows = bytes[end..]
+            .strip_prefix(b"::")
+            .and_then(|rest| rest.first());
         if follows.is_some_and(|byte| is_start(*byte) || *byte == b'{') {
             return Some(&name[at..end]);
         }
@@ -380,12 +420,16 @@ fn registry_crate(file: &str) -> Option<&str> {
 
 /// The `name` of `name-1.2.3`.
 fn before_version(folder: &str) -> &str {
-    let version = folder.match_indices('-').find(|(at, _)| is_version(&folder[at + 1..]));
+    let version = folder
+        .match_indices('-')
+        .find(|(at, _)| is_version(&folder[at + 1..]));
     version.map_or(folder, |(at, _)| &folder[..at])
 }
 
 fn is_version(text: &str) -> bool {
-    let Some((major, rest)) = text.split_once('.') else { return false };
+    let Some((major, rest)) = text.split_once('.') else {
+        return false;
+    };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number(major) && rest.starts_with(|unit: char| unit.is_ascii_digit())
 }
@@ -396,7 +440,9 @@ fn is_word(unit: char) -> bool {
 
 /// The end of the word that starts at `from`.
 fn word_end(text: &str, from: usize) -> usize {
-    text[from..].find(|unit| !is_word(unit)).map_or(text.len(), |length| from + length)
+    text[from..]
+        .find(|unit| !is_word(unit))
+        .map_or(text.len(), |length| from + length)
 }
 
 #[cfg(test)]
@@ -462,7 +508,11 @@ mod tests {
 
     #[test]
     fn plumbing_says_nothing_about_the_program() {
-        let Examples { plumbing, not_plumbing, .. } = examples();
+        let Examples {
+            plumbing,
+            not_plumbing,
+            ..
+        } = examples();
         for name in plumbing {
             assert!(is_plumbing(&name), "{name}");
         }

@@ -55,7 +55,11 @@ pub struct TableOptions {
 /// ```
 #[must_use]
 pub fn table(profile: &Profile, options: TableOptions) -> String {
-    let TableOptions { rows, order, columns } = options;
+    let TableOptions {
+        rows,
+        order,
+        columns,
+    } = options;
     let whole = profile.total();
     if whole.is_zero() {
         return "no samples in this range\n".to_owned();
@@ -68,12 +72,21 @@ pub fn table(profile: &Profile, options: TableOptions) -> String {
     text.push('\n');
     layout.push_line(&mut text, TITLES.map(str::to_owned), "CRATE", "FUNCTION");
     for function in &functions[..shown] {
-        layout.push_line(&mut text, function.figures(whole), &function.owner, &function.name);
+        layout.push_line(
+            &mut text,
+            function.figures(whole),
+            &function.owner,
+            &function.name,
+        );
     }
     if let Some(left @ [_, ..]) = functions.get(rows..) {
         let own: Weight = left.iter().map(|function| function.own).sum();
         let share = percentage(own.total_ns(), whole.total_ns());
-        let _ = writeln!(text, "… and {} more with {share} of self", count(left.len() as u64));
+        let _ = writeln!(
+            text,
+            "… and {} more with {share} of self",
+            count(left.len() as u64)
+        );
     }
     text
 }
@@ -85,13 +98,21 @@ fn headline(whole: Weight, columns: usize) -> String {
     let cpu = whole.get(State::Cpu);
     let runnable = whole.get(State::Runnable);
     // A state without time may be one that the view hides.
-    let parts = [("cpu", cpu), ("runnable", runnable), ("wait", whole.wait_ns())];
+    let parts = [
+        ("cpu", cpu),
+        ("runnable", runnable),
+        ("wait", whole.wait_ns()),
+    ];
     let parts = parts.into_iter().filter(|(_, time)| *time > 0);
     let parts: Vec<String> = parts.map(|(name, time)| part(name, time)).collect();
     let start = format!("{} of thread time: ", duration(all));
     let mut text = wrapped(&start, &parts, columns) + "\n";
-    let kinds = State::WAITS.into_iter().filter(|state| whole.get(*state) > 0);
-    let kinds: Vec<String> = kinds.map(|state| part(state.name(), whole.get(state))).collect();
+    let kinds = State::WAITS
+        .into_iter()
+        .filter(|state| whole.get(*state) > 0);
+    let kinds: Vec<String> = kinds
+        .map(|state| part(state.name(), whole.get(state)))
+        .collect();
     if !kinds.is_empty() {
         text += &wrapped("wait is ", &kinds, columns);
         text.push('\n');
@@ -123,8 +144,14 @@ impl Layout {
         let owner = owner.min(CRATE_COLUMNS_MAX);
         let gaps = 2 * (1 + numbers.iter().filter(|width| **width > 0).count());
         let used = numbers.iter().sum::<usize>() + owner + gaps;
-        let name = columns.saturating_sub(used).clamp(NAME_COLUMNS_MIN, NAME_COLUMNS_MAX);
-        Layout { numbers, owner, name }
+        let name = columns
+            .saturating_sub(used)
+            .clamp(NAME_COLUMNS_MIN, NAME_COLUMNS_MAX);
+        Layout {
+            numbers,
+            owner,
+            name,
+        }
     }
 
     fn push_line(&self, text: &mut String, figures: [String; 5], owner: &str, name: &str) {
@@ -134,7 +161,12 @@ impl Layout {
             }
         }
         let width = self.owner;
-        let _ = writeln!(text, "{:width$}  {}", cell(owner, width), cell(name, self.name));
+        let _ = writeln!(
+            text,
+            "{:width$}  {}",
+            cell(owner, width),
+            cell(name, self.name)
+        );
     }
 
     /// Adds to the names of functions what tells them apart: their file, their types or their library where
@@ -143,7 +175,10 @@ impl Layout {
         let cells = |owner: &str, name: &str| (cell(owner, self.owner), cell(name, self.name));
         let mut by_cells: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
         for (index, function) in functions.iter().enumerate() {
-            by_cells.entry(cells(&function.owner, &function.name)).or_default().push(index);
+            by_cells
+                .entry(cells(&function.owner, &function.name))
+                .or_default()
+                .push(index);
         }
         let mut used: BTreeSet<(String, String)> = by_cells.keys().cloned().collect();
         for same in by_cells.into_values().filter(|same| same.len() > 1) {
@@ -151,12 +186,19 @@ impl Layout {
                 let function = &functions[*index];
                 let differs = |detail: &usize| {
                     let of_same = same.iter().map(|other| &functions[*other].details[*detail]);
-                    of_same.filter(|other| **other == function.details[*detail]).count() == 1
+                    of_same
+                        .filter(|other| **other == function.details[*detail])
+                        .count()
+                        == 1
                 };
                 let telling = [1, 0, 2].into_iter().find(differs);
                 let with_detail = telling.map(|detail| match detail {
                     0 => function.details[0].clone(),
-                    _ => format!("{} · {}", function.name, short_file(&function.details[detail])),
+                    _ => format!(
+                        "{} · {}",
+                        function.name,
+                        short_file(&function.details[detail])
+                    ),
                 });
                 let numbered = (rank + 1..).map(|number| format!("{} ({number})", function.name));
                 let mut candidates = with_detail.into_iter().chain(numbered);
@@ -205,13 +247,19 @@ fn functions(profile: &Profile, order: TableOrder) -> Vec<Function> {
     let profile = profile.by_function();
     let mut functions: Vec<Function> = function_times(&profile)
         .into_iter()
-        .map(|FunctionTime { frame, own, total_ns }| Function {
-            name: name(&frame),
-            owner: owner(&frame).to_owned(),
-            details: [frame.function, frame.file, frame.module].map(str::to_owned),
-            own,
-            total_ns,
-        })
+        .map(
+            |FunctionTime {
+                 frame,
+                 own,
+                 total_ns,
+             }| Function {
+                name: name(&frame),
+                owner: owner(&frame).to_owned(),
+                details: [frame.function, frame.file, frame.module].map(str::to_owned),
+                own,
+                total_ns,
+            },
+        )
         .collect();
     functions.sort_by(|a, b| {
         let key = |function: &Function| {
@@ -243,7 +291,11 @@ mod tests {
     use crate::testing::{hostile_profiles, profile};
 
     fn check(stacks: &str, rows: usize, expected: Expect) {
-        let options = TableOptions { rows, order: TableOrder::SelfTime, columns: 80 };
+        let options = TableOptions {
+            rows,
+            order: TableOrder::SelfTime,
+            columns: 80,
+        };
         expected.assert_eq(&table(&profile(stacks), options));
     }
 
@@ -271,7 +323,11 @@ mod tests {
         let name = "a_function_with_a_rather_long_name_that_no_narrow_table_has_room_for";
         let stacks = format!("load;{name} cpu=1234567890000 lock=7654321000000\nload;b cpu=8");
         let widest = |columns| {
-            let options = TableOptions { rows: 9, order: TableOrder::SelfTime, columns };
+            let options = TableOptions {
+                rows: 9,
+                order: TableOrder::SelfTime,
+                columns,
+            };
             let text = table(&profile(&stacks), options);
             text.lines().map(|line| line.chars().count()).max()
         };
@@ -299,7 +355,9 @@ mod tests {
     fn rows_can_be_ordered_by_total_or_name() {
         let names = |order| {
             let all = profile("t;b;a cpu=70\nt;b cpu=20\nt;c cpu=10");
-            let names = functions(&all, order).into_iter().map(|function| function.name);
+            let names = functions(&all, order)
+                .into_iter()
+                .map(|function| function.name);
             names.collect::<Vec<_>>()
         };
         assert_eq!(names(TableOrder::SelfTime), ["a", "b", "c", "t (task)"]);

@@ -13,17 +13,23 @@ pub fn profile(text: &str) -> Profile {
     let rows = text.lines().map(|line| {
         let (stack, weight) = line.rsplit_once(' ').unwrap();
         let (state, weight) = weight.split_once('=').unwrap();
-        let frames = stack.split(';').enumerate().map(|(level, name)| match (level, name) {
-            (0, "[no task]") => Frame::no_task(),
-            (0, "[agent]") => Frame::agent(),
-            (0, name) => Frame::task(name),
-            (_, "[truncated]") => Frame::truncated(),
-            (_, "[no stack: not sampled]") => Frame::no_stack(NoStack::NotSampled),
-            (_, name) => match name.rsplit_once(':').map(|(name, line)| (name, line.parse())) {
-                Some((name, Ok(line))) => Frame::function(name, "app/src/a.rs", line),
-                _ => Frame::function(name, "app/src/a.rs", 0),
-            },
-        });
+        let frames = stack
+            .split(';')
+            .enumerate()
+            .map(|(level, name)| match (level, name) {
+                (0, "[no task]") => Frame::no_task(),
+                (0, "[agent]") => Frame::agent(),
+                (0, name) => Frame::task(name),
+                (_, "[truncated]") => Frame::truncated(),
+                (_, "[no stack: not sampled]") => Frame::no_stack(NoStack::NotSampled),
+                (_, name) => match name
+                    .rsplit_once(':')
+                    .map(|(name, line)| (name, line.parse()))
+                {
+                    Some((name, Ok(line))) => Frame::function(name, "app/src/a.rs", line),
+                    _ => Frame::function(name, "app/src/a.rs", 0),
+                },
+            });
         let state = State::from_name(state).unwrap();
         (frames.collect(), state, weight.parse().unwrap())
     });
@@ -39,7 +45,10 @@ pub fn from_rows<'a>(rows: impl IntoIterator<Item = (Vec<Frame<&'a str>>, State,
         let node = trie.insert_path(path).unwrap();
         trie.add(node, state, weight);
     }
-    let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+    let all = Filter {
+        threads: ThreadKind::All,
+        ..Filter::default()
+    };
     let delta = trie.take_delta();
     Profile::collect(&symbols, &trie, [&delta], &all)
 }
@@ -85,7 +94,11 @@ pub fn hostile_profiles() -> impl Strategy<Value = Profile> {
             .prop_map(|name| name.chars().chain("x".chars()).cycle().take(1_300).collect()),
     ];
     let frame = (name, 0..3u32, 0..7u8);
-    let stack = (prop::collection::vec(frame, 1..6), 0..State::ALL.len(), 1..2_000u64);
+    let stack = (
+        prop::collection::vec(frame, 1..6),
+        0..State::ALL.len(),
+        1..2_000u64,
+    );
     prop::collection::vec(stack, 0..25).prop_map(|stacks| {
         from_rows(stacks.iter().map(|(frames, state, weight)| {
             let frames = frames.iter().enumerate();

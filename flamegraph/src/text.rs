@@ -109,7 +109,11 @@ pub fn tick_rate(ticks: Ticks, sampled_ns: u64) -> Option<String> {
     };
     let mut text = format!("{} of {} ticks/s", rate(ticks.made), rate(ticks.expected));
     if ticks.throttled > 0 {
-        let _ = write!(text, ", {} skipped (agent CPU limit)", rate(ticks.throttled));
+        let _ = write!(
+            text,
+            ", {} skipped (agent CPU limit)",
+            rate(ticks.throttled)
+        );
     }
     let _ = write!(text, ", {} missed", count(ticks.missed()));
     Some(text)
@@ -118,7 +122,10 @@ pub fn tick_rate(ticks: Ticks, sampled_ns: u64) -> Option<String> {
 /// Appends `text` with XML's special characters escaped.
 pub(crate) fn push_xml(out: &mut String, text: &str) {
     let mut rest = text;
-    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'&' | b'<' | b'>' | b'"')) {
+    while let Some(at) = rest
+        .bytes()
+        .position(|byte| matches!(byte, b'&' | b'<' | b'>' | b'"'))
+    {
         out.push_str(&rest[..at]);
         out.push_str(match rest.as_bytes()[at] {
             b'&' => "&amp;",
@@ -205,7 +212,13 @@ mod tests {
 
     #[test]
     fn json_stays_the_same_and_its_text_cannot_act_on_a_terminal() {
-        let names = ["größe", "a\u{1b}[2J", "x\u{7f}\u{9b}31m", "\u{202e}gnp", "\u{e0041}\u{feff}"];
+        let names = [
+            "größe",
+            "a\u{1b}[2J",
+            "x\u{7f}\u{9b}31m",
+            "\u{202e}gnp",
+            "\u{e0041}\u{feff}",
+        ];
         for name in names {
             let name = format!("{name}\"\\\n");
             let json = serde_json::to_string_pretty(&[&name]).unwrap();
@@ -213,7 +226,10 @@ mod tests {
             assert!(!shown.replace('\n', "").contains(misbehaves), "{shown:?}");
             assert_eq!(serde_json::from_str::<[String; 1]>(&shown).unwrap(), [name]);
         }
-        assert!(matches!(printable_json("[\n  \"größe\"\n]"), Cow::Borrowed(_)));
+        assert!(matches!(
+            printable_json("[\n  \"größe\"\n]"),
+            Cow::Borrowed(_)
+        ));
     }
 
     #[test]
@@ -235,11 +251,20 @@ mod tests {
     fn a_rate_mentions_throttled_ticks_only_if_there_are_any() {
         let second = 1_000_000_000;
         let check = |made, expected, sampled_ns, text: Option<&str>| {
-            let ticks = Ticks { made, expected, throttled: 0 };
+            let ticks = Ticks {
+                made,
+                expected,
+                throttled: 0,
+            };
             assert_eq!(tick_rate(ticks, sampled_ns).as_deref(), text);
         };
         check(100, 100, second, Some("100 of 100 ticks/s, 0 missed"));
-        check(11_970, 12_000, 120 * second, Some("99.8 of 100 ticks/s, 30 missed"));
+        check(
+            11_970,
+            12_000,
+            120 * second,
+            Some("99.8 of 100 ticks/s, 30 missed"),
+        );
         check(1, 0, second, None);
         check(0, 1, 0, None);
     }

@@ -125,11 +125,18 @@ impl View {
         let mut zoomed = None;
         if let Some(node) = self.zoom.and_then(|id| find(&profile, id)) {
             let before = profile.total();
-            zoomed = Some(label(&profile.frame(profile.nodes()[node.index() - 1].frame)));
+            zoomed = Some(label(
+                &profile.frame(profile.nodes()[node.index() - 1].frame),
+            ));
             profile = below(&profile, node);
             hidden.zoom = difference(before, profile.total());
         }
-        ViewedProfile { profile, hidden, folded, zoomed }
+        ViewedProfile {
+            profile,
+            hidden,
+            folded,
+            zoomed,
+        }
     }
 
     fn selects(&self) -> bool {
@@ -137,7 +144,9 @@ impl View {
     }
 
     fn transforms(&self) -> bool {
-        let View { focus, hide, merge, .. } = self;
+        let View {
+            focus, hide, merge, ..
+        } = self;
         self.merges_recursion || [focus, hide, merge].iter().any(|some| !some.is_empty())
     }
 
@@ -152,7 +161,11 @@ impl View {
             Stacks::Simple => is_plumbing(frame.function),
             Stacks::Own => !is_own(frame),
         });
-        let same = if self.stacks == Stacks::Full { None } else { Some(same_functions(whole)) };
+        let same = if self.stacks == Stacks::Full {
+            None
+        } else {
+            Some(same_functions(whole))
+        };
         let shown_frame =
             |frame: FrameId| same.as_ref().map_or(frame, |same| same[frame.0 as usize]);
         let mut was_folded = vec![false; kinds.len()];
@@ -184,7 +197,11 @@ impl View {
     fn transform(&self, profile: &Profile) -> Profile {
         let [focus, hide, merge] =
             [&self.focus, &self.hide, &self.merge].map(|some| selected(profile, some));
-        let paths = if self.focus.is_empty() { None } else { Some(paths_through(profile, &focus)) };
+        let paths = if self.focus.is_empty() {
+            None
+        } else {
+            Some(paths_through(profile, &focus))
+        };
         let same = same_functions(profile);
         let mut tree = TreeRows::new(profile);
         for (id, node) in (1..).zip(profile.nodes()) {
@@ -197,7 +214,11 @@ impl View {
             let is_inside = paths.as_ref().is_none_or(|paths| paths.inside[id]);
             let own = if is_inside { node.own } else { Weight::ZERO };
             let function = same[frame];
-            let outermost = if self.merges_recursion { tree.above(above, function) } else { None };
+            let outermost = if self.merges_recursion {
+                tree.above(above, function)
+            } else {
+                None
+            };
             if merge[frame] && above != NodeId::ROOT {
                 tree.merge(above, own);
             } else if let Some(outermost) = outermost {
@@ -220,7 +241,10 @@ impl TreeRows {
     fn new(old: &Profile) -> TreeRows {
         let mut targets = Vec::with_capacity(old.nodes().len() + 1);
         targets.push(Some(NodeId::ROOT));
-        TreeRows { rows: Vec::with_capacity(old.nodes().len()), targets }
+        TreeRows {
+            rows: Vec::with_capacity(old.nodes().len()),
+            targets,
+        }
     }
 
     /// The row of a node that was visited; `None` if it is hidden.
@@ -269,7 +293,12 @@ fn paths_through(profile: &Profile, is_selected: &[bool]) -> Paths {
         inside[id] = inside[node.parent.index()] || is_selected[node.frame.0 as usize];
     }
     let mut has = inside.clone();
-    for (id, node) in (1..).zip(profile.nodes()).collect::<Vec<(usize, _)>>().into_iter().rev() {
+    for (id, node) in (1..)
+        .zip(profile.nodes())
+        .collect::<Vec<(usize, _)>>()
+        .into_iter()
+        .rev()
+    {
         if has[id] {
             has[node.parent.index()] = true;
         }
@@ -284,10 +313,16 @@ fn same_functions(profile: &Profile) -> Vec<FrameId> {
     (0..profile.symbols().frame_count())
         .map(|id| {
             let frame = profile.frame(FrameId(id));
-            let module = if frame.file.is_empty() { frame.module } else { "" };
+            let module = if frame.file.is_empty() {
+                frame.module
+            } else {
+                ""
+            };
             let file = portable_file(frame.file);
             let function = (frame.kind, frame.function, file, frame.line, module);
-            *known.entry((function, frame.offset, frame.inlined)).or_insert(FrameId(id))
+            *known
+                .entry((function, frame.offset, frame.inlined))
+                .or_insert(FrameId(id))
         })
         .collect()
 }
@@ -297,7 +332,9 @@ fn of_frames<T>(
     value: impl Fn(usize, &profiler_core::Frame<&str>) -> T,
 ) -> Vec<T> {
     let frames = 0..profile.symbols().frame_count();
-    frames.map(|id| value(id as usize, &profile.frame(FrameId(id)))).collect()
+    frames
+        .map(|id| value(id as usize, &profile.frame(FrameId(id))))
+        .collect()
 }
 
 /// The node with that id; of several the one that the page meets first: it visits the heaviest sibling
@@ -305,7 +342,11 @@ fn of_frames<T>(
 fn find(profile: &Profile, id: PathId) -> Option<NodeId> {
     let functions = of_frames(profile, |_, frame| {
         let kind = crate::json::kind_name(frame.kind);
-        hash(&format!("{kind}\n{}\n{}", frame.label(), portable_file(frame.file)))
+        hash(&format!(
+            "{kind}\n{}\n{}",
+            frame.label(),
+            portable_file(frame.file)
+        ))
     });
     let mut ids = vec![PathId(0)];
     let mut found = Vec::new();
@@ -336,8 +377,9 @@ fn find(profile: &Profile, id: PathId) -> Option<NodeId> {
 
 /// FNV-1a over UTF-16, as on the page.
 fn hash(text: &str) -> u32 {
-    text.encode_utf16()
-        .fold(2_166_136_261, |value, unit| (value ^ u32::from(unit)).wrapping_mul(16_777_619))
+    text.encode_utf16().fold(2_166_136_261, |value, unit| {
+        (value ^ u32::from(unit)).wrapping_mul(16_777_619)
+    })
 }
 
 /// Only the time at and below a node.
@@ -348,7 +390,11 @@ fn below(profile: &Profile, top: NodeId) -> Profile {
         .zip(profile.nodes())
         .map(|(id, node)| {
             is_inside[id] |= is_inside[node.parent.index()];
-            let own = if is_inside[id] { node.own } else { Weight::ZERO };
+            let own = if is_inside[id] {
+                node.own
+            } else {
+                Weight::ZERO
+            };
             ProfileNode { own, ..*node }
         })
         .collect();

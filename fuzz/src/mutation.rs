@@ -89,8 +89,13 @@ fn changed(input: &[u8], head: usize, random: &mut Random) -> Option<Vec<u8>> {
 
 /// Changes one field of the message in a part, if it is a message.
 fn change_message(part: &mut Vec<u8>, donor: &[u8], head: usize, random: &mut Random) {
-    let Some(mut message) = part.get(head..).and_then(|message| decode(message, 0)) else { return };
-    let donor = donor.get(head..).and_then(|message| decode(message, 0)).unwrap_or_default();
+    let Some(mut message) = part.get(head..).and_then(|message| decode(message, 0)) else {
+        return;
+    };
+    let donor = donor
+        .get(head..)
+        .and_then(|message| decode(message, 0))
+        .unwrap_or_default();
     let count = count(&message);
     if count == 0 {
         return;

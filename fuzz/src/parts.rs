@@ -37,5 +37,7 @@ pub fn join<P: AsRef<[u8]>>(parts: &[P]) -> Vec<u8> {
 /// The byte at the front, 0 if there is none, and the rest.
 #[must_use]
 pub fn flags(input: &[u8]) -> (u8, &[u8]) {
-    input.split_first().map_or((0, input), |(first, rest)| (*first, rest))
+    input
+        .split_first()
+        .map_or((0, input), |(first, rest)| (*first, rest))
 }

@@ -44,7 +44,10 @@ fn full() -> [Vec<u8>; 2] {
     let range = TimeRange::new(at(0), at(1)).expect("it has a length");
     let delta = |weights: &[(u32, u64)]| -> Delta {
         let weight = |quanta| Weight::of(State::Cpu, quanta * QUANTUM_NS);
-        weights.iter().map(|(node, quanta)| (NodeId(*node), weight(quanta))).collect()
+        weights
+            .iter()
+            .map(|(node, quanta)| (NodeId(*node), weight(quanta)))
+            .collect()
     };
     let texts = ["load", "main", "src/main.rs", "worker-2", "Table", "read"];
     let frame = |kind: v1::FrameKind, function| v1::Frame {
@@ -58,9 +61,16 @@ fn full() -> [Vec<u8>; 2] {
         frame_base: 0,
         frames: vec![
             frame(v1::FrameKind::Task, 1),
-            v1::Frame { file: 3, line: 9, ..frame(v1::FrameKind::Function, 2) },
+            v1::Frame {
+                file: 3,
+                line: 9,
+                ..frame(v1::FrameKind::Function, 2)
+            },
             frame(v1::FrameKind::Phase, 6),
-            v1::Frame { offset: 3, ..frame(v1::FrameKind::Thread, 2) },
+            v1::Frame {
+                offset: 3,
+                ..frame(v1::FrameKind::Thread, 2)
+            },
         ],
         node_base: 1,
         node_parent_gaps: vec![1, 1, 2, 3],
@@ -75,18 +85,33 @@ fn full() -> [Vec<u8>; 2] {
         parent_id: id - 1,
         start_ns: second(0),
         stop_ns,
-        outcome: if stop_ns == 0 { 0 } else { v1::Outcome::Failed.into() },
+        outcome: if stop_ns == 0 {
+            0
+        } else {
+            v1::Outcome::Failed.into()
+        },
         cause: "out of paper".into(),
         attempt: 2,
         result_bytes: Some(400),
         type_name: 5,
-        labels: vec![v1::Label { key: 5, value: "blue".into() }],
-        phases: vec![v1::Phase { name: 6, start_ns: 10, duration_ns: 20, count: 1 }],
+        labels: vec![v1::Label {
+            key: 5,
+            value: "blue".into(),
+        }],
+        phases: vec![v1::Phase {
+            name: 6,
+            start_ns: 10,
+            duration_ns: 20,
+            count: 1,
+        }],
     };
     let mut flush = v1::Flush {
         seq: 1,
         sent_at_ns: second(2),
-        clock: Some(v1::Clock { offset_ns: 1_000, error_ns: 50 }),
+        clock: Some(v1::Clock {
+            offset_ns: 1_000,
+            error_ns: 50,
+        }),
         cycle: Some(v1::Cycle {
             threads: encode_weights(&delta(&[(4, 20)]), QUANTUM_NS),
             ticks: 95,
@@ -107,7 +132,12 @@ fn full() -> [Vec<u8>; 2] {
             duration_ns: 1_000,
             bucket_gaps: vec![3, 1],
             counts: vec![1, 2],
-            phases: vec![v1::Phase { name: 6, start_ns: 0, duration_ns: 20, count: 3 }],
+            phases: vec![v1::Phase {
+                name: 6,
+                start_ns: 0,
+                duration_ns: 20,
+                count: 3,
+            }],
         }],
         transfers: vec![v1::TransferEvent {
             id: 9,
@@ -131,7 +161,11 @@ fn full() -> [Vec<u8>; 2] {
             measures: vec![1, 2, 3],
             values: vec![5, 6, 7],
         }],
-        expected: vec![v1::ExpectedTasks { name: 1, total: 100, since_ns: second(0) }],
+        expected: vec![v1::ExpectedTasks {
+            name: 1,
+            total: 100,
+            since_ns: second(0),
+        }],
         runs: vec![v1::RunMarker {
             id: 3,
             name: "nightly".into(),
@@ -141,7 +175,10 @@ fn full() -> [Vec<u8>; 2] {
     };
     // As the first one of a stream.
     FlushDeltaCodec::default().encode(&mut flush);
-    [message(Kind::Dictionary(dictionary)), message(Kind::Flush(flush))]
+    [
+        message(Kind::Dictionary(dictionary)),
+        message(Kind::Flush(flush)),
+    ]
 }
 
 /// An input with these messages, which are parts. An empty one ends the stream.
@@ -177,7 +214,14 @@ pub fn streams() -> [Vec<Vec<u8>>; 2] {
         unavailable: String::new(),
     }));
     let [dictionary, flush] = full();
-    let one = vec![first.clone(), dictionary, flush.clone(), applied, dump, goodbye];
+    let one = vec![
+        first.clone(),
+        dictionary,
+        flush.clone(),
+        applied,
+        dump,
+        goodbye,
+    ];
     let two = [&one[..3], &[Vec::new(), first, flush]].concat();
     [one, two]
 }

@@ -66,7 +66,11 @@ mod tests {
         for step in histogram.iter_all() {
             let last = step.value_iterated_to();
             let first = histogram.lowest_equivalent(last);
-            assert_eq!([bucket(first), bucket(last)], [index, index], "{first} to {last}");
+            assert_eq!(
+                [bucket(first), bucket(last)],
+                [index, index],
+                "{first} to {last}"
+            );
             assert_eq!(bucket_middle_ns(index), first + (last - first) / 2);
             index += 1;
         }

@@ -82,7 +82,10 @@ impl Delta {
     /// Builds a delta from entries that are already in order, each (node, state) once. It may keep
     /// spare capacity.
     pub(crate) fn rising(mut entries: Vec<(NodeId, State, u64)>) -> Delta {
-        debug_assert!(entries.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)), "{entries:?}");
+        debug_assert!(
+            entries.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)),
+            "{entries:?}"
+        );
         entries.retain(|(_, _, nanoseconds)| *nanoseconds > 0);
         Delta { entries }
     }
@@ -110,7 +113,9 @@ impl FromIterator<(NodeId, Weight)> for Delta {
     /// Sums weights of the same node; the order does not matter.
     fn from_iter<I: IntoIterator<Item = (NodeId, Weight)>>(pairs: I) -> Self {
         let entries = pairs.into_iter().flat_map(|(node, weight)| {
-            State::ALL.into_iter().map(move |state| (node, state, weight.get(state)))
+            State::ALL
+                .into_iter()
+                .map(move |state| (node, state, weight.get(state)))
         });
         entries.collect()
     }

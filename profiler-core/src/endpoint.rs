@@ -89,13 +89,20 @@ impl Endpoint {
         };
         let pin = fragment.map(str::parse);
         if let Some(rest) = address.strip_prefix("https://") {
-            return Ok(Endpoint::Tls { authority: authority(rest)?, pin: pin.transpose()? });
+            return Ok(Endpoint::Tls {
+                authority: authority(rest)?,
+                pin: pin.transpose()?,
+            });
         }
-        let rest = address.strip_prefix("http://").ok_or(EndpointError::Scheme)?;
+        let rest = address
+            .strip_prefix("http://")
+            .ok_or(EndpointError::Scheme)?;
         if pin.is_some() {
             return Err(EndpointError::PinWithoutTls);
         }
-        Ok(Endpoint::Plain { authority: authority(rest)? })
+        Ok(Endpoint::Plain {
+            authority: authority(rest)?,
+        })
     }
 }
 
@@ -124,7 +131,10 @@ impl FromStr for Fingerprint {
 
     /// Digits may be in groups with colons, as other programs print them.
     fn from_str(text: &str) -> Result<Fingerprint, FingerprintError> {
-        let digits = text.strip_prefix(PIN_PREFIX).ok_or(FingerprintError)?.replace(':', "");
+        let digits = text
+            .strip_prefix(PIN_PREFIX)
+            .ok_or(FingerprintError)?
+            .replace(':', "");
         if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(FingerprintError);
         }
@@ -140,7 +150,9 @@ impl FromStr for Fingerprint {
 impl fmt::Display for Fingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(PIN_PREFIX)?;
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        self.0
+            .iter()
+            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
     }
 }
 
@@ -155,11 +167,16 @@ mod tests {
     use super::*;
 
     fn plain(authority: &str) -> Endpoint {
-        Endpoint::Plain { authority: authority.to_owned() }
+        Endpoint::Plain {
+            authority: authority.to_owned(),
+        }
     }
 
     fn tls(authority: &str, pin: Option<Fingerprint>) -> Endpoint {
-        Endpoint::Tls { authority: authority.to_owned(), pin }
+        Endpoint::Tls {
+            authority: authority.to_owned(),
+            pin,
+        }
     }
 
     #[test]
@@ -179,10 +196,26 @@ mod tests {
             ("http://[::1]:4747/".to_owned(), plain("[::1]:4747")),
             ("http://host/prefix?x".to_owned(), plain("host")),
             ("https://host:4747".to_owned(), tls("host:4747", None)),
-            (format!("https://host:4747#sha256={digits}"), tls("host:4747", pin)),
-            (format!("https://host/#sha256={}", with_colons.join(":")), tls("host", pin)),
-            ("unix:/run/e.sock".to_owned(), Endpoint::Unix { path: "/run/e.sock".into() }),
-            ("unix:///run/e.sock".to_owned(), Endpoint::Unix { path: "/run/e.sock".into() }),
+            (
+                format!("https://host:4747#sha256={digits}"),
+                tls("host:4747", pin),
+            ),
+            (
+                format!("https://host/#sha256={}", with_colons.join(":")),
+                tls("host", pin),
+            ),
+            (
+                "unix:/run/e.sock".to_owned(),
+                Endpoint::Unix {
+                    path: "/run/e.sock".into(),
+                },
+            ),
+            (
+                "unix:///run/e.sock".to_owned(),
+                Endpoint::Unix {
+                    path: "/run/e.sock".into(),
+                },
+            ),
         ] {
             assert_eq!(Endpoint::parse(&text), Ok(expected), "{text}");
         }
@@ -203,9 +236,18 @@ mod tests {
             ("unix:relative", EndpointError::SocketPath),
             ("unix:", EndpointError::SocketPath),
             (&long, EndpointError::SocketPath),
-            (&format!("http://host#sha256={digits}"), EndpointError::PinWithoutTls),
-            (&format!("https://host#{digits}"), EndpointError::Pin(FingerprintError)),
-            (&format!("https://host#sha256={digits}0"), EndpointError::Pin(FingerprintError)),
+            (
+                &format!("http://host#sha256={digits}"),
+                EndpointError::PinWithoutTls,
+            ),
+            (
+                &format!("https://host#{digits}"),
+                EndpointError::Pin(FingerprintError),
+            ),
+            (
+                &format!("https://host#sha256={digits}0"),
+                EndpointError::Pin(FingerprintError),
+            ),
             ("https://host#sha256=", EndpointError::Pin(FingerprintError)),
             (
                 &format!("https://host#sha256=é{}", "0".repeat(62)),

@@ -36,16 +36,26 @@ mod tests {
             Some(format!("{start}_{middle}"))
         });
         let start = ascii.next().unwrap();
-        (0..count).map(|number| format!("{start}{number:08}")).collect()
+        (0..count)
+            .map(|number| format!("{start}{number:08}"))
+            .collect()
     }
 
     #[test]
     fn names_that_collide_without_a_seed_do_not_collide_here() {
         let names = colliding(10_000);
         let distinct = |hash: &dyn Fn(&str) -> u64| {
-            names.iter().map(|name| hash(name)).collect::<HashSet<u64>>().len()
+            names
+                .iter()
+                .map(|name| hash(name))
+                .collect::<HashSet<u64>>()
+                .len()
         };
-        assert_eq!(distinct(&|name| FxBuildHasher.hash_one(name)), 1, "the attack works");
+        assert_eq!(
+            distinct(&|name| FxBuildHasher.hash_one(name)),
+            1,
+            "the attack works"
+        );
         let keyed = KeyedSet::<&str>::default();
         assert_eq!(distinct(&|name| keyed.hasher().hash_one(name)), names.len());
     }

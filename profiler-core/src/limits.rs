@@ -94,7 +94,10 @@ pub fn bounded(text: &str, bytes_max: usize) -> std::borrow::Cow<'_, str> {
         return text.into();
     }
     let end_max = bytes_max - MARK.len_utf8();
-    let end = (0..=end_max).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=end_max)
+        .rev()
+        .find(|end| text.is_char_boundary(*end))
+        .unwrap_or(0);
     format!("{}{MARK}", &text[..end]).into()
 }
 

@@ -59,7 +59,10 @@ impl Filter {
             ThreadKind::All => true,
         };
         let is_kept = || match frame.kind {
-            FrameKind::Task => self.tasks.iter().any(|kept| kept == frame.function.as_ref()),
+            FrameKind::Task => self
+                .tasks
+                .iter()
+                .any(|kept| kept == frame.function.as_ref()),
             FrameKind::NoTask => self.outside_tasks,
             _ => false,
         };
@@ -126,7 +129,11 @@ impl Profile {
                 parent => kept[parent.index()],
             };
             kept[id as usize] = keep;
-            let own = if keep { sums[id as usize] } else { Weight::ZERO };
+            let own = if keep {
+                sums[id as usize]
+            } else {
+                Weight::ZERO
+            };
             Some(ProfileNode { parent, frame, own })
         });
         form::formed(symbols.frames_by_number(), &rows.collect::<Vec<_>>())
@@ -191,7 +198,11 @@ impl Profile {
         for (name, profile) in groups {
             let group = union.symbols.intern(&Frame::group(name));
             let group = union.child(NodeId::ROOT, group);
-            for (id, node) in union.add_below(group, profile).into_iter().zip(&profile.nodes) {
+            for (id, node) in union
+                .add_below(group, profile)
+                .into_iter()
+                .zip(&profile.nodes)
+            {
                 union.rows[id].own += node.own;
             }
         }
@@ -221,7 +232,10 @@ impl Profile {
                 after,
             })
             .collect();
-        ProfileDiff { symbols: union.symbols, nodes }
+        ProfileDiff {
+            symbols: union.symbols,
+            nodes,
+        }
     }
 
     /// Keeps only what `filter` selects. Ignores its workers, which a profile no longer has.
@@ -233,7 +247,11 @@ impl Profile {
                 NodeId::ROOT => filter.keeps_top(&self.symbols.frame(node.frame)),
                 parent => kept[parent.index()],
             };
-            let own = if kept[id] { node.own.keep(filter.states) } else { Weight::ZERO };
+            let own = if kept[id] {
+                node.own.keep(filter.states)
+            } else {
+                Weight::ZERO
+            };
             ProfileNode { own, ..*node }
         });
         form::formed(self.symbols.frames_by_number(), &rows.collect::<Vec<_>>())
@@ -387,8 +405,9 @@ impl Union {
     /// The same, below a node of the union.
     fn add_below(&mut self, above: NodeId, profile: &Profile) -> Vec<usize> {
         let frames = (0..profile.symbols.frame_count()).map(FrameId);
-        let frames: Vec<FrameId> =
-            frames.map(|id| self.symbols.intern(&profile.symbols.frame(id))).collect();
+        let frames: Vec<FrameId> = frames
+            .map(|id| self.symbols.intern(&profile.symbols.frame(id)))
+            .collect();
         let mut ids = vec![above];
         for node in &profile.nodes {
             ids.push(self.child(ids[node.parent.index()], frames[node.frame.0 as usize]));
@@ -400,7 +419,11 @@ impl Union {
     fn child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
         let rows = &mut self.rows;
         *self.children.entry((parent, frame)).or_insert_with(|| {
-            rows.push(ProfileNode { parent, frame, own: Weight::ZERO });
+            rows.push(ProfileNode {
+                parent,
+                frame,
+                own: Weight::ZERO,
+            });
             node_id(rows.len())
         })
     }

@@ -36,7 +36,10 @@ impl SessionKey {
     /// The key of the next session of the same life of an agent. It is a secret like this one.
     #[must_use]
     pub fn successor(&self) -> SessionKey {
-        let hash = Sha256::new().chain_update(SUCCESSOR_DOMAIN).chain_update(self.0).finalize();
+        let hash = Sha256::new()
+            .chain_update(SUCCESSOR_DOMAIN)
+            .chain_update(self.0)
+            .finalize();
         let mut next = [0; SessionKey::BYTES];
         next.copy_from_slice(&hash[..SessionKey::BYTES]);
         SessionKey(next)
@@ -56,7 +59,10 @@ impl SessionKey {
 }
 
 fn epoch_of(key: &[u8]) -> Epoch {
-    let hash = Sha256::new().chain_update(DOMAIN).chain_update(key).finalize();
+    let hash = Sha256::new()
+        .chain_update(DOMAIN)
+        .chain_update(key)
+        .finalize();
     let mut first = [0; 8];
     first.copy_from_slice(&hash[..8]);
     Epoch(u64::from_be_bytes(first) | KEYED)
@@ -111,7 +117,10 @@ mod tests {
     /// The value is part of the protocol.
     #[test]
     fn the_epoch_of_a_key_never_changes() {
-        assert_eq!(SessionKey::new([0; 16]).epoch(), Epoch(0x87bd_8b5f_2bba_7107));
+        assert_eq!(
+            SessionKey::new([0; 16]).epoch(),
+            Epoch(0x87bd_8b5f_2bba_7107)
+        );
     }
 
     #[test]

@@ -51,8 +51,12 @@ pub enum NoStack {
 
 impl NoStack {
     /// Every reason.
-    pub const ALL: [NoStack; 4] =
-        [NoStack::NotSampled, NoStack::ShortThread, NoStack::SignalBlocked, NoStack::SamplerMode];
+    pub const ALL: [NoStack; 4] = [
+        NoStack::NotSampled,
+        NoStack::ShortThread,
+        NoStack::SignalBlocked,
+        NoStack::SamplerMode,
+    ];
 
     /// The name of the frame.
     #[must_use]
@@ -331,7 +335,10 @@ impl SymbolTable {
 
     /// All frames and strings, by id.
     pub(crate) fn frames_by_number(&self) -> Frames<'_> {
-        Frames { strings: &self.strings, frames: &self.frames }
+        Frames {
+            strings: &self.strings,
+            frames: &self.frames,
+        }
     }
 
     /// Returns the id of `frame`; adds it and its strings if it is new.
@@ -346,7 +353,10 @@ impl SymbolTable {
     /// If a string's id is not from this table.
     pub fn intern_ids(&mut self, frame: Frame<StringId>) -> FrameId {
         for id in [frame.function, frame.file, frame.module, frame.build_id] {
-            assert!((id.0 as usize) < self.strings.len(), "{id:?} is not from this table");
+            assert!(
+                (id.0 as usize) < self.strings.len(),
+                "{id:?} is not from this table"
+            );
         }
         let next = FrameId(index(self.frames.len()));
         let id = *self.frame_ids.entry(frame.clone()).or_insert(next);
@@ -378,7 +388,11 @@ impl SymbolTable {
             known &= id.is_some();
             id.unwrap_or_default()
         });
-        if known { self.frame_ids.get(&frame).copied() } else { None }
+        if known {
+            self.frame_ids.get(&frame).copied()
+        } else {
+            None
+        }
     }
 
     /// The string with that id.
@@ -405,8 +419,16 @@ impl SymbolTable {
     /// If `id` is not from this table.
     #[must_use]
     pub fn frame(&self, id: FrameId) -> Frame<&str> {
-        let Frame { kind, function, file, line, module, build_id, offset, inlined } =
-            *self.frame_ids(id);
+        let Frame {
+            kind,
+            function,
+            file,
+            line,
+            module,
+            build_id,
+            offset,
+            inlined,
+        } = *self.frame_ids(id);
         let text = |id: StringId| &**self.string(id);
         Frame {
             kind,
@@ -451,7 +473,10 @@ mod tests {
         for id in 1..4 {
             assert_eq!(symbols.restore(ids.clone()), FrameId(id));
         }
-        assert_eq!((symbols.intern(&overflow), symbols.frame_count()), (first, 4));
+        assert_eq!(
+            (symbols.intern(&overflow), symbols.frame_count()),
+            (first, 4)
+        );
         assert_eq!(symbols.frame(FrameId(3)), overflow);
     }
 

@@ -26,7 +26,11 @@ impl WorkerId {
     #[must_use]
     pub fn has_agent(&self) -> bool {
         let is_of = |prefix: &&str| self.0.starts_with(*prefix);
-        let pushed = [WorkerId::PYROSCOPE_PREFIX, WorkerId::OTLP_PREFIX, WorkerId::SCRAPE_PREFIX];
+        let pushed = [
+            WorkerId::PYROSCOPE_PREFIX,
+            WorkerId::OTLP_PREFIX,
+            WorkerId::SCRAPE_PREFIX,
+        ];
         !self.is_import() && !pushed.iter().any(is_of)
     }
 
@@ -157,5 +161,12 @@ pub struct PhaseInterval {
 }
 
 /// The predefined phases. A task is in `execute` unless it says otherwise.
-pub const PHASES: [&str; 7] =
-    ["queue", "transfer", "disk-read", "deserialize", "execute", "serialize", "disk-write"];
+pub const PHASES: [&str; 7] = [
+    "queue",
+    "transfer",
+    "disk-read",
+    "deserialize",
+    "execute",
+    "serialize",
+    "disk-write",
+];

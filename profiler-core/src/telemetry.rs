@@ -30,7 +30,13 @@ impl Telemetry {
     /// Number of entries of all kinds.
     #[must_use]
     pub fn count(&self) -> usize {
-        let Telemetry { totals, transfers, resources, expected, runs } = self;
+        let Telemetry {
+            totals,
+            transfers,
+            resources,
+            expected,
+            runs,
+        } = self;
         totals.len() + transfers.len() + resources.len() + expected.len() + runs.len()
     }
 
@@ -66,7 +72,9 @@ impl TaskTotals {
     /// Number of tasks.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.buckets.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+        self.buckets
+            .iter()
+            .fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 

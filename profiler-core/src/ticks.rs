@@ -24,7 +24,9 @@ impl Ticks {
     /// Ticks that were expected, and neither made nor throttled.
     #[must_use]
     pub const fn missed(self) -> u64 {
-        self.expected.saturating_sub(self.made).saturating_sub(self.throttled)
+        self.expected
+            .saturating_sub(self.made)
+            .saturating_sub(self.throttled)
     }
 }
 
@@ -53,8 +55,18 @@ mod tests {
     /// Numbers from the wire may have any value.
     #[test]
     fn counts_stop_at_the_largest_value_and_at_nothing_missed() {
-        let most = Ticks { made: u64::MAX, expected: 5, throttled: u64::MAX };
-        assert_eq!(most + most, Ticks { expected: 10, ..most });
+        let most = Ticks {
+            made: u64::MAX,
+            expected: 5,
+            throttled: u64::MAX,
+        };
+        assert_eq!(
+            most + most,
+            Ticks {
+                expected: 10,
+                ..most
+            }
+        );
         assert_eq!(most.missed(), 0);
     }
 }

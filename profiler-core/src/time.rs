@@ -62,7 +62,10 @@ pub struct TimeRange {
 
 impl TimeRange {
     /// All of time.
-    pub const ALL: TimeRange = TimeRange { start: Timestamp::MIN, stop: Timestamp::MAX };
+    pub const ALL: TimeRange = TimeRange {
+        start: Timestamp::MIN,
+        stop: Timestamp::MAX,
+    };
 
     /// The range `[start, stop)`, or `None` if it would be empty or reversed.
     #[must_use]
@@ -97,13 +100,19 @@ impl TimeRange {
     /// The smallest range that holds both.
     #[must_use]
     pub fn hull(self, other: TimeRange) -> TimeRange {
-        TimeRange { start: self.start.min(other.start), stop: self.stop.max(other.stop) }
+        TimeRange {
+            start: self.start.min(other.start),
+            stop: self.stop.max(other.stop),
+        }
     }
 
     /// This range moved by `nanoseconds`; `None` if clamping makes it empty.
     #[must_use]
     pub fn shifted(self, nanoseconds: i64) -> Option<TimeRange> {
-        TimeRange::new(self.start.shifted(nanoseconds), self.stop.shifted(nanoseconds))
+        TimeRange::new(
+            self.start.shifted(nanoseconds),
+            self.stop.shifted(nanoseconds),
+        )
     }
 }
 
@@ -125,6 +134,9 @@ mod tests {
     #[test]
     fn seconds_round_down_before_the_epoch_too() {
         assert_eq!(Timestamp::from_unix_ns(-1).second(), -1);
-        assert_eq!(format!("{:?}", Timestamp::from_unix_ns(-1)), "-1.999999999s");
+        assert_eq!(
+            format!("{:?}", Timestamp::from_unix_ns(-1)),
+            "-1.999999999s"
+        );
     }
 }

@@ -40,7 +40,9 @@ impl FromStr for TokenId {
         if text.len() != ID_DIGITS || !is_lower_hex(text) {
             return Err(TokenError);
         }
-        u32::from_str_radix(text, 16).map(TokenId).map_err(|_| TokenError)
+        u32::from_str_radix(text, 16)
+            .map(TokenId)
+            .map_err(|_| TokenError)
     }
 }
 
@@ -78,12 +80,17 @@ impl Token {
     /// [`TokenError`] if it is none.
     pub fn parse(text: &str) -> Result<Token, TokenError> {
         let text = text.trim_ascii();
-        let (id, secret) =
-            text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).ok_or(TokenError)?;
+        let (id, secret) = text
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split_once('_'))
+            .ok_or(TokenError)?;
         if secret.len() != 2 * SECRET_BYTES || !is_lower_hex(secret) {
             return Err(TokenError);
         }
-        Ok(Token { id: id.parse()?, text: Zeroizing::new(text.to_owned()) })
+        Ok(Token {
+            id: id.parse()?,
+            text: Zeroizing::new(text.to_owned()),
+        })
     }
 
     /// The public part.
@@ -122,7 +129,9 @@ impl Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Token")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -130,7 +139,8 @@ const BEARER: &str = "Bearer ";
 const TEXT_BYTES: usize = PREFIX.len() + ID_DIGITS + 1 + 2 * SECRET_BYTES;
 
 fn is_lower_hex(text: &str) -> bool {
-    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    text.bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn push_hex(text: &mut String, bytes: &[u8]) {
@@ -166,7 +176,16 @@ mod tests {
         let upper = TEXT.to_uppercase();
         let long_id = TEXT.replacen("00c0ffee", "00c0ffee0", 1);
         let signed = TEXT.replacen("00c0ffee", "+0c0ffee", 1);
-        for text in ["", "emb_", "emb__", cut, &upper, &long_id, &signed, "emb_é_é"] {
+        for text in [
+            "",
+            "emb_",
+            "emb__",
+            cut,
+            &upper,
+            &long_id,
+            &signed,
+            "emb_é_é",
+        ] {
             let error = Token::parse(text).unwrap_err().to_string();
             assert!(text.len() < 9 || !error.contains(text), "{error}");
         }

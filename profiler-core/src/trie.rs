@@ -81,7 +81,9 @@ impl CallTrie {
             return Ok(*child);
         }
         if self.nodes.len() >= self.nodes_max {
-            return Err(Full { nodes_max: self.nodes_max });
+            return Err(Full {
+                nodes_max: self.nodes_max,
+            });
         }
         Ok(self.push(parent, frame))
     }
@@ -142,11 +144,15 @@ impl CallTrie {
     /// # Errors
     /// [`Full`] if the tree is at its limit; nodes added on the way stay.
     pub fn insert_path(&mut self, path: impl IntoIterator<Item = FrameId>) -> Result<NodeId, Full> {
-        path.into_iter().try_fold(NodeId::ROOT, |node, frame| self.insert(node, frame))
+        path.into_iter()
+            .try_fold(NodeId::ROOT, |node, frame| self.insert(node, frame))
     }
 
     fn push(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
-        assert!(parent.index() <= self.nodes.len(), "{parent:?} is not a node of this tree");
+        assert!(
+            parent.index() <= self.nodes.len(),
+            "{parent:?} is not a node of this tree"
+        );
         self.nodes.push((parent, frame));
         let id = NodeId(u32::try_from(self.nodes.len()).expect("nodes_max keeps ids below 2^32"));
         self.children.insert((parent, frame), id);
@@ -166,7 +172,10 @@ impl CallTrie {
     /// # Panics
     /// If `node` is not a node of this tree.
     pub fn add_weight(&mut self, node: NodeId, weight: Weight) {
-        assert!(node.index() <= self.nodes.len(), "{node:?} is not a node of this tree");
+        assert!(
+            node.index() <= self.nodes.len(),
+            "{node:?} is not a node of this tree"
+        );
         if weight.is_zero() {
             return;
         }

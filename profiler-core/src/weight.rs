@@ -36,8 +36,13 @@ impl State {
     ];
 
     /// The waits, in serialization order.
-    pub const WAITS: [State; 5] =
-        [State::Lock, State::Sleep, State::Network, State::Disk, State::Other];
+    pub const WAITS: [State; 5] = [
+        State::Lock,
+        State::Sleep,
+        State::Network,
+        State::Disk,
+        State::Other,
+    ];
 
     /// The state's name in queries and exports.
     #[must_use]
@@ -89,8 +94,9 @@ impl StateSet {
     pub const WAIT: StateSet = StateSet::of(&State::WAITS);
 
     /// Names accepted by [`StateSet::from_name`].
-    pub const NAMES: [&'static str; 8] =
-        ["cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other"];
+    pub const NAMES: [&'static str; 8] = [
+        "cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other",
+    ];
 
     const fn of(states: &[State]) -> StateSet {
         let mut bits = 0;
@@ -144,7 +150,9 @@ impl StateSet {
 
     /// The states in the set, in serialization order.
     pub fn states(self) -> impl Iterator<Item = State> {
-        State::ALL.into_iter().filter(move |state| self.contains(*state))
+        State::ALL
+            .into_iter()
+            .filter(move |state| self.contains(*state))
     }
 }
 
@@ -164,7 +172,9 @@ impl BitOr for StateSet {
 
 impl FromIterator<State> for StateSet {
     fn from_iter<I: IntoIterator<Item = State>>(states: I) -> Self {
-        states.into_iter().fold(StateSet::NONE, |set, state| set | StateSet::of(&[state]))
+        states
+            .into_iter()
+            .fold(StateSet::NONE, |set, state| set | StateSet::of(&[state]))
     }
 }
 
@@ -185,7 +195,9 @@ pub struct Weight {
 
 impl Weight {
     /// No time at all.
-    pub const ZERO: Weight = Weight { nanoseconds: [0; State::ALL.len()] };
+    pub const ZERO: Weight = Weight {
+        nanoseconds: [0; State::ALL.len()],
+    };
 
     /// `nanoseconds` in one state.
     #[must_use]
@@ -248,7 +260,8 @@ impl fmt::Debug for Weight {
         let parts = State::ALL.into_iter().filter(|state| self.get(*state) > 0);
         let mut map = formatter.debug_map();
         for state in parts {
-            map.key(&format_args!("{}", state.name())).value(&self.get(state));
+            map.key(&format_args!("{}", state.name()))
+                .value(&self.get(state));
         }
         map.finish()
     }
@@ -283,17 +296,26 @@ mod tests {
 
     /// 1, 2, 4, … by state, so that each sum identifies its parts.
     fn powers() -> Weight {
-        State::ALL.into_iter().map(|state| Weight::of(state, 1 << state as u8)).sum()
+        State::ALL
+            .into_iter()
+            .map(|state| Weight::of(state, 1 << state as u8))
+            .sum()
     }
 
     #[test]
     fn every_state_is_cpu_runnable_or_one_of_the_waits() {
         for (index, state) in State::ALL.into_iter().enumerate() {
             assert_eq!(state as usize, index, "weights are indexed by state");
-            assert_eq!(state.is_wait(), !matches!(state, State::Cpu | State::Runnable));
+            assert_eq!(
+                state.is_wait(),
+                !matches!(state, State::Cpu | State::Runnable)
+            );
             assert_eq!(state.is_wait(), State::WAITS.contains(&state));
         }
-        assert_eq!((powers().total_ns(), powers().wait_ns()), (0b111_1111, 0b111_1100));
+        assert_eq!(
+            (powers().total_ns(), powers().wait_ns()),
+            (0b111_1111, 0b111_1100)
+        );
     }
 
     #[test]
@@ -314,7 +336,10 @@ mod tests {
             assert_eq!(StateSet::from_bits(set.bits().into()), Some(set));
             assert_eq!(set.states().collect::<Vec<_>>(), [state]);
         }
-        assert_eq!(StateSet::from_bits(StateSet::ALL.bits().into()), Some(StateSet::ALL));
+        assert_eq!(
+            StateSet::from_bits(StateSet::ALL.bits().into()),
+            Some(StateSet::ALL)
+        );
         assert_eq!(StateSet::ALL.states().collect::<Vec<_>>(), State::ALL);
         for wrong in [0, u32::from(StateSet::ALL.bits()) + 1, 1 << 8, u32::MAX] {
             assert_eq!(StateSet::from_bits(wrong), None, "{wrong:b}");
@@ -330,7 +355,10 @@ mod tests {
             assert_eq!(State::from_name(state.name()), Some(state));
             assert!(StateSet::NAMES.contains(&state.name()));
         }
-        assert_eq!((State::from_name("CPU"), StateSet::from_name("CPU")), (None, None));
+        assert_eq!(
+            (State::from_name("CPU"), StateSet::from_name("CPU")),
+            (None, None)
+        );
         assert_eq!(StateSet::ALL.names(), ["cpu", "runnable", "wait"]);
     }
 

@@ -29,7 +29,12 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct QueryArgs {
     /// Folder of a store.
-    #[arg(long, value_name = "DIR", conflicts_with = "store", required_unless_present = "store")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with = "store",
+        required_unless_present = "store"
+    )]
     pub(crate) data: Option<PathBuf>,
 
     /// Place of the stores of several collectors.

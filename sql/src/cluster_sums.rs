@@ -15,13 +15,19 @@ const REQUEST_BYTES_MAX: u64 = 16 << 20;
 pub(crate) fn run(args: &ClusterSumsArgs) -> anyhow::Result<()> {
     query::limit_process()?;
     let mut request = Vec::new();
-    let read = std::io::stdin().take(REQUEST_BYTES_MAX).read_to_end(&mut request);
+    let read = std::io::stdin()
+        .take(REQUEST_BYTES_MAX)
+        .read_to_end(&mut request);
     read.context("the request on standard input cannot be read")?;
     let asked: ClusterRequest =
         serde_json::from_slice(&request).context("the request on standard input is malformed")?;
     let name = args.name.as_ref().map(ToString::to_string);
     let folder = query::folder(args.data.as_deref(), args.store.as_ref(), name.as_deref())?;
-    let scheduler = args.cluster.scheduler.as_deref().context("--scheduler is missing")?;
+    let scheduler = args
+        .cluster
+        .scheduler
+        .as_deref()
+        .context("--scheduler is missing")?;
     let mut text = String::new();
     for sum in query::cluster_sums(scheduler, &folder, &asked)? {
         writeln!(text, "{sum}").expect("a text takes all");

@@ -15,7 +15,9 @@ pub(crate) struct BadInput(pub(crate) String);
 
 /// Prints the error and returns the code.
 pub(crate) fn code(done: anyhow::Result<()>) -> ExitCode {
-    let Err(error) = done else { return ExitCode::SUCCESS };
+    let Err(error) = done else {
+        return ExitCode::SUCCESS;
+    };
     if error.is::<StdoutClosed>() {
         return ExitCode::SUCCESS;
     }
@@ -30,9 +32,15 @@ pub(crate) fn code(done: anyhow::Result<()>) -> ExitCode {
 fn text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for (number, cause) in error.chain().enumerate() {
-        let start = if number == 0 { "error: " } else { "  caused by: " };
+        let start = if number == 0 {
+            "error: "
+        } else {
+            "  caused by: "
+        };
         let cause = cause.to_string();
-        let mut lines = cause.lines().map(|line| printable(line.trim_start()).into_owned());
+        let mut lines = cause
+            .lines()
+            .map(|line| printable(line.trim_start()).into_owned());
         let first = lines.next().unwrap_or_default();
         writeln!(text, "{start}{first}").expect("a text takes all");
         lines.for_each(|line| writeln!(text, "  {line}").expect("a text takes all"));

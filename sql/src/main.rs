@@ -52,11 +52,15 @@ fn main() -> ExitCode {
 
 /// Logs warnings to standard error, or what `EMBERLINE_LOG` selects. `emberline` rejects an invalid filter.
 fn start_log() {
-    let wanted = std::env::var("EMBERLINE_LOG").ok().filter(|wanted| !wanted.is_empty());
+    let wanted = std::env::var("EMBERLINE_LOG")
+        .ok()
+        .filter(|wanted| !wanted.is_empty());
     let filter = wanted.and_then(|wanted| wanted.parse::<Targets>().ok());
     let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+    tracing_subscriber::registry()
+        .with(layer.with_filter(filter))
+        .init();
 }
 
 /// Answers the query on standard input.
@@ -65,10 +69,17 @@ fn answer(args: &QueryArgs) -> anyhow::Result<()> {
     if args.limited {
         query::limit_process()?;
     }
-    let asked = SqlRequest { query: read_query()?, format: args.format, rows: args.rows };
+    let asked = SqlRequest {
+        query: read_query()?,
+        format: args.format,
+        rows: args.rows,
+    };
     let stores = query::open(args.data.as_deref(), args.store.as_ref(), &args.name)?;
     let cluster = cluster(args, &stores)?;
-    let Answer { content, corrupt_files } = query::answer(stores, &asked, cluster)?;
+    let Answer {
+        content,
+        corrupt_files,
+    } = query::answer(stores, &asked, cluster)?;
     // An answer in another format than JSON cannot name them.
     if asked.format != SqlFormat::Json {
         name_corrupt_files(args, &corrupt_files);
@@ -92,7 +103,9 @@ fn read_query() -> anyhow::Result<String> {
 /// The cluster that takes large sums, if there is one.
 #[cfg(feature = "ballista")]
 fn cluster(args: &QueryArgs, stores: &[NamedStore]) -> anyhow::Result<Option<Cluster>> {
-    let Some(scheduler) = args.cluster.scheduler.clone() else { return Ok(None) };
+    let Some(scheduler) = args.cluster.scheduler.clone() else {
+        return Ok(None);
+    };
     let bytes_min = args.cluster.distribute_over;
     let place = args.store.as_ref();
     Cluster::new(scheduler, bytes_min, args.data.as_deref(), place, stores).map(Some)
@@ -117,7 +130,9 @@ fn no_ballista() -> BadInput {
 /// A collector counts the lines; people read a sentence.
 fn name_corrupt_files(args: &QueryArgs, files: &[String]) {
     if args.limited {
-        files.iter().for_each(|path| output::say(&format!("{SQL_CORRUPT_FILE}{path}")));
+        files
+            .iter()
+            .for_each(|path| output::say(&format!("{SQL_CORRUPT_FILE}{path}")));
     } else if !files.is_empty() {
         let files = files.join(", ");
         output::say_wrapped(&format!("data is missing: {files} cannot be read"));

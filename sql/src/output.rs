@@ -40,7 +40,11 @@ pub(crate) fn say(line: &str) {
 
 /// Writes a sentence to standard error, in lines that fit a terminal.
 pub(crate) fn say_wrapped(sentence: &str) {
-    let columns = if WIDE.load(Ordering::Relaxed) { usize::MAX } else { LINE_COLUMNS };
+    let columns = if WIDE.load(Ordering::Relaxed) {
+        usize::MAX
+    } else {
+        LINE_COLUMNS
+    };
     say(&wrapped_words(sentence, 2, columns));
 }
 

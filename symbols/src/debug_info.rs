@@ -38,7 +38,9 @@ impl CodeRange {
     /// The range from `start` to `end`; `None` if it is empty or beyond what is indexed. Linkers
     /// move the ranges of removed code to address 0 or 1, where the file's header is.
     pub(crate) fn new(start: u64, end: u64, target: u64) -> Option<CodeRange> {
-        let bytes = end.checked_sub(start).filter(|bytes| *bytes > 0 && start > 1)?;
+        let bytes = end
+            .checked_sub(start)
+            .filter(|bytes| *bytes > 0 && start > 1)?;
         Some(CodeRange {
             start: u32::try_from(start).ok()?,
             bytes: u32::try_from(bytes).ok()?,
@@ -106,7 +108,11 @@ impl DebugInfo {
     /// Knows nothing.
     #[must_use]
     pub fn empty() -> DebugInfo {
-        DebugInfo { units: Vec::new(), indexed: FxHashMap::default(), indexed_entries: 0 }
+        DebugInfo {
+            units: Vec::new(),
+            indexed: FxHashMap::default(),
+            indexed_entries: 0,
+        }
     }
 
     /// Finds the addresses of all units.
@@ -117,7 +123,9 @@ impl DebugInfo {
         let mut headers = sections.units();
         for _ in 0..UNITS_MAX {
             // Beyond a damaged header nothing can be found.
-            let Ok(Some(header)) = headers.next() else { break };
+            let Ok(Some(header)) = headers.next() else {
+                break;
+            };
             let offset = unit_offset(&header);
             if known.contains(&offset) || units.len() >= UNIT_RANGES_MAX {
                 continue;
@@ -127,7 +135,10 @@ impl DebugInfo {
         }
         units.sort_unstable();
         units.shrink_to_fit();
-        DebugInfo { units, ..DebugInfo::empty() }
+        DebugInfo {
+            units,
+            ..DebugInfo::empty()
+        }
     }
 
     /// Whether it knows no code.
@@ -149,15 +160,22 @@ impl DebugInfo {
         let Some(range) = range_of(&self.units, address) else {
             return Ok(Locations::default());
         };
-        if last.0.as_ref().is_none_or(|(offset, _)| *offset != range.target) {
-            let header =
-                sections.debug_info.header_from_offset(DebugInfoOffset(range.target as usize))?;
+        if last
+            .0
+            .as_ref()
+            .is_none_or(|(offset, _)| *offset != range.target)
+        {
+            let header = sections
+                .debug_info
+                .header_from_offset(DebugInfoOffset(range.target as usize))?;
             if header.unit_length() > UNIT_BYTES_MAX {
                 return Ok(Locations::default());
             }
             last.0 = Some((range.target, sections.unit(header)?));
         }
-        let Some((offset, unit)) = &last.0 else { return Ok(Locations::default()) };
+        let Some((offset, unit)) = &last.0 else {
+            return Ok(Locations::default());
+        };
         let unit = UnitRef::new(sections, unit);
         if !self.indexed.contains_key(offset) {
             let tables = UnitTables::read(unit)?;
@@ -182,7 +200,10 @@ impl DebugInfo {
             innermost.line = line;
         }
         functions.iter_mut().for_each(Location::move_home);
-        Ok(Locations { functions, rust: is_rust(unit) })
+        Ok(Locations {
+            functions,
+            rust: is_rust(unit),
+        })
     }
 }
 
@@ -221,7 +242,10 @@ fn add_unit_ranges<R: Reader<Offset = usize>>(
     offset: u64,
     units: &mut Vec<CodeRange>,
 ) -> Result<()> {
-    if !matches!(header.type_(), gimli::UnitType::Compilation | gimli::UnitType::Skeleton(_)) {
+    if !matches!(
+        header.type_(),
+        gimli::UnitType::Compilation | gimli::UnitType::Skeleton(_)
+    ) {
         return Ok(());
     }
     let unit = sections.unit(header)?;
@@ -239,7 +263,9 @@ impl UnitTables {
         let mut entries = unit.entries_raw(None)?;
         while !entries.is_empty() {
             let offset = entries.next_offset();
-            let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+            let Some(abbreviation) = entries.read_abbreviation()? else {
+                continue;
+            };
             if abbreviation.tag() != gimli::DW_TAG_subprogram {
                 entries.skip_attributes(abbreviation.attributes())?;
                 continue;
@@ -261,7 +287,9 @@ impl UnitTables {
 pub(crate) fn is_rust<R: Reader<Offset = usize>>(unit: UnitRef<'_, R>) -> bool {
     let language = || -> Result<bool> {
         let mut entries = unit.entries_raw(None)?;
-        let Some(abbreviation) = entries.read_abbreviation()? else { return Ok(false) };
+        let Some(abbreviation) = entries.read_abbreviation()? else {
+            return Ok(false);
+        };
         for specification in abbreviation.attributes() {
             let attribute = entries.read_attribute(*specification)?;
             if attribute.name() == gimli::DW_AT_language {

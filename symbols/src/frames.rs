@@ -12,9 +12,17 @@ use crate::names::{Described, full_names};
 #[must_use]
 pub fn frames_of(found: &Locations, symbol: Option<&str>) -> Vec<Frame<String>> {
     let described = |location: &'_ functions::Location| (location.file.clone(), location.line);
-    let only_symbol = [Described { linkage_name: "", name: "", file: "" }];
+    let only_symbol = [Described {
+        linkage_name: "",
+        name: "",
+        file: "",
+    }];
     let functions: Vec<Described<'_>> = found.functions.iter().map(Described::from).collect();
-    let functions = if functions.is_empty() { &only_symbol[..] } else { &functions };
+    let functions = if functions.is_empty() {
+        &only_symbol[..]
+    } else {
+        &functions
+    };
     let names = full_names(functions, symbol, found.rust);
     let mut lines = found.functions.iter().map(described);
     let mut frames = Vec::with_capacity(names.len());

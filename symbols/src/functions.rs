@@ -119,15 +119,21 @@ impl<R: Reader<Offset = usize>> Attributes<R> {
         mut each: impl FnMut(u64, u64),
     ) -> Result<()> {
         if let Some(ranges) = &self.ranges {
-            let Some(mut ranges) = unit.attr_ranges(ranges.clone())? else { return Ok(()) };
+            let Some(mut ranges) = unit.attr_ranges(ranges.clone())? else {
+                return Ok(());
+            };
             for _ in 0..RANGES_MAX {
                 let Some(range) = ranges.next()? else { break };
                 each(range.begin, range.end);
             }
             return Ok(());
         }
-        let (Some(low), Some(high)) = (&self.low, &self.high) else { return Ok(()) };
-        let Some(start) = unit.attr_address(low.clone())? else { return Ok(()) };
+        let (Some(low), Some(high)) = (&self.low, &self.high) else {
+            return Ok(());
+        };
+        let Some(start) = unit.attr_address(low.clone())? else {
+            return Ok(());
+        };
         let end = match high {
             // A length, unless it has the form of an address.
             AttributeValue::Udata(bytes) => start.saturating_add(*bytes),
@@ -139,7 +145,9 @@ impl<R: Reader<Offset = usize>> Attributes<R> {
 
     pub(crate) fn contain(&self, unit: UnitRef<'_, R>, address: u64) -> Result<bool> {
         let mut contained = false;
-        self.ranges(unit, |start, end| contained |= (start..end).contains(&address))?;
+        self.ranges(unit, |start, end| {
+            contained |= (start..end).contains(&address)
+        })?;
         Ok(contained)
     }
 
@@ -167,7 +175,10 @@ impl<R: Reader<Offset = usize>> Attributes<R> {
         };
         if let Some(file) = self.declared_file {
             let file = file_name(unit, file)?;
-            names.declared = Some(Line { file, line: line_number(self.declared_line) });
+            names.declared = Some(Line {
+                file,
+                line: line_number(self.declared_line),
+            });
         }
         let is_complete = !names.linkage_name.is_empty() && names.declared.is_some();
         if let Some(origin) = self.origin.as_ref().filter(|_| !is_complete) {
@@ -200,7 +211,9 @@ pub(crate) fn functions_at<R: Reader<Offset = usize>>(
     let mut functions = vec![compiled.names(unit, &mut origins, Reached::DIRECTLY)?];
     while !entries.is_empty() && entries.next_depth() > depth && functions.len() < INLINED_MAX {
         let inner_depth = entries.next_depth();
-        let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+        let Some(abbreviation) = entries.read_abbreviation()? else {
+            continue;
+        };
         match abbreviation.tag() {
             gimli::DW_TAG_subprogram => {
                 entries.skip_attributes(abbreviation.attributes())?;

@@ -60,8 +60,12 @@ impl LineTable {
         unit: UnitRef<'_, R>,
         address: u64,
     ) -> Result<Option<Line>> {
-        let Some(sequence) = range_of(&self.sequences, address) else { return Ok(None) };
-        let Some(program) = &unit.line_program else { return Ok(None) };
+        let Some(sequence) = range_of(&self.sequences, address) else {
+            return Ok(None);
+        };
+        let Some(program) = &unit.line_program else {
+            return Ok(None);
+        };
         let mut machine = Machine::new(program.header(), sequence.target as usize)?;
         let mut last = None;
         while let Some(row) = machine.next_row()? {
@@ -75,7 +79,10 @@ impl LineTable {
         }
         let Some(row) = last else { return Ok(None) };
         let line = u32::try_from(row.line).unwrap_or(0);
-        Ok(Some(Line { file: file_name(unit, row.file)?, line }))
+        Ok(Some(Line {
+            file: file_name(unit, row.file)?,
+            line,
+        }))
     }
 }
 
@@ -98,13 +105,22 @@ impl LineTable {
         unit: UnitRef<'_, R>,
         sequence: CodeRange,
     ) -> Result<Vec<LineStart>> {
-        let Some(program) = &unit.line_program else { return Ok(Vec::new()) };
+        let Some(program) = &unit.line_program else {
+            return Ok(Vec::new());
+        };
         let mut machine = Machine::new(program.header(), sequence.target as usize)?;
         let mut starts: Vec<LineStart> = Vec::new();
         while let Some(row) = machine.next_row()? {
-            let address = starts.last().map_or(0, |last| last.address).max(row.address);
+            let address = starts
+                .last()
+                .map_or(0, |last| last.address)
+                .max(row.address);
             let line = u32::try_from(row.line).unwrap_or(0);
-            starts.push(LineStart { address, file: row.file, line });
+            starts.push(LineStart {
+                address,
+                file: row.file,
+                line,
+            });
             if row.ends || starts.len() == LINES_MAX {
                 break;
             }
@@ -118,9 +134,13 @@ pub(crate) fn file_name<R: Reader<Offset = usize>>(
     unit: UnitRef<'_, R>,
     index: u64,
 ) -> Result<String> {
-    let Some(program) = &unit.line_program else { return Ok(String::new()) };
+    let Some(program) = &unit.line_program else {
+        return Ok(String::new());
+    };
     let header = program.header();
-    let Some(file) = header.file(index) else { return Ok(String::new()) };
+    let Some(file) = header.file(index) else {
+        return Ok(String::new());
+    };
     let part = |value: AttributeValue<R>| text(&unit.attr_string(value)?);
     let mut path = String::new();
     if let Some(folder) = &unit.comp_dir {
@@ -162,7 +182,12 @@ struct Machine<'h, R: Reader<Offset = usize>> {
     row: Row,
 }
 
-const FIRST_ROW: Row = Row { address: 0, file: 1, line: 1, ends: false };
+const FIRST_ROW: Row = Row {
+    address: 0,
+    file: 1,
+    line: 1,
+    ends: false,
+};
 
 impl<'h, R: Reader<Offset = usize>> Machine<'h, R> {
     /// Starts at an offset of the program.
@@ -170,7 +195,12 @@ impl<'h, R: Reader<Offset = usize>> Machine<'h, R> {
         let program = header.raw_program_buf();
         let mut input = program.clone();
         input.skip(offset)?;
-        Ok(Machine { header, program, input, row: FIRST_ROW })
+        Ok(Machine {
+            header,
+            program,
+            input,
+            row: FIRST_ROW,
+        })
     }
 
     fn offset(&self) -> u64 {

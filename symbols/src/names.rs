@@ -56,7 +56,11 @@ fn without_deep_types(name: &str) -> String {
     let mut short = String::with_capacity(name.len());
     let mut depth = 0_usize;
     // The brackets of `<T as Trait>` nest nothing.
-    let most = if name.starts_with('<') { NESTING_MAX + 1 } else { NESTING_MAX };
+    let most = if name.starts_with('<') {
+        NESTING_MAX + 1
+    } else {
+        NESTING_MAX
+    };
     for (at, character) in name.char_indices() {
         let closes = character == '>' && !name[..at].ends_with('-');
         if closes {
@@ -87,8 +91,17 @@ pub(crate) struct Described<'d> {
 
 impl<'d> From<&'d Location> for Described<'d> {
     fn from(location: &'d Location) -> Described<'d> {
-        let Location { linkage_name, name, file, .. } = location;
-        Described { linkage_name, name, file }
+        let Location {
+            linkage_name,
+            name,
+            file,
+            ..
+        } = location;
+        Described {
+            linkage_name,
+            name,
+            file,
+        }
     }
 }
 
@@ -118,7 +131,9 @@ pub(crate) fn full_names(
 
 /// Older mangling does not number closures; their names in the source do.
 fn with_closure_number(path: String, name: &str) -> String {
-    let number = name.strip_prefix("{closure#").and_then(|rest| rest.split_once('}'));
+    let number = name
+        .strip_prefix("{closure#")
+        .and_then(|rest| rest.split_once('}'));
     match (path.strip_suffix("{closure}"), number) {
         (Some(outer), Some((number, _))) => format!("{outer}{{closure#{number}}}"),
         _ => path,
@@ -134,7 +149,10 @@ fn qualified(functions: &[Described<'_>], names: &[String], depth: usize) -> Str
         return String::new();
     }
     let outer = || functions[..depth].iter().zip(names).rev();
-    if let Some(number) = base.strip_prefix("{closure#").and_then(|rest| rest.strip_suffix('}')) {
+    if let Some(number) = base
+        .strip_prefix("{closure#")
+        .and_then(|rest| rest.strip_suffix('}'))
+    {
         let environment = format!("{{closure_env#{number}}}");
         let mut named = outer();
         let owner = named.find_map(|(outer, _)| owner_of(&environment, outer.name, function.file));
@@ -193,7 +211,9 @@ fn crate_of(name: &str) -> Option<&str> {
     let name = name.trim_start_matches(['<', '&', '*', '[', '(']);
     let end = name.find("::")?;
     let krate = &name[..end];
-    let plain = krate.chars().all(|character| character.is_alphanumeric() || character == '_');
+    let plain = krate
+        .chars()
+        .all(|character| character.is_alphanumeric() || character == '_');
     (plain && !krate.is_empty()).then_some(krate)
 }
 
@@ -264,8 +284,14 @@ mod tests {
 
     #[test]
     fn types_are_removed_or_cut_where_they_nest() {
-        assert_eq!(without_compiled_types("a::f::<u8, fn(u8) -> b::C<D>>::g"), "a::f::g");
-        assert_eq!(without_compiled_types("a::drop_in_place::<b::C>"), "a::drop_in_place<b::C>");
+        assert_eq!(
+            without_compiled_types("a::f::<u8, fn(u8) -> b::C<D>>::g"),
+            "a::f::g"
+        );
+        assert_eq!(
+            without_compiled_types("a::drop_in_place::<b::C>"),
+            "a::drop_in_place<b::C>"
+        );
         let deep = "<a::V<b::O<c::B<d::E>>> as f::G<h::I>>::j";
         assert_eq!(without_deep_types(deep), "<a::V<b::O<…>> as f::G<h::I>>::j");
         assert_eq!(
@@ -277,24 +303,40 @@ mod tests {
     #[test]
     fn a_file_suggests_a_module() {
         let check = |file, module: &str| assert_eq!(module_of(file, None).unwrap(), module);
-        check("/rustc/0123/library/core/src/slice/iter/macros.rs", "core::slice::iter");
-        check("/r/registry/src/index-1/serde-json-1.0.154/src/de/mod.rs", "serde_json::de");
+        check(
+            "/rustc/0123/library/core/src/slice/iter/macros.rs",
+            "core::slice::iter",
+        );
+        check(
+            "/r/registry/src/index-1/serde-json-1.0.154/src/de/mod.rs",
+            "serde_json::de",
+        );
         check("/w/tool/src/main.rs", "tool");
         check("/w/tool/src/lib.rs", "tool");
         check("/w/tool/tests/golden.rs", "golden");
-        assert_eq!(module_of("/w/a/src/b.rs", Some("whole_a")).unwrap(), "whole_a::b");
+        assert_eq!(
+            module_of("/w/a/src/b.rs", Some("whole_a")).unwrap(),
+            "whole_a::b"
+        );
         assert_eq!(module_of("/w/a/src/b.c", None), None);
     }
 
     /// Debug information of line tables only: bare names, and types of what is inlined.
     #[test]
     fn inlined_functions_without_paths_are_qualified_and_closures_have_their_function() {
-        let function = |name, file| Described { linkage_name: "", name, file };
+        let function = |name, file| Described {
+            linkage_name: "",
+            name,
+            file,
+        };
         let here = "/w/demo/src/pipeline.rs";
         let map = "/rustc/0123/library/core/src/iter/adapters/map.rs";
         let functions = [
             function("digest_chunk", here),
-            function("fold<u64, app::pipeline::digest_chunk::{closure_env#1}>", map),
+            function(
+                "fold<u64, app::pipeline::digest_chunk::{closure_env#1}>",
+                map,
+            ),
             function("{closure#0}<u64>", map),
             function("{closure#1}", here),
             function("mix", here),

@@ -45,14 +45,20 @@ pub(crate) struct Reached {
 
 impl Reached {
     /// Without a reference.
-    pub(crate) const DIRECTLY: Reached = Reached { steps: 0, is_shared: false };
+    pub(crate) const DIRECTLY: Reached = Reached {
+        steps: 0,
+        is_shared: false,
+    };
 }
 
 impl<R: Reader<Offset = usize>> Origins<R> {
     /// For a few entries.
     #[must_use]
     pub fn of_few() -> Origins<R> {
-        Origins { starts: None, units: FxHashMap::default() }
+        Origins {
+            starts: None,
+            units: FxHashMap::default(),
+        }
     }
 
     /// For all entries of a file. With common parts in units of their own, as by `dwz` and by optimization
@@ -60,8 +66,14 @@ impl<R: Reader<Offset = usize>> Origins<R> {
     #[must_use]
     pub fn of_all(sections: &Sections<R>) -> Origins<R> {
         let shared = sections.sup().map(starts_of).unwrap_or_default();
-        let starts = Starts { own: starts_of(sections), shared };
-        Origins { starts: Some(starts), units: FxHashMap::default() }
+        let starts = Starts {
+            own: starts_of(sections),
+            shared,
+        };
+        Origins {
+            starts: Some(starts),
+            units: FxHashMap::default(),
+        }
     }
 
     /// The names of the entry that `origin` refers to.
@@ -74,7 +86,10 @@ impl<R: Reader<Offset = usize>> Origins<R> {
         if reached.steps == STEPS_MAX {
             return Ok(Location::default());
         }
-        let reached = Reached { steps: reached.steps + 1, ..reached };
+        let reached = Reached {
+            steps: reached.steps + 1,
+            ..reached
+        };
         match origin {
             AttributeValue::UnitRef(offset) => self.names_of_entry(unit, *offset, reached),
             AttributeValue::DebugInfoRef(offset) => {
@@ -82,7 +97,10 @@ impl<R: Reader<Offset = usize>> Origins<R> {
             }
             AttributeValue::DebugInfoRefSup(offset) => match unit.dwarf.sup() {
                 Some(sections) => {
-                    let reached = Reached { is_shared: true, ..reached };
+                    let reached = Reached {
+                        is_shared: true,
+                        ..reached
+                    };
                     self.names_in_section(sections, *offset, reached)
                 }
                 None => Ok(Location::default()),
@@ -113,11 +131,16 @@ impl<R: Reader<Offset = usize>> Origins<R> {
         let Some(start) = self.unit_with(sections, offset, reached.is_shared)? else {
             return Ok(Location::default());
         };
-        let key = UnitKey { is_shared: reached.is_shared, start };
+        let key = UnitKey {
+            is_shared: reached.is_shared,
+            start,
+        };
         let unit = match self.units.get(&key) {
             Some(unit) => unit.clone(),
             None => {
-                let header = sections.debug_info.header_from_offset(DebugInfoOffset(start))?;
+                let header = sections
+                    .debug_info
+                    .header_from_offset(DebugInfoOffset(start))?;
                 let unit = Rc::new(sections.unit(header)?);
                 if self.units.len() == UNITS_KEPT_MAX {
                     self.units.clear();
@@ -129,7 +152,11 @@ impl<R: Reader<Offset = usize>> Origins<R> {
         if offset - start >= unit.header.length_including_self() {
             return Ok(Location::default());
         }
-        self.names_of_entry(UnitRef::new(sections, &unit), UnitOffset(offset - start), reached)
+        self.names_of_entry(
+            UnitRef::new(sections, &unit),
+            UnitOffset(offset - start),
+            reached,
+        )
     }
 
     /// Where the unit with an entry begins. Entries name their unit only by lying within it.
@@ -148,7 +175,9 @@ impl<R: Reader<Offset = usize>> Origins<R> {
         for _ in 0..UNITS_MAX {
             let Some(header) = headers.next()? else { break };
             let start = unit_offset(&header);
-            let Some(within) = offset.checked_sub(start) else { break };
+            let Some(within) = offset.checked_sub(start) else {
+                break;
+            };
             if within < header.length_including_self() {
                 return Ok(Some(start));
             }
@@ -162,7 +191,9 @@ fn starts_of<R: Reader<Offset = usize>>(sections: &Sections<R>) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut headers = sections.units();
     while starts.len() < UNITS_MAX {
-        let Ok(Some(header)) = headers.next() else { break };
+        let Ok(Some(header)) = headers.next() else {
+            break;
+        };
         starts.push(unit_offset(&header));
     }
     starts

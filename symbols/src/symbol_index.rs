@@ -79,7 +79,12 @@ impl SymbolIndex {
         // C library's.
         names.min_by_key(|name| {
             let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
-            (!name.starts_with("__vdso_"), underscores, name.len(), name.clone())
+            (
+                !name.starts_with("__vdso_"),
+                underscores,
+                name.len(),
+                name.clone(),
+            )
         })
     }
 
@@ -87,7 +92,11 @@ impl SymbolIndex {
     #[doc(hidden)]
     pub fn boundaries(&self) -> impl Iterator<Item = u32> {
         self.0.iter().flat_map(|symbol| {
-            let bytes = if symbol.bytes == 0 { UNSIZED_BYTES_MAX as u32 } else { symbol.bytes };
+            let bytes = if symbol.bytes == 0 {
+                UNSIZED_BYTES_MAX as u32
+            } else {
+                symbol.bytes
+            };
             [symbol.start, symbol.start.saturating_add(bytes)]
         })
     }
@@ -125,7 +134,11 @@ fn code_symbol(entry: &[u8; ENTRY_BYTES], table: &impl SymbolTable) -> Option<Sy
     }
     let start = u32::try_from(word(entry, 8)?).ok()?;
     let bytes = u32::try_from(word(entry, 16)?).ok()?;
-    Some(Symbol { start, bytes, name: half(entry, 0)? })
+    Some(Symbol {
+        start,
+        bytes,
+        name: half(entry, 0)?,
+    })
 }
 
 fn short(bytes: &[u8], at: usize) -> Option<u16> {
@@ -145,7 +158,11 @@ mod tests {
     use super::*;
 
     fn symbol(start: u32, bytes: u32) -> Symbol {
-        Symbol { start, bytes, name: start }
+        Symbol {
+            start,
+            bytes,
+            name: start,
+        }
     }
 
     #[test]
@@ -158,7 +175,11 @@ mod tests {
             symbol(0x400, 0),
         ]);
         let check = |address, start| {
-            assert_eq!(index.find(address).map(|symbol| symbol.start), start, "{address:#x}");
+            assert_eq!(
+                index.find(address).map(|symbol| symbol.start),
+                start,
+                "{address:#x}"
+            );
         };
         check(0x0ff, None);
         check(0x13f, Some(0x100));
@@ -173,7 +194,10 @@ mod tests {
 
     #[test]
     fn names_of_symbols_have_no_version() {
-        assert_eq!(unversioned("clock_nanosleep@@GLIBC_2.17"), "clock_nanosleep");
+        assert_eq!(
+            unversioned("clock_nanosleep@@GLIBC_2.17"),
+            "clock_nanosleep"
+        );
         assert_eq!(unversioned("memcpy@GLIBC_2.2.5"), "memcpy");
         assert_eq!(unversioned("_ZN1a5inner3gen17hc5424c1275e0932dE").len(), 35);
     }

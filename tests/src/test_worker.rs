@@ -63,12 +63,18 @@ fn main() -> Result<()> {
             "usage: test-worker truth|steady|patient|attacked|blocking|known|stacks|deep|doomed|expecting|traced|slowing|unseen|many|clock|sequence|reported ID URL [NUMBERS]"
         );
     };
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
     let seconds = || -> Result<Duration> {
         let text = rest.first().context("SECONDS is missing")?;
         Ok(Duration::from_secs_f64(text.parse()?))
     };
-    let builder = Agent::builder().collector(url).worker(worker).label("mode", mode);
+    let builder = Agent::builder()
+        .collector(url)
+        .worker(worker)
+        .label("mode", mode);
     let record = match mode.as_str() {
         "truth" => {
             let agent = builder.flush_timeout(FLUSH_TIMEOUT).start()?;
@@ -136,19 +142,25 @@ fn main() -> Result<()> {
         }
         "many" => {
             let count = rest.first().context("COUNT is missing")?.parse()?;
-            let builder = builder.task_rows_per_second(count).flush_timeout(FLUSH_TIMEOUT);
+            let builder = builder
+                .task_rows_per_second(count)
+                .flush_timeout(FLUSH_TIMEOUT);
             let agent = builder.start()?;
             many(count);
             json!({ "tasks": count, "report": report(&agent.finish()) })
         }
         "clock" => {
-            let builder = builder.clock_shift(clock_shift(rest)?).flush_timeout(FLUSH_TIMEOUT);
+            let builder = builder
+                .clock_shift(clock_shift(rest)?)
+                .flush_timeout(FLUSH_TIMEOUT);
             let agent = builder.start()?;
             let times = short_tasks();
             json!({ "times": times, "report": report(&agent.finish()) })
         }
         "sequence" => {
-            let builder = builder.clock_shift(clock_shift(rest)?).flush_timeout(FLUSH_TIMEOUT);
+            let builder = builder
+                .clock_shift(clock_shift(rest)?)
+                .flush_timeout(FLUSH_TIMEOUT);
             let agent = builder.start()?;
             let tasks = sequence();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
@@ -188,9 +200,14 @@ fn reported(worker: &str, url: &str, file: &str) -> Result<Value> {
             alpha(Duration::from_millis(5));
         }
     };
-    let local = (url == "local").then(|| AgentBuilder::default().start_local()).transpose()?;
+    let local = (url == "local")
+        .then(|| AgentBuilder::default().start_local())
+        .transpose()?;
     let is_url = !["none", "exit", "local"].contains(&url);
-    let builder = Agent::builder().collector(url).worker(worker).flush_timeout(FLUSH_TIMEOUT);
+    let builder = Agent::builder()
+        .collector(url)
+        .worker(worker)
+        .flush_timeout(FLUSH_TIMEOUT);
     if is_url {
         // Cycles begin late in a second, so one of them begins in the second before the guard.
         while unix_ns() % 1_000_000_000 < 900_000_000 {
@@ -254,7 +271,10 @@ fn truth(length: Duration) -> Vec<BTreeMap<String, f64>> {
         .into_iter()
         .map(|(task, seed)| thread::spawn(move || spend(task, seed, length)))
         .collect();
-    threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+    threads
+        .into_iter()
+        .map(|thread| thread.join().expect("it does not panic"))
+        .collect()
 }
 
 /// Most of these threads end before a tick.
@@ -274,9 +294,11 @@ fn spend(task: &str, seed: u64, length: Duration) -> BTreeMap<String, f64> {
     while begin.elapsed() < length {
         let _task = agent::task(task).key(format!("{task}-{seed}")).start();
         let scale = random.below(50) + 10;
-        for (name, function, share) in
-            [("alpha", alpha as fn(Duration) -> u64, 50), ("beta", beta, 30), ("gamma", gamma, 20)]
-        {
+        for (name, function, share) in [
+            ("alpha", alpha as fn(Duration) -> u64, 50),
+            ("beta", beta, 30),
+            ("gamma", gamma, 20),
+        ] {
             let slice = Duration::from_micros(scale * share * 20);
             let from = Instant::now();
             std::hint::black_box(function(slice));
@@ -333,7 +355,10 @@ fn steady() -> u64 {
         .collect();
     wait_for_end_of_input();
     stop.store(true, Ordering::Release);
-    threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+    threads
+        .into_iter()
+        .map(|thread| thread.join().expect("it does not panic"))
+        .sum()
 }
 
 /// Runs tasks under attack, and some after it.
@@ -353,7 +378,10 @@ fn attacked(agent: Agent) -> Value {
     // Names are found once, whatever the collector does.
     let shipping_cpu_ns = overhead.other_cpu_ns - overhead.naming_cpu_ns;
     let cpu_ms = (overhead.sampler_cpu_ns + shipping_cpu_ns) / 1_000_000;
-    println!("{}", json!({ "wakeups": wakeups, "cpu_ms": cpu_ms, "attacked_ms": attacked_ms }));
+    println!(
+        "{}",
+        json!({ "wakeups": wakeups, "cpu_ms": cpu_ms, "attacked_ms": attacked_ms })
+    );
     wait_for_end_of_input();
     run(400..500);
     let finishing = Instant::now();
@@ -435,8 +463,13 @@ fn traced() {
     for number in 0..20 {
         let queued = Instant::now();
         work();
-        let task = agent::task("outer").key(format!("outer \"{number}\"\n")).attempt(2);
-        let mut task = task.label("part", number.to_string()).queued_since(queued).start();
+        let task = agent::task("outer")
+            .key(format!("outer \"{number}\"\n"))
+            .attempt(2);
+        let mut task = task
+            .label("part", number.to_string())
+            .queued_since(queued)
+            .start();
         {
             let _phase = agent::phase(agent::Phase::Transfer);
             work();
@@ -465,7 +498,10 @@ fn traced() {
 }
 
 fn clock_shift(arguments: &[String]) -> Result<ClockShift> {
-    let numbers: Vec<i64> = arguments.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let numbers: Vec<i64> = arguments
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<_, _>>()?;
     let [offset_ms, drift_ppm, leap_after_ms, leap_ms] = numbers[..] else {
         bail!("four numbers are needed: OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS");
     };
@@ -543,7 +579,9 @@ fn slowing(half: Duration) -> [i64; 3] {
 }
 
 fn unix_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 

@@ -47,18 +47,32 @@ impl ClientOptions {
         pin: Option<Fingerprint>,
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<ClientOptions, TlsError> {
-        let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let path = |name| {
+            variable(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
         let certificate = match (path(CERT_VARIABLE), path(KEY_VARIABLE)) {
             (Some(cert), Some(key)) => Some(CertificateFiles { cert, key }),
             (None, None) => None,
             (Some(_), None) => {
-                return Err(TlsError::Half { given: CERT_VARIABLE, missing: KEY_VARIABLE });
+                return Err(TlsError::Half {
+                    given: CERT_VARIABLE,
+                    missing: KEY_VARIABLE,
+                });
             }
             (None, Some(_)) => {
-                return Err(TlsError::Half { given: KEY_VARIABLE, missing: CERT_VARIABLE });
+                return Err(TlsError::Half {
+                    given: KEY_VARIABLE,
+                    missing: CERT_VARIABLE,
+                });
             }
         };
-        Ok(ClientOptions { pin, ca_file: path(CA_VARIABLE), certificate })
+        Ok(ClientOptions {
+            pin,
+            ca_file: path(CA_VARIABLE),
+            certificate,
+        })
     }
 
     /// Reads the files, and returns settings for connections with one of these protocols.
@@ -79,7 +93,10 @@ impl ClientOptions {
                 let key = private_key(&files.key)?;
                 builder
                     .with_client_auth_cert(chain, key)
-                    .map_err(|source| TlsError::Pair { files: files.clone(), source })?
+                    .map_err(|source| TlsError::Pair {
+                        files: files.clone(),
+                        source,
+                    })?
             }
         };
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
@@ -93,7 +110,10 @@ impl ClientOptions {
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
         if let Some(pin) = self.pin {
-            return Ok(Arc::new(PinVerifier { pin, provider: provider.clone() }));
+            return Ok(Arc::new(PinVerifier {
+                pin,
+                provider: provider.clone(),
+            }));
         }
         let mut roots = RootCertStore::empty();
         match &self.ca_file {
@@ -101,7 +121,11 @@ impl ClientOptions {
                 let (added, _) = roots.add_parsable_certificates(certificates(path)?);
                 if added == 0 {
                     let kind = "certificate of an authority";
-                    return Err(FileError::Missing { path: path.clone(), kind }.into());
+                    return Err(FileError::Missing {
+                        path: path.clone(),
+                        kind,
+                    }
+                    .into());
                 }
             }
             None => {
@@ -139,7 +163,10 @@ impl ServerCertVerifier for PinVerifier {
         if seen == self.pin {
             return Ok(ServerCertVerified::assertion());
         }
-        let wrong = WrongFingerprint { expected: self.pin, seen };
+        let wrong = WrongFingerprint {
+            expected: self.pin,
+            seen,
+        };
         Err(CertificateError::Other(OtherError(Arc::new(wrong))).into())
     }
 
@@ -165,7 +192,9 @@ impl ServerCertVerifier for PinVerifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
@@ -176,8 +205,10 @@ mod tests {
     #[test]
     fn files_come_from_the_environment() {
         let options = |set: &[&str]| {
-            let variable =
-                |name: &str| set.contains(&name).then(|| OsString::from(format!("/{name}")));
+            let variable = |name: &str| {
+                set.contains(&name)
+                    .then(|| OsString::from(format!("/{name}")))
+            };
             ClientOptions::from_environment(None, variable)
         };
         assert_eq!(options(&[]).unwrap(), ClientOptions::default());
@@ -187,8 +218,14 @@ mod tests {
         assert_eq!(files.cert, PathBuf::from("/EMBERLINE_CERT_FILE"));
         assert_eq!(files.key, PathBuf::from("/EMBERLINE_KEY_FILE"));
         for (set, expected) in [
-            (CERT_VARIABLE, "EMBERLINE_CERT_FILE is set, but EMBERLINE_KEY_FILE is not"),
-            (KEY_VARIABLE, "EMBERLINE_KEY_FILE is set, but EMBERLINE_CERT_FILE is not"),
+            (
+                CERT_VARIABLE,
+                "EMBERLINE_CERT_FILE is set, but EMBERLINE_KEY_FILE is not",
+            ),
+            (
+                KEY_VARIABLE,
+                "EMBERLINE_KEY_FILE is set, but EMBERLINE_CERT_FILE is not",
+            ),
         ] {
             let error = options(&[set]).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
@@ -200,7 +237,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ca.pem");
         std::fs::write(&path, "nothing").unwrap();
-        let options = ClientOptions { ca_file: Some(path), ..ClientOptions::default() };
+        let options = ClientOptions {
+            ca_file: Some(path),
+            ..ClientOptions::default()
+        };
         let error = options.config(&[b"h2"]).unwrap_err().to_string();
         assert!(error.contains("has no certificate in PEM form"), "{error}");
     }

@@ -58,7 +58,10 @@ fn certificate(reason: &CertificateError) -> String {
             "the collector's certificate is not valid yet; check the clocks of both machines"
                 .to_owned()
         }
-        CertificateError::NotValidForNameContext { expected, presented } => format!(
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => format!(
             "the collector's certificate is not for {}; it is for {}",
             expected.to_str(),
             presented.join(", ")

@@ -56,12 +56,19 @@ pub enum FileError {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, FileError> {
-    let failed = |source| FileError::Read { path: path.to_owned(), source };
+    let failed = |source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
-    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(PEM_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
     if bytes.len() as u64 > PEM_BYTES_MAX {
-        return Err(FileError::TooLarge { path: path.to_owned() });
+        return Err(FileError::TooLarge {
+            path: path.to_owned(),
+        });
     }
     Ok(bytes)
 }
@@ -73,11 +80,15 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
     match parsed {
-        Ok(certificates) if certificates.is_empty() => {
-            Err(FileError::Missing { path: path.to_owned(), kind: "certificate" })
-        }
+        Ok(certificates) if certificates.is_empty() => Err(FileError::Missing {
+            path: path.to_owned(),
+            kind: "certificate",
+        }),
         Ok(certificates) => Ok(certificates),
-        Err(source) => Err(FileError::Invalid { path: path.to_owned(), source }),
+        Err(source) => Err(FileError::Invalid {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 
@@ -87,10 +98,14 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileErr
 /// As for [`certificates`].
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
     PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|source| match source {
-        pem::Error::NoItemsFound => {
-            FileError::Missing { path: path.to_owned(), kind: "private key" }
-        }
-        source => FileError::Invalid { path: path.to_owned(), source },
+        pem::Error::NoItemsFound => FileError::Missing {
+            path: path.to_owned(),
+            kind: "private key",
+        },
+        source => FileError::Invalid {
+            path: path.to_owned(),
+            source,
+        },
     })
 }
 
@@ -117,8 +132,13 @@ mod tests {
         );
         let large = "FILE has more than 4194304 bytes";
         check(&vec![b'a'; 5 << 20], large, large);
-        let missing = certificates(Path::new("/no/such/file")).unwrap_err().to_string();
-        assert_eq!(missing, "cannot read /no/such/file: No such file or directory (os error 2)");
+        let missing = certificates(Path::new("/no/such/file"))
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            missing,
+            "cannot read /no/such/file: No such file or directory (os error 2)"
+        );
     }
 
     #[test]
@@ -128,6 +148,9 @@ mod tests {
         let path = directory.path().join("both.pem");
         std::fs::write(&path, pair.cert.pem() + &pair.signing_key.serialize_pem()).unwrap();
         assert_eq!(certificates(&path).unwrap(), [pair.cert.der().clone()]);
-        assert_eq!(private_key(&path).unwrap().secret_der(), pair.signing_key.serialize_der());
+        assert_eq!(
+            private_key(&path).unwrap().secret_der(),
+            pair.signing_key.serialize_der()
+        );
     }
 }

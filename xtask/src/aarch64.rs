@@ -31,7 +31,14 @@ const COMMANDS: [&[&str]; 4] = [
         "--skip",
         "unmapped_memory_is_not_read_and_errno_stays",
     ],
-    &["test", "--package=emberline-agent", "--test=pools", "--test=poll_path", "--target", TARGET],
+    &[
+        "test",
+        "--package=emberline-agent",
+        "--test=pools",
+        "--test=poll_path",
+        "--target",
+        TARGET,
+    ],
     // Random histories: compiled with optimization and with fewer cases they take 11 s of CPU time.
     &[
         "test",
@@ -63,9 +70,18 @@ pub(crate) fn run() -> Result<Option<String>> {
 fn cargo_for_target(arguments: &[&str]) -> Result<()> {
     // Compiled for emulation, where nothing is fast: without debug information the build is faster.
     let environment = [
-        ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER.to_owned()),
-        ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{EMULATOR} {EMULATED}")),
-        ("CXX_aarch64_unknown_linux_gnu", "aarch64-linux-gnu-g++".to_owned()),
+        (
+            "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
+            LINKER.to_owned(),
+        ),
+        (
+            "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
+            format!("{EMULATOR} {EMULATED}"),
+        ),
+        (
+            "CXX_aarch64_unknown_linux_gnu",
+            "aarch64-linux-gnu-g++".to_owned(),
+        ),
         ("CARGO_PROFILE_DEV_DEBUG", "0".to_owned()),
         // Of the comparison with libgcc's unwinder, for each workload.
         ("SAMPLES", "100".to_owned()),
@@ -97,11 +113,16 @@ pub(crate) fn has_target() -> Result<bool> {
     let rustc = Command::new("rustc").args(["--print", "sysroot"]).output();
     let sysroot = rustc.context("starting rustc")?.stdout;
     let sysroot = String::from_utf8(sysroot)?;
-    Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).exists())
+    Ok(Path::new(sysroot.trim())
+        .join("lib/rustlib")
+        .join(TARGET)
+        .exists())
 }
 
 /// The path of a program.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.exists())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|path| path.exists())
 }

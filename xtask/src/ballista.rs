@@ -20,8 +20,18 @@ const TARGET_FOLDER: &str = "target/ballista";
 /// # Errors
 /// If the build fails.
 pub fn emberline() -> Result<PathBuf> {
-    run(&["build", "--release", "--package=emberline-cli", "--features=s3"])?;
-    run(&["build", "--release", "--manifest-path=sql/Cargo.toml", "--features=ballista"])?;
+    run(&[
+        "build",
+        "--release",
+        "--package=emberline-cli",
+        "--features=s3",
+    ])?;
+    run(&[
+        "build",
+        "--release",
+        "--manifest-path=sql/Cargo.toml",
+        "--features=ballista",
+    ])?;
     Ok(root().join(TARGET_FOLDER).join("release/emberline"))
 }
 
@@ -45,7 +55,9 @@ pub fn programs() -> Result<PathBuf> {
 fn run(arguments: &[&str]) -> Result<()> {
     let text = format!("cargo {}", arguments.join(" "));
     announce(&text);
-    let status = cargo(arguments).env("CARGO_TARGET_DIR", TARGET_FOLDER).status()?;
+    let status = cargo(arguments)
+        .env("CARGO_TARGET_DIR", TARGET_FOLDER)
+        .status()?;
     ensure!(status.success(), "`{text}` failed ({status})");
     Ok(())
 }

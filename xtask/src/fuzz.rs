@@ -47,11 +47,19 @@ struct Target {
 }
 
 const fn of_agent(name: &'static str, bytes_max: u32) -> Target {
-    Target { name, program: "fuzz-agent", bytes_max }
+    Target {
+        name,
+        program: "fuzz-agent",
+        bytes_max,
+    }
 }
 
 const fn of_collector(name: &'static str, bytes_max: u32) -> Target {
-    Target { name, program: "fuzz-collector", bytes_max }
+    Target {
+        name,
+        program: "fuzz-collector",
+        bytes_max,
+    }
 }
 
 /// All targets, those with the most inputs a second first.
@@ -113,7 +121,10 @@ fn run_targets(options: &Options) -> Result<()> {
     };
     let targets: Vec<&Target> = TARGETS.iter().filter(is_wanted).collect();
     if let Some(input) = &options.replay {
-        ensure!(targets.len() == 1, "an input belongs to one target: name it with --target");
+        ensure!(
+            targets.len() == 1,
+            "an input belongs to one target: name it with --target"
+        );
         return targets[0].replay(input);
     }
     let mut rows = Vec::new();
@@ -163,9 +174,19 @@ fn build(opt_level: &str) -> Result<()> {
     // The versions that are shipped; cargo adds libFuzzer's.
     fs::copy(root().join("Cargo.lock"), root().join("fuzz/Cargo.lock"))?;
     announce("building the fuzz targets");
-    let mut build = cargo(&["build", "--release", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]);
-    build.args(["--target", PLATFORM, "--target-dir"]).arg(folder().join("build"));
-    build.env("RUSTFLAGS", FLAGS.join(" ")).env("CARGO_PROFILE_RELEASE_OPT_LEVEL", opt_level);
+    let mut build = cargo(&[
+        "build",
+        "--release",
+        "--quiet",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+    ]);
+    build
+        .args(["--target", PLATFORM, "--target-dir"])
+        .arg(folder().join("build"));
+    build
+        .env("RUSTFLAGS", FLAGS.join(" "))
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", opt_level);
     let status = build.status().context("starting cargo")?;
     ensure!(status.success(), "the fuzz targets do not compile");
     Ok(())
@@ -179,9 +200,13 @@ struct Ran {
 
 impl Target {
     fn command(&self) -> Command {
-        let program = folder().join(format!("build/{PLATFORM}/release")).join(self.program);
+        let program = folder()
+            .join(format!("build/{PLATFORM}/release"))
+            .join(self.program);
         let mut command = Command::new(program);
-        command.current_dir(root()).env("EMBERLINE_FUZZ_TARGET", self.name);
+        command
+            .current_dir(root())
+            .env("EMBERLINE_FUZZ_TARGET", self.name);
         command
     }
 
@@ -195,25 +220,44 @@ impl Target {
     fn run(&self, options: &Options) -> Result<Ran> {
         announce(&format!("fuzzing {}", self.name));
         let seeds = self.folder("seeds")?;
-        let status = self.command().env("EMBERLINE_FUZZ_SEEDS", &seeds).status()?;
-        ensure!(status.success(), "the seeds of {} cannot be made, or show a defect", self.name);
+        let status = self
+            .command()
+            .env("EMBERLINE_FUZZ_SEEDS", &seeds)
+            .status()?;
+        ensure!(
+            status.success(),
+            "the seeds of {} cannot be made, or show a defect",
+            self.name
+        );
         let crashes = self.folder("crashes")?;
         let mut command = self.command();
-        command.arg(self.folder("corpus")?).arg(&seeds).args(self.limits());
+        command
+            .arg(self.folder("corpus")?)
+            .arg(&seeds)
+            .args(self.limits());
         command.arg(with_path("-artifact_prefix=", &crashes.join("")));
-        command.arg(format!("-max_total_time={}", options.seconds)).arg("-print_final_stats=1");
+        command
+            .arg(format!("-max_total_time={}", options.seconds))
+            .arg("-print_final_stats=1");
         command.args(options.runs.map(|runs| format!("-runs={runs}")));
         command.args(options.seed.map(|seed| format!("-seed={seed}")));
         let before = inputs_in(&crashes)?;
         let log = self.folder("logs")?.join("last.log");
         let started = std::time::Instant::now();
-        command.stdout(Stdio::null()).stderr(fs::File::create(&log)?);
-        let status = command.status().with_context(|| format!("starting {}", self.program))?;
+        command
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&log)?);
+        let status = command
+            .status()
+            .with_context(|| format!("starting {}", self.program))?;
         let seconds = started.elapsed().as_secs_f64();
         let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
         let summary = summary(&text, seconds);
         if status.success() {
-            return Ok(Ran { summary, defect: None });
+            return Ok(Ran {
+                summary,
+                defect: None,
+            });
         }
         eprintln!("{}", last_lines(&text, 40));
         let after = inputs_in(&crashes)?;
@@ -222,7 +266,10 @@ impl Target {
             Some(input) => self.defect(&self.minimized(&input)?),
             None => anyhow::anyhow!("{} ended ({status}): see {}", self.name, log.display()),
         };
-        Ok(Ran { summary, defect: Some(defect) })
+        Ok(Ran {
+            summary,
+            defect: Some(defect),
+        })
     }
 
     fn limits(&self) -> [String; 4] {
@@ -239,11 +286,21 @@ impl Target {
         announce("minimizing the input");
         let smaller = input.with_extension("min");
         let mut command = self.command();
-        command.args(self.limits()).args(["-minimize_crash=1"]).arg(input);
+        command
+            .args(self.limits())
+            .args(["-minimize_crash=1"])
+            .arg(input);
         command.arg(format!("-max_total_time={MINIMIZE_SECONDS}"));
         command.arg(with_path("-exact_artifact_path=", &smaller));
-        command.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-        Ok(if smaller.exists() { smaller } else { input.to_owned() })
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
+        Ok(if smaller.exists() {
+            smaller
+        } else {
+            input.to_owned()
+        })
     }
 
     fn defect(&self, input: &Path) -> anyhow::Error {
@@ -257,10 +314,20 @@ impl Target {
     }
 
     fn replay(&self, input: &Path) -> Result<()> {
-        let input = input.canonicalize().with_context(|| input.display().to_string())?;
-        let status =
-            self.command().env("RUST_BACKTRACE", "1").args(self.limits()).arg(&input).status()?;
-        if status.success() { Ok(()) } else { Err(self.defect(&input)) }
+        let input = input
+            .canonicalize()
+            .with_context(|| input.display().to_string())?;
+        let status = self
+            .command()
+            .env("RUST_BACKTRACE", "1")
+            .args(self.limits())
+            .arg(&input)
+            .status()?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(self.defect(&input))
+        }
     }
 }
 
@@ -271,7 +338,9 @@ fn with_path(option: &str, path: &Path) -> OsString {
 }
 
 fn inputs_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect()
+    fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect()
 }
 
 /// Formats the final statistics of libFuzzer: inputs, edges, memory.

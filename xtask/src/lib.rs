@@ -16,7 +16,10 @@ use serde_json::Value;
 #[must_use]
 pub fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    xtask.parent().expect("xtask is a folder of the workspace").into()
+    xtask
+        .parent()
+        .expect("xtask is a folder of the workspace")
+        .into()
 }
 
 /// The cargo that started us, to be run at the workspace's root.
@@ -49,7 +52,9 @@ pub fn target() -> Result<PathBuf> {
     let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
     let folder = metadata["target_directory"].as_str();
-    Ok(folder.context("cargo metadata names no target directory")?.into())
+    Ok(folder
+        .context("cargo metadata names no target directory")?
+        .into())
 }
 
 /// The folder of the programs that `cargo xtask test` builds.
@@ -74,7 +79,14 @@ pub fn emberline() -> Result<PathBuf> {
 /// # Errors
 /// If the build fails.
 pub fn emberline_with_s3() -> Result<PathBuf> {
-    let build = ["build", "--release", "--package", "emberline-cli", "--features", "s3"];
+    let build = [
+        "build",
+        "--release",
+        "--package",
+        "emberline-cli",
+        "--features",
+        "s3",
+    ];
     executable(&built(&build)?, "emberline")
 }
 
@@ -89,7 +101,11 @@ pub struct TestPrograms {
 
 /// The crates that tests need, and their features: the client of S3 servers is in every program but the one that is
 /// shipped.
-pub const TEST_BUILD: [&str; 3] = ["--profile=light", "--workspace", "--features=emberline-cli/s3"];
+pub const TEST_BUILD: [&str; 3] = [
+    "--profile=light",
+    "--workspace",
+    "--features=emberline-cli/s3",
+];
 
 /// The benchmarks are a workspace of their own.
 pub const BENCH_MANIFEST: &str = "--manifest-path=xtask/bench/Cargo.toml";
@@ -118,11 +134,16 @@ pub fn test_programs() -> Result<TestPrograms> {
 
 /// Builds, and returns cargo's messages. They name the binaries, wherever the target directory is.
 fn built(build: &[&str]) -> Result<Vec<Value>> {
-    let output =
-        cargo(build).args(["--message-format", "json"]).stderr(Stdio::inherit()).output()?;
+    let output = cargo(build)
+        .args(["--message-format", "json"])
+        .stderr(Stdio::inherit())
+        .output()?;
     ensure!(output.status.success(), "cargo {} failed", build.join(" "));
     let messages = String::from_utf8(output.stdout)?;
-    Ok(messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    Ok(messages
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect())
 }
 
 fn executable(messages: &[Value], name: &str) -> Result<PathBuf> {
@@ -130,7 +151,9 @@ fn executable(messages: &[Value], name: &str) -> Result<PathBuf> {
         let is_it = message["target"]["name"] == name && message["profile"]["test"] == false;
         is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
     });
-    paths.next_back().with_context(|| format!("cargo built no `{name}`"))
+    paths
+        .next_back()
+        .with_context(|| format!("cargo built no `{name}`"))
 }
 
 /// Prints the step that begins.

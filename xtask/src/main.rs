@@ -104,7 +104,10 @@ fn main() -> ExitCode {
 fn simulate(arguments: &[OsString]) -> Result<()> {
     let package = "emberline-fault-simulation";
     let mut simulate = xtask::cargo(&["run", "--release", "--quiet", "--package", package, "--"]);
-    let status = simulate.args(arguments).status().context("starting cargo")?;
+    let status = simulate
+        .args(arguments)
+        .status()
+        .context("starting cargo")?;
     if !status.success() {
         bail!("`cargo xtask simulate` failed ({status})");
     }
@@ -129,7 +132,10 @@ impl Forwarded {
     fn command(&self, command: &str) -> Result<Command> {
         let package = ["--package", "emberline-bench"];
         let mut bench = xtask::bench_cargo("run", &["--release", "--quiet"])?;
-        bench.args(package).args(["--", command]).args(&self.arguments);
+        bench
+            .args(package)
+            .args(["--", command])
+            .args(&self.arguments);
         Ok(bench)
     }
 }

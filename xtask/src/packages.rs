@@ -24,7 +24,9 @@ pub(crate) fn python(environment: &Path, packages: &[&str]) -> Result<PathBuf> {
     make.args(["-m", "venv", "--clear"]).arg(environment);
     text_of(&mut make).context(advice)?;
     let mut install = Command::new(&python);
-    install.args(["-m", "pip", "install", "--quiet"]).args(packages);
+    install
+        .args(["-m", "pip", "install", "--quiet"])
+        .args(packages);
     text_of(&mut install).context(advice)?;
     complete(environment, packages)?;
     Ok(python)
@@ -43,7 +45,9 @@ pub(crate) fn npm(folder: &Path, options: &[&str], packages: &[&str]) -> Result<
     }
     fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     let mut install = Command::new("npm");
-    install.args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(folder);
+    install
+        .args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"])
+        .arg(folder);
     text_of(install.args(options).args(packages)).context("npm needs access to its registry")?;
     complete(folder, packages)?;
     Ok(true)
@@ -63,8 +67,14 @@ fn complete(folder: &Path, packages: &[&str]) -> Result<()> {
 /// # Errors
 /// If it fails; then the error has what it printed on its standard error.
 pub(crate) fn text_of(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("starting {command:?}"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("starting {command:?}"))?;
     let says = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?} failed ({}):\n{says}", output.status);
+    ensure!(
+        output.status.success(),
+        "{command:?} failed ({}):\n{says}",
+        output.status
+    );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

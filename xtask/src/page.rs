@@ -47,8 +47,12 @@ pub fn check_sources() -> Result<Option<String>> {
     let ui = prepare()?;
     let node = |arguments: &[&str]| finish(Command::new("node").current_dir(&ui).args(arguments));
     announce("biome check collector/ui");
-    node(&["node_modules/@biomejs/biome/bin/biome", "check", "--error-on-warnings"])
-        .context("run `cargo xtask page --fix`, or fix the errors above")?;
+    node(&[
+        "node_modules/@biomejs/biome/bin/biome",
+        "check",
+        "--error-on-warnings",
+    ])
+    .context("run `cargo xtask page --fix`, or fix the errors above")?;
     announce("tsc -p collector/ui");
     node(&["check/node_modules/typescript/bin/tsc", "-p", "."]).context("fix the errors above")?;
     announce("vitest run, in collector/ui");
@@ -96,8 +100,13 @@ fn run_with_demo(emberline: &Path, script: &str, longest: Duration) -> Result<()
     let mut node = Command::new("node");
     // One check starts and kills a demo of its own.
     node.env("EMBERLINE_PROGRAM", emberline);
-    node.current_dir(ui.join("check")).args([script, &demo.url]).arg(&pictures);
-    node.env("EMBERLINE_TOKEN", demo.token.as_deref().context("the demo printed no token")?);
+    node.current_dir(ui.join("check"))
+        .args([script, &demo.url])
+        .arg(&pictures);
+    node.env(
+        "EMBERLINE_TOKEN",
+        demo.token.as_deref().context("the demo printed no token")?,
+    );
     finish_within(&mut node, longest)
 }
 
@@ -171,7 +180,9 @@ fn install_chromium() {
     announce("apt-get install chromium");
     let mut command = Command::new(apt_get);
     command.args(["install", "--yes", "--no-install-recommends", "chromium"]);
-    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null());
     if let Err(error) = command.status() {
         eprintln!("apt-get could not be started: {error}");
     }
@@ -179,7 +190,9 @@ fn install_chromium() {
 
 fn finish(command: &mut Command) -> Result<()> {
     command.stdin(Stdio::null());
-    let status = command.status().with_context(|| format!("starting {command:?}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("starting {command:?}"))?;
     judge(command, status)
 }
 
@@ -194,7 +207,9 @@ fn judge(command: &Command, status: ExitStatus) -> Result<()> {
 /// `longest`. It has its own process group, so that it never waits for a terminal.
 fn finish_within(command: &mut Command, longest: Duration) -> Result<()> {
     command.stdin(Stdio::null()).process_group(0);
-    let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("starting {command:?}"))?;
     let group = Pid::from_raw(child.id().cast_signed());
     let (sender, ended) = mpsc::channel::<io::Result<ExitStatus>>();
     // Sending fails only if the receiver has given up.
@@ -241,8 +256,15 @@ impl Collector {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("starting {command:?}"))?;
-        let stderr = process.stderr.take().context("its standard error is piped")?;
-        let mut collector = Collector { process, url: String::new(), token: None };
+        let stderr = process
+            .stderr
+            .take()
+            .context("its standard error is piped")?;
+        let mut collector = Collector {
+            process,
+            url: String::new(),
+            token: None,
+        };
         let mut lines = BufReader::new(stderr).lines();
         while let Some(line) = lines.next() {
             let line = line?;

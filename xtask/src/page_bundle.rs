@@ -106,7 +106,10 @@ fn differences(committed: &Files, built: &Files) -> Vec<String> {
 fn fix() -> Result<()> {
     let biome = prepare()?.join("node_modules/@biomejs/biome/bin/biome");
     let mut command = Command::new("node");
-    command.current_dir(root().join(SOURCES)).arg(biome).args(["check", "--write"]);
+    command
+        .current_dir(root().join(SOURCES))
+        .arg(biome)
+        .args(["check", "--write"]);
     run_quietly(&mut command)
 }
 
@@ -115,7 +118,12 @@ fn build() -> Result<Files> {
     let ui = prepare()?;
     let mut vite = Command::new("node");
     vite.current_dir(&ui).env("NODE_ENV", "production");
-    run_quietly(vite.args(["node_modules/vite/bin/vite.js", "build", "--logLevel", "warn"]))?;
+    run_quietly(vite.args([
+        "node_modules/vite/bin/vite.js",
+        "build",
+        "--logLevel",
+        "warn",
+    ]))?;
     run_quietly(vite.args(["--config", "report.config.ts"]))?;
     let mut files = Files::new();
     read_all(&ui.join("dist"), "", &mut files)?;
@@ -157,17 +165,30 @@ pub fn npm_ci(folder: &Path) -> Result<()> {
         return Ok(());
     }
     announce(&format!("npm ci, in {}", folder.display()));
-    let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"];
+    let options = [
+        "ci",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--prefer-offline",
+    ];
     run_quietly(Command::new("npm").current_dir(folder).args(options))?;
     Ok(fs::write(stamp, lock)?)
 }
 
 /// Runs a command of Node.js and shows its output only if it fails.
 fn run_quietly(command: &mut Command) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output().map_err(|error| missing(command, error))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| missing(command, error))?;
     if !output.status.success() {
         let printed = [output.stdout, output.stderr].concat();
-        bail!("{command:?} failed ({}):\n{}", output.status, String::from_utf8_lossy(&printed));
+        bail!(
+            "{command:?} failed ({}):\n{}",
+            output.status,
+            String::from_utf8_lossy(&printed)
+        );
     }
     Ok(())
 }
@@ -194,8 +215,9 @@ fn licenses(ui: &Path) -> Result<String> {
          The page contains these packages:\n",
     );
     let manifest: serde_json::Value = serde_json::from_slice(&fs::read(ui.join("package.json"))?)?;
-    let packages =
-        manifest["dependencies"].as_object().context("package.json has no dependencies")?;
+    let packages = manifest["dependencies"]
+        .as_object()
+        .context("package.json has no dependencies")?;
     for name in packages.keys() {
         let package = ui.join("node_modules").join(name);
         let license = ["LICENSE", "LICENSE.md", "license"]
@@ -290,7 +312,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let from = directory.path().join("from");
         let to = directory.path().join("to");
-        for path in ["src/a.ts", "old/b.ts", "c.ts", "node_modules/x/index.js", "installed.json"] {
+        for path in [
+            "src/a.ts",
+            "old/b.ts",
+            "c.ts",
+            "node_modules/x/index.js",
+            "installed.json",
+        ] {
             let path = to.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
@@ -302,12 +330,17 @@ mod tests {
         let mut files = Files::new();
         read_all(&to, "", &mut files).unwrap();
         let paths: Vec<_> = files.keys().map(String::as_str).collect();
-        assert_eq!(paths, ["installed.json", "node_modules/x/index.js", "src/new.ts"]);
+        assert_eq!(
+            paths,
+            ["installed.json", "node_modules/x/index.js", "src/new.ts"]
+        );
     }
 
     #[test]
     fn a_missing_program_is_named_with_what_provides_it() {
-        let error = run_quietly(&mut Command::new("no-such-npm")).unwrap_err().to_string();
+        let error = run_quietly(&mut Command::new("no-such-npm"))
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("`no-such-npm` was not found") && error.contains("Node.js"),
             "{error}"

@@ -82,8 +82,15 @@ fn serve_store(folder: &Path) -> Result<Collector> {
     }
     fs::create_dir_all(&files).with_context(|| format!("creating {}", files.display()))?;
     let data = files.join("store");
-    let copied = Command::new("cp").arg("-r").arg(root().join(STORE)).arg(&data).status();
-    ensure!(copied.context("starting cp")?.success(), "copying {STORE} failed");
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(root().join(STORE))
+        .arg(&data)
+        .status();
+    ensure!(
+        copied.context("starting cp")?.success(),
+        "copying {STORE} failed"
+    );
     let data = data.to_str().context("the path of the store is UTF-8")?;
     let options = ["serve", "--listen", "127.0.0.1:0", "--data", data];
     Collector::start(&emberline()?, &options)
@@ -95,7 +102,13 @@ fn emberline() -> Result<PathBuf> {
 }
 
 fn read_store(folder: &Path) -> Result<()> {
-    let readers = [READER, HISTOGRAM_READER, SPANS_READER, TRACE_READER, API_READER];
+    let readers = [
+        READER,
+        HISTOGRAM_READER,
+        SPANS_READER,
+        TRACE_READER,
+        API_READER,
+    ];
     let python = packages::python(folder, &readers)?;
     let verified = Command::new(emberline()?)
         .current_dir(root())
@@ -112,8 +125,13 @@ fn read_store(folder: &Path) -> Result<()> {
         .stdin(Stdio::piped())
         .spawn()
         .context("starting python")?;
-    let mut stdin = reader.stdin.take().context("the reader has no standard input")?;
-    stdin.write_all(&verified.stdout).context("writing to the reader")?;
+    let mut stdin = reader
+        .stdin
+        .take()
+        .context("the reader has no standard input")?;
+    stdin
+        .write_all(&verified.stdout)
+        .context("writing to the reader")?;
     drop(stdin);
     if !reader.wait().context("waiting for the reader")?.success() {
         bail!("{READER} reads other rows from {STORE} than Emberline; the difference is above");
@@ -124,9 +142,16 @@ fn read_store(folder: &Path) -> Result<()> {
 /// Checks that the description is valid, and that its examples fit its schemas.
 fn check_api(folder: &Path) -> Result<()> {
     let mut check = Command::new(folder.join("bin/python"));
-    check.current_dir(root()).args(["-c", include_str!("readers/openapi.py"), "docs/openapi.json"]);
+    check.current_dir(root()).args([
+        "-c",
+        include_str!("readers/openapi.py"),
+        "docs/openapi.json",
+    ]);
     let status = check.status().context("starting python")?;
-    ensure!(status.success(), "{API_READER} rejects docs/openapi.json; the reason is above");
+    ensure!(
+        status.success(),
+        "{API_READER} rejects docs/openapi.json; the reason is above"
+    );
     Ok(())
 }
 

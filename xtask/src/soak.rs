@@ -27,30 +27,51 @@ const SEEDS: u64 = 6_000;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// One worker, in forms that the tests do not build.
-const WORKER: &[&str] = &["build", "--package", "emberline-tests", "--bin", "hostile-worker"];
+const WORKER: &[&str] = &[
+    "build",
+    "--package",
+    "emberline-tests",
+    "--bin",
+    "hostile-worker",
+];
 /// All workers, the one with another allocator too.
-const WORKERS: &[&str] =
-    &["build", "--release", "--package", "emberline-tests", "--bins", "--features", "jemalloc"];
+const WORKERS: &[&str] = &[
+    "build",
+    "--release",
+    "--package",
+    "emberline-tests",
+    "--bins",
+    "--features",
+    "jemalloc",
+];
 
 /// Runs the soak.
 ///
 /// # Errors
 /// If a build fails or the soak finds an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let seeds = options.seeds.unwrap_or(if options.short { SEEDS / 20 } else { SEEDS });
+    let seeds = options
+        .seeds
+        .unwrap_or(if options.short { SEEDS / 20 } else { SEEDS });
     let first = options.first_seed;
-    crate::simulate(&[format!("--seeds={seeds}").into(), format!("--first={first}").into()])?;
+    crate::simulate(&[
+        format!("--seeds={seeds}").into(),
+        format!("--first={first}").into(),
+    ])?;
     check(cargo(WORKERS))?;
     let target = xtask::target()?;
     let mut soak = std::process::Command::new(target.join("release/soak"));
     let jemalloc_path = target.join("release/hostile-worker-jemalloc");
-    soak.arg("--also").arg(format!("jemalloc={}", jemalloc_path.display()));
+    soak.arg("--also")
+        .arg(format!("jemalloc={}", jemalloc_path.display()));
     if options.short {
         soak.arg("--short");
     } else {
         // Each form has a target directory of its own, so that the ordinary build is not replaced.
         let mut aborting = cargo(WORKER);
-        aborting.args(["--release", "--target-dir"]).arg(target.join("soak-abort"));
+        aborting
+            .args(["--release", "--target-dir"])
+            .arg(target.join("soak-abort"));
         aborting.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
         check(aborting)?;
         let mut fixed = cargo(WORKER);
@@ -60,8 +81,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         check(fixed)?;
         let abort_path = target.join("soak-abort/release/hostile-worker");
         let static_path = target.join(format!("soak-static/{TARGET}/release/hostile-worker"));
-        soak.arg("--also").arg(format!("panic=abort={}", abort_path.display()));
-        soak.arg("--also").arg(format!("static-pie={}", static_path.display()));
+        soak.arg("--also")
+            .arg(format!("panic=abort={}", abort_path.display()));
+        soak.arg("--also")
+            .arg(format!("static-pie={}", static_path.display()));
     }
     if options.unsampled {
         soak.arg("--unsampled");
@@ -70,7 +93,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn check(mut command: std::process::Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("starting {command:?}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("starting {command:?}"))?;
     if !status.success() {
         bail!("{command:?} failed: {status}");
     }

@@ -17,7 +17,15 @@ const MANIFEST: &str = "--manifest-path=sql/Cargo.toml";
 const COMMANDS: [&[&str]; 4] = [
     &["fmt", MANIFEST, "--check"],
     &["build", "--release", MANIFEST],
-    &["clippy", "--release", MANIFEST, "--all-targets", "--", "-D", "warnings"],
+    &[
+        "clippy",
+        "--release",
+        MANIFEST,
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ],
     &["test", "--release", MANIFEST],
 ];
 
@@ -34,20 +42,30 @@ const PROGRAM_VARIABLE: &str = "EMBERLINE_TEST_PROGRAM";
 pub(crate) fn run() -> Result<()> {
     for arguments in COMMANDS {
         // The optimizer takes most of the time, and the tests do not need it.
-        let environment =
-            [("CARGO_TARGET_DIR", TARGET_FOLDER), ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")];
-        run_cargo(arguments, &environment.map(|(name, value)| (name, value.as_ref())))?;
+        let environment = [
+            ("CARGO_TARGET_DIR", TARGET_FOLDER),
+            ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+        ];
+        run_cargo(
+            arguments,
+            &environment.map(|(name, value)| (name, value.as_ref())),
+        )?;
     }
     let emberline = test_programs()?.emberline;
     let path = path_with_sql()?;
-    test_systems(SYSTEM_TESTS, &[(PROGRAM_VARIABLE, emberline.as_os_str()), ("PATH", &path)])
+    test_systems(
+        SYSTEM_TESTS,
+        &[(PROGRAM_VARIABLE, emberline.as_os_str()), ("PATH", &path)],
+    )
 }
 
 /// `PATH`, in which `emberline` finds the program.
 fn path_with_sql() -> Result<OsString> {
     let folder = root().join(TARGET_FOLDER).join("release");
     let path = env::var_os("PATH").unwrap_or_default();
-    Ok(env::join_paths([folder].into_iter().chain(env::split_paths(&path)))?)
+    Ok(env::join_paths(
+        [folder].into_iter().chain(env::split_paths(&path)),
+    )?)
 }
 
 /// The tests of Ballista clusters and of `cargo xtask cluster`.
@@ -70,8 +88,10 @@ pub(crate) fn run_cluster() -> Result<()> {
     if !status.success() {
         bail!("building emberline-bench failed ({status})");
     }
-    let environment =
-        [(PROGRAM_VARIABLE, emberline.as_os_str()), (BALLISTA_VARIABLE, programs.as_os_str())];
+    let environment = [
+        (PROGRAM_VARIABLE, emberline.as_os_str()),
+        (BALLISTA_VARIABLE, programs.as_os_str()),
+    ];
     test_systems(CLUSTER_TESTS, &environment)
 }
 
@@ -82,7 +102,9 @@ fn test_systems(tests: &[&str], environment: &[(&str, &OsStr)]) -> Result<()> {
 fn run_cargo(arguments: &[&str], environment: &[(&str, &OsStr)]) -> Result<()> {
     let text = format!("cargo {}", arguments.join(" "));
     announce(&text);
-    let status = cargo(arguments).envs(environment.iter().copied()).status()?;
+    let status = cargo(arguments)
+        .envs(environment.iter().copied())
+        .status()?;
     if !status.success() {
         bail!("`{text}` failed ({status})");
     }

@@ -152,7 +152,10 @@ fn skipped(rows: &[Row]) -> String {
 impl Options {
     /// The steps that are wanted, in their order.
     fn steps(&self) -> impl Iterator<Item = Step> {
-        Step::value_variants().iter().copied().filter(|&step| self.wants(step))
+        Step::value_variants()
+            .iter()
+            .copied()
+            .filter(|&step| self.wants(step))
     }
 
     fn wants(&self, step: Step) -> bool {
@@ -182,18 +185,27 @@ impl Step {
     }
 
     fn is_quick(self) -> bool {
-        matches!(self, Step::Format | Step::Tidy | Step::PageSources | Step::Test)
+        matches!(
+            self,
+            Step::Format | Step::Tidy | Step::PageSources | Step::Test
+        )
     }
 
     /// Whether it runs without `--all`.
     fn is_short(self) -> bool {
         self.is_quick()
-            || matches!(self, Step::Build | Step::System | Step::Simulation | Step::Page)
+            || matches!(
+                self,
+                Step::Build | Step::System | Step::Simulation | Step::Page
+            )
     }
 
     /// Whether it runs programs that the step `build` compiles.
     fn needs_programs(self) -> bool {
-        matches!(self, Step::System | Step::Page | Step::Bench | Step::Readers | Step::Clients)
+        matches!(
+            self,
+            Step::System | Step::Page | Step::Bench | Step::Readers | Step::Clients
+        )
     }
 
     fn run(self, options: &Options) -> Result<Outcome> {
@@ -211,9 +223,9 @@ impl Step {
             Step::Clippy => CLIPPY.run(),
             Step::ClippySmallAgent => CLIPPY_SMALL_AGENT.run(),
             Step::Doc => DOC.run(),
-            Step::Deny if !has_subcommand("deny")? => {
-                Ok(Outcome::Skipped("no cargo-deny: cargo install cargo-deny --locked".into()))
-            }
+            Step::Deny if !has_subcommand("deny")? => Ok(Outcome::Skipped(
+                "no cargo-deny: cargo install cargo-deny --locked".into(),
+            )),
             Step::Deny => DENY.run(),
             Step::Test if options.quick => TEST_QUICK.run(),
             Step::Test if options.all => TEST_ALL.run(),
@@ -224,9 +236,13 @@ impl Step {
             Step::Simulation if options.all => SIMULATION_ALL.run(),
             Step::Simulation => SIMULATION.run(),
             Step::Page => page::run(&light()?.join("emberline")).map(unless_missing),
-            Step::Bench => {
-                in_turn(&[CLIPPY_BENCH, DOC_BENCH, TEST_BENCH, BUILD_BENCH, TEST_CLUSTER])
-            }
+            Step::Bench => in_turn(&[
+                CLIPPY_BENCH,
+                DOC_BENCH,
+                TEST_BENCH,
+                BUILD_BENCH,
+                TEST_CLUSTER,
+            ]),
             Step::Package => {
                 forget_packages(&cargo_home()?)?;
                 in_turn(&[CLEAN_PACKAGES, PACKAGE])
@@ -248,7 +264,9 @@ impl Step {
 }
 
 fn in_turn(commands: &[CargoCommand]) -> Result<Outcome> {
-    commands.iter().try_for_each(|command| command.run().map(drop))?;
+    commands
+        .iter()
+        .try_for_each(|command| command.run().map(drop))?;
     Ok(Outcome::Passed)
 }
 
@@ -267,7 +285,9 @@ fn test_systems() -> Result<Outcome> {
     match fs::read_to_string(missing) {
         Ok(reason) => {
             let reason = reason.lines().next_back().unwrap_or_default().to_owned();
-            Ok(Outcome::Skipped(format!("only the tests of stores in buckets: {reason}")))
+            Ok(Outcome::Skipped(format!(
+                "only the tests of stores in buckets: {reason}"
+            )))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(outcome),
         Err(error) => Err(error).context("reading which server of the tests is missing"),
@@ -302,7 +322,10 @@ fn forget_packages(cargo_home: &Path) -> Result<()> {
             let folder = package.file_name();
             let name = folder.to_string_lossy();
             // The version follows.
-            if PUBLISHED.iter().any(|published| name.starts_with(&format!("{published}-"))) {
+            if PUBLISHED
+                .iter()
+                .any(|published| name.starts_with(&format!("{published}-")))
+            {
                 fs::remove_dir_all(package.path())
                     .with_context(|| format!("removing {}", package.path().display()))?;
             }
@@ -350,15 +373,32 @@ mod tests {
 
     #[test]
     fn steps_are_chosen_by_name() {
-        let short =
-            ["format", "tidy", "page-sources", "build", "test", "system", "simulation", "page"];
+        let short = [
+            "format",
+            "tidy",
+            "page-sources",
+            "build",
+            "test",
+            "system",
+            "simulation",
+            "page",
+        ];
         assert_eq!(steps(&[]), short);
         assert_eq!(steps(&["--all"]).len(), Step::value_variants().len());
         assert_eq!(steps(&["--only", "page,sql"]), ["page", "sql"]);
         assert_eq!(steps(&["--all", "--only", "test"]), ["test"]);
-        assert_eq!(steps(&["--only", "clippy-small-agent,page"]), ["clippy-small-agent", "page"]);
-        assert_eq!(steps(&["--quick"]), ["format", "tidy", "page-sources", "test"]);
-        assert_eq!(steps(&["--quick", "--skip", "format,test"]), ["tidy", "page-sources"]);
+        assert_eq!(
+            steps(&["--only", "clippy-small-agent,page"]),
+            ["clippy-small-agent", "page"]
+        );
+        assert_eq!(
+            steps(&["--quick"]),
+            ["format", "tidy", "page-sources", "test"]
+        );
+        assert_eq!(
+            steps(&["--quick", "--skip", "format,test"]),
+            ["tidy", "page-sources"]
+        );
         let all_but_two = steps(&["--all", "--skip", "sql,cluster"]);
         assert_eq!(all_but_two.len(), Step::value_variants().len() - 2);
         for excluded in [["--all", "--quick"], ["--setup", "--all"]] {
@@ -371,7 +411,10 @@ mod tests {
     fn a_failed_step_is_named_with_the_command_that_repeats_it() {
         let repeated = |arguments: &[&str]| {
             let words = ["test"].iter().chain(arguments);
-            CommandLine::try_parse_from(words).unwrap().options.repeated(Step::Test)
+            CommandLine::try_parse_from(words)
+                .unwrap()
+                .options
+                .repeated(Step::Test)
         };
         assert!(repeated(&[]).contains("`cargo xtask test --only test`"));
         assert!(repeated(&["--all"]).contains("`cargo xtask test --all --only test`"));
@@ -398,8 +441,10 @@ mod tests {
     #[test]
     fn the_hosted_workflow_runs_every_step() {
         let workflow = fs::read_to_string(xtask::root().join(".github/workflows/ci.yml")).unwrap();
-        let jobs: Vec<&str> =
-            workflow.lines().filter_map(|line| line.trim().strip_prefix("- steps: ")).collect();
+        let jobs: Vec<&str> = workflow
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- steps: "))
+            .collect();
         let named: Vec<&str> = jobs.iter().flat_map(|job| job.split(',')).collect();
         for step in Step::value_variants() {
             // Those whose long form is longer have a job of their own.

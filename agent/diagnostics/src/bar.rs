@@ -88,9 +88,16 @@ impl ProgressBar {
     pub fn new() -> ProgressBar {
         let interval = Duration::from_millis(100);
         let bar = ProgressBar {
-            style: BarStyle { minimum: Duration::ZERO, width: 40, interval },
+            style: BarStyle {
+                minimum: Duration::ZERO,
+                width: 40,
+                interval,
+            },
             even_without_terminal: false,
-            out: Out { writer: Arc::new(Mutex::new(std::io::sink())), is_terminal: false },
+            out: Out {
+                writer: Arc::new(Mutex::new(std::io::sink())),
+                is_terminal: false,
+            },
             drawing: Arc::default(),
         };
         bar.out(std::io::stderr())
@@ -120,14 +127,20 @@ impl ProgressBar {
     /// Sets the output: standard output, standard error or a file.
     #[must_use]
     pub fn out(mut self, out: impl Write + IsTerminal + Send + 'static) -> ProgressBar {
-        self.out = Out { is_terminal: out.is_terminal(), writer: Arc::new(Mutex::new(out)) };
+        self.out = Out {
+            is_terminal: out.is_terminal(),
+            writer: Arc::new(Mutex::new(out)),
+        };
         self
     }
 
     /// Sets any writer as the output. It is treated as a terminal.
     #[must_use]
     pub fn writer(mut self, out: impl Write + Send + 'static) -> ProgressBar {
-        self.out = Out { is_terminal: true, writer: Arc::new(Mutex::new(out)) };
+        self.out = Out {
+            is_terminal: true,
+            writer: Arc::new(Mutex::new(out)),
+        };
         self
     }
 
@@ -152,7 +165,11 @@ impl ProgressBar {
 impl Callback for ProgressBar {
     fn start_state(&self, _: &RunInfo, state: &State) {
         let drawing = &mut lock(&self.drawing);
-        let pen = Pen { out: self.out.clone(), style: self.style, columns: 0 };
+        let pen = Pen {
+            out: self.out.clone(),
+            style: self.style,
+            columns: 0,
+        };
         drawing.drawer = Some(Drawer::start(pen, state.clone(), self.is_visible()));
     }
 
@@ -163,7 +180,11 @@ impl Callback for ProgressBar {
         lock(&self.drawing).last_duration = elapsed;
         let pen = drawer.stop().filter(|_| elapsed >= self.style.minimum);
         if let Some(mut pen) = pen {
-            let fraction = if failed { fraction(state.counts()) } else { 1.0 };
+            let fraction = if failed {
+                fraction(state.counts())
+            } else {
+                1.0
+            };
             pen.draw(fraction, elapsed);
             pen.end_line();
         }
@@ -197,10 +218,16 @@ struct Drawer {
 impl Drawer {
     fn start(pen: Pen, state: State, is_visible: bool) -> Drawer {
         let started = Instant::now();
-        let BarStyle { minimum, interval, .. } = pen.style;
+        let BarStyle {
+            minimum, interval, ..
+        } = pen.style;
         let pen = Arc::new(Mutex::new(pen));
         if !is_visible {
-            return Drawer { started, thread: None, pen };
+            return Drawer {
+                started,
+                thread: None,
+                pen,
+            };
         }
         let (stop, stopped) = sync_channel::<()>(0);
         let pen_of_thread = pen.clone();
@@ -217,7 +244,11 @@ impl Drawer {
         if let Err(error) = &thread {
             tracing::warn!("progress is not shown: {error}");
         }
-        Drawer { started, thread: thread.ok().map(|thread| (stop, thread)), pen }
+        Drawer {
+            started,
+            thread: thread.ok().map(|thread| (stop, thread)),
+            pen,
+        }
     }
 
     /// Ends the thread and returns the pen for the last line, if the bar is visible.
@@ -233,7 +264,10 @@ impl Drawer {
 
 impl fmt::Debug for Drawer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Drawer").field("started", &self.started).finish_non_exhaustive()
+        formatter
+            .debug_struct("Drawer")
+            .field("started", &self.started)
+            .finish_non_exhaustive()
     }
 }
 
@@ -270,7 +304,10 @@ fn line(fraction: f64, width: usize, elapsed: Duration) -> String {
     let fraction = fraction.clamp(0.0, 1.0);
     let bar = "#".repeat((width as f64 * fraction) as usize);
     let percent = (100.0 * fraction) as u32;
-    format!("[{bar:width$}] | {percent}% Completed | {}", duration(elapsed))
+    format!(
+        "[{bar:width$}] | {percent}% Completed | {}",
+        duration(elapsed)
+    )
 }
 
 /// Formats a duration: `2.8s`, `16min 40.4s` or `1h 2min 3.0s`.
@@ -298,12 +335,20 @@ mod tests {
             (0.999, 8, 2_849, "[####### ] | 99% Completed | 2.8s"),
             (1.0, 8, 59_949, "[########] | 100% Completed | 59.9s"),
             (1.0, 4, 59_950, "[####] | 100% Completed | 1min 0.0s"),
-            (0.4, 40, 1_000_400, &format!("[{:40}] | 40% Completed | 16min 40.4s", "#".repeat(16))),
+            (
+                0.4,
+                40,
+                1_000_400,
+                &format!("[{:40}] | 40% Completed | 16min 40.4s", "#".repeat(16)),
+            ),
             (0.1, 0, 3_723_000, "[] | 10% Completed | 1h 2min 3.0s"),
             (7.0, 2, 100, "[##] | 100% Completed | 0.1s"),
             (f64::NAN, 2, 100, "[  ] | 0% Completed | 0.1s"),
         ] {
-            assert_eq!(line(fraction, width, Duration::from_millis(elapsed_ms)), expected);
+            assert_eq!(
+                line(fraction, width, Duration::from_millis(elapsed_ms)),
+                expected
+            );
         }
     }
 
@@ -311,14 +356,28 @@ mod tests {
     #[test]
     fn a_shorter_line_overwrites_the_longer_one() {
         let written = Arc::new(Mutex::new(Vec::new()));
-        let out = Out { writer: written.clone(), is_terminal: true };
-        let style = BarStyle { minimum: Duration::ZERO, width: 4, interval: INTERVAL_MIN };
-        let mut pen = Pen { out, style, columns: 0 };
+        let out = Out {
+            writer: written.clone(),
+            is_terminal: true,
+        };
+        let style = BarStyle {
+            minimum: Duration::ZERO,
+            width: 4,
+            interval: INTERVAL_MIN,
+        };
+        let mut pen = Pen {
+            out,
+            style,
+            columns: 0,
+        };
         pen.draw(0.10, Duration::from_secs(1));
         pen.draw(0.09, Duration::from_secs(1));
         pen.end_line();
         pen.end_line();
         let written = String::from_utf8(lock(&written).clone()).unwrap();
-        assert_eq!(written, "\r[    ] | 10% Completed | 1.0s\r[    ] | 9% Completed | 1.0s \n");
+        assert_eq!(
+            written,
+            "\r[    ] | 10% Completed | 1.0s\r[    ] | 9% Completed | 1.0s \n"
+        );
     }
 }

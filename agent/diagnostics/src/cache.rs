@@ -41,7 +41,10 @@ use emberline_agent::{current_task, observe};
 /// Other caches report [`Cache::inserted`] and [`Cache::removed`].
 pub fn cache<V: 'static>(name: impl AsRef<str>) -> Cache<V> {
     let name = bounded_name(name.as_ref()).into();
-    Cache { name, bytes: |value| size_of_val(value) as u64 }
+    Cache {
+        name,
+        bytes: |value| size_of_val(value) as u64,
+    }
 }
 
 /// A cache of the program, as callbacks see it; made by [`cache`](cache()). It contains no values, and
@@ -63,7 +66,10 @@ impl<V: 'static> Cache<V> {
     /// Reports that `value` enters the cache now. It leaves the cache when the result is dropped.
     pub fn hold(&self, key: impl AsRef<str>, value: V) -> CachedValue<V> {
         let entry = self.notify_inserted(key.as_ref(), &value);
-        CachedValue { value, _entry: entry }
+        CachedValue {
+            value,
+            _entry: entry,
+        }
     }
 
     /// Reports that `value` is in the cache from now on, until [`Cache::removed`] with the same key. It
@@ -86,14 +92,20 @@ impl<V: 'static> Cache<V> {
     /// Reports a lookup that found `key`.
     pub fn hit(&self, key: impl AsRef<str>) {
         if observe::is_observed() {
-            notify(&CacheEvent::Hit { cache: &self.name, key: &bounded_name(key.as_ref()) });
+            notify(&CacheEvent::Hit {
+                cache: &self.name,
+                key: &bounded_name(key.as_ref()),
+            });
         }
     }
 
     /// Reports a lookup that did not find `key`.
     pub fn miss(&self, key: impl AsRef<str>) {
         if observe::is_observed() {
-            notify(&CacheEvent::Miss { cache: &self.name, key: &bounded_name(key.as_ref()) });
+            notify(&CacheEvent::Miss {
+                cache: &self.name,
+                key: &bounded_name(key.as_ref()),
+            });
         }
     }
 
@@ -121,7 +133,12 @@ impl<V: 'static> Cache<V> {
 
     fn notify_removed(&self, key: &str) {
         let key = &*bounded_name(key);
-        notify(&CacheEvent::Removed { cache: &self.name, key, number: None, at: observe::now() });
+        notify(&CacheEvent::Removed {
+            cache: &self.name,
+            key,
+            number: None,
+            at: observe::now(),
+        });
     }
 }
 
@@ -133,13 +150,19 @@ fn notify(event: &CacheEvent<'_>) {
 
 impl<V> Clone for Cache<V> {
     fn clone(&self) -> Cache<V> {
-        Cache { name: self.name.clone(), bytes: self.bytes }
+        Cache {
+            name: self.name.clone(),
+            bytes: self.bytes,
+        }
     }
 }
 
 impl<V> fmt::Debug for Cache<V> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Cache").field("name", &self.name).finish_non_exhaustive()
+        formatter
+            .debug_struct("Cache")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -188,7 +211,12 @@ impl Drop for CachedEntry {
         if observe::is_observed() {
             let number = Some(self.number);
             let CachedEntry { cache, key, .. } = &*self;
-            notify(&CacheEvent::Removed { cache, key, number, at: observe::now() });
+            notify(&CacheEvent::Removed {
+                cache,
+                key,
+                number,
+                at: observe::now(),
+            });
         }
     }
 }

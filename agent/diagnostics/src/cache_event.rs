@@ -97,6 +97,8 @@ impl CacheItem<'_> {
 impl fmt::Debug for CacheItem<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut item = formatter.debug_struct("CacheItem");
-        item.field("cache", &self.cache).field("key", &self.key).finish_non_exhaustive()
+        item.field("cache", &self.cache)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
     }
 }

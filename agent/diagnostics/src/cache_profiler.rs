@@ -166,13 +166,16 @@ impl Results {
             self.counts.omitted += 1;
             return;
         }
-        self.newest.insert((data.cache.clone(), data.key.clone()), number);
+        self.newest
+            .insert((data.cache.clone(), data.key.clone()), number);
         self.open.insert(number, data);
     }
 
     fn remove(&mut self, number: u64, at: Timestamp) {
         // `None` for a value that was inserted before this profiler, or for which it had no room.
-        let Some(mut data) = self.open.remove(&number) else { return };
+        let Some(mut data) = self.open.remove(&number) else {
+            return;
+        };
         let key = (data.cache.clone(), data.key.clone());
         if self.newest.get(&key) == Some(&number) {
             self.newest.remove(&key);
@@ -207,7 +210,12 @@ impl Callback for CacheProfiler {
                 };
                 lock(&self.results).insert(item.number(), data);
             }
-            CacheEvent::Removed { cache, key, number, at } => {
+            CacheEvent::Removed {
+                cache,
+                key,
+                number,
+                at,
+            } => {
                 let mut results = lock(&self.results);
                 if let Some(number) = number.or_else(|| results.newest(cache, key)) {
                     results.remove(number, *at);
@@ -226,8 +234,10 @@ impl Callback for CacheProfiler {
     }
 
     fn enter(&self) {
-        *lock(&self.results) =
-            Results { observed: ObservedPeriod::starting_now(), ..Results::default() };
+        *lock(&self.results) = Results {
+            observed: ObservedPeriod::starting_now(),
+            ..Results::default()
+        };
     }
 
     fn exit(&self) {
@@ -238,6 +248,9 @@ impl Callback for CacheProfiler {
 impl fmt::Debug for CacheProfiler {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut profiler = formatter.debug_struct("CacheProfiler");
-        profiler.field("metric", &self.metric_name).field("results", &self.results).finish()
+        profiler
+            .field("metric", &self.metric_name)
+            .field("results", &self.results)
+            .finish()
     }
 }

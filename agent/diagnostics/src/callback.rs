@@ -125,7 +125,10 @@ impl<C: Callback + ?Sized> Callback for Arc<C> {
 pub fn scope(callback: impl Callback + 'static) -> Scope {
     let entry = registry::entry(callback);
     entry.call("enter", |callback| callback.enter());
-    Scope { number: registry::add(entry), generation: fork_generation() }
+    Scope {
+        number: registry::add(entry),
+        generation: fork_generation(),
+    }
 }
 
 /// The time in which a callback is called; made by [`scope`]. It may move between threads.

@@ -13,7 +13,10 @@ pub struct ObservedPeriod {
 
 impl ObservedPeriod {
     pub(super) fn starting_now() -> ObservedPeriod {
-        ObservedPeriod { from: Some(observe::now()), to: None }
+        ObservedPeriod {
+            from: Some(observe::now()),
+            to: None,
+        }
     }
 
     pub(super) fn end_now(&mut self) {

@@ -76,7 +76,10 @@ impl Profiler {
     /// Returns a profiler that keeps up to a million tasks.
     #[must_use]
     pub fn new() -> Profiler {
-        Profiler { results: Arc::default(), tasks_max: TASKS_MAX }
+        Profiler {
+            results: Arc::default(),
+            tasks_max: TASKS_MAX,
+        }
     }
 
     /// Limits the number of tasks; [`Profiler::omitted`] counts further ones.
@@ -133,8 +136,10 @@ impl Callback for Profiler {
     }
 
     fn enter(&self) {
-        *lock(&self.results) =
-            Results { observed: ObservedPeriod::starting_now(), ..Results::default() };
+        *lock(&self.results) = Results {
+            observed: ObservedPeriod::starting_now(),
+            ..Results::default()
+        };
     }
 
     fn exit(&self) {

@@ -49,7 +49,8 @@ impl Entry {
 
 fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no text")
 }
 
 type Entries = Arc<Vec<Arc<Entry>>>;
@@ -66,7 +67,11 @@ static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
 /// Makes an entry for `callback`, which is called once it is added.
 pub(super) fn entry(callback: impl Callback + 'static) -> Arc<Entry> {
     let number = LAST_NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
-    Arc::new(Entry { number, callback: Arc::new(callback), is_broken: AtomicBool::new(false) })
+    Arc::new(Entry {
+        number,
+        callback: Arc::new(callback),
+        is_broken: AtomicBool::new(false),
+    })
 }
 
 /// Registers `entry` and returns its number.
@@ -106,7 +111,9 @@ struct InCallback;
 impl InCallback {
     /// Returns `None` inside a callback, and on a thread whose locals are already gone.
     fn enter() -> Option<InCallback> {
-        let was_inside = IN_CALLBACK.try_with(|inside| inside.replace(true)).unwrap_or(true);
+        let was_inside = IN_CALLBACK
+            .try_with(|inside| inside.replace(true))
+            .unwrap_or(true);
         (!was_inside).then_some(InCallback)
     }
 }
@@ -127,12 +134,17 @@ impl Calls {
     /// Returns `None` if there are no callbacks, and inside a callback.
     pub(super) fn begin() -> Option<Calls> {
         let _inside = InCallback::enter()?;
-        let entries = registered().read().unwrap_or_else(PoisonError::into_inner).clone();
+        let entries = registered()
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         (!entries.is_empty()).then_some(Calls { entries, _inside })
     }
 
     pub(super) fn call(&self, event: &str, call: impl Fn(&dyn Callback)) {
-        self.entries.iter().for_each(|entry| entry.call(event, &call));
+        self.entries
+            .iter()
+            .for_each(|entry| entry.call(event, &call));
     }
 
     /// Calls only the callbacks of `snapshot`.
@@ -142,13 +154,19 @@ impl Calls {
         event: &str,
         call: impl Fn(&dyn Callback),
     ) {
-        let notified = self.entries.iter().filter(|entry| entry.number <= snapshot.last_number);
+        let notified = self
+            .entries
+            .iter()
+            .filter(|entry| entry.number <= snapshot.last_number);
         notified.for_each(|entry| entry.call(event, &call));
     }
 
     pub(super) fn snapshot(&self) -> CallbackSnapshot {
         let last_number = self.entries.last().map_or(0, |entry| entry.number);
-        CallbackSnapshot { last_number, generation: observe::fork_generation() }
+        CallbackSnapshot {
+            last_number,
+            generation: observe::fork_generation(),
+        }
     }
 }
 
@@ -177,8 +195,13 @@ fn task_began(task: &TaskRecord) -> Option<TaskEnd> {
 }
 
 fn task_ended(snapshot: CallbackSnapshot, state: &State, task: &TaskRecord) {
-    state.count_end(&task.name, matches!(task.outcome, Outcome::Failed | Outcome::Panicked));
+    state.count_end(
+        &task.name,
+        matches!(task.outcome, Outcome::Failed | Outcome::Panicked),
+    );
     if let Some(calls) = Calls::begin() {
-        calls.call_snapshot(snapshot, "posttask", |callback| callback.posttask(task, state));
+        calls.call_snapshot(snapshot, "posttask", |callback| {
+            callback.posttask(task, state)
+        });
     }
 }

@@ -83,7 +83,11 @@ impl ResourceProfiler {
     #[must_use]
     pub fn new() -> ResourceProfiler {
         let interval = Duration::from_secs(1);
-        ResourceProfiler { interval, results: Arc::default(), tracking: Arc::default() }
+        ResourceProfiler {
+            interval,
+            results: Arc::default(),
+            tracking: Arc::default(),
+        }
     }
 
     /// Sets the time between two samples, at least a millisecond. A sample takes about 50 µs, more with
@@ -148,8 +152,10 @@ impl Callback for ResourceProfiler {
         let mut tracking = lock(&self.tracking);
         tracking.scopes += 1;
         if tracking.scopes == 1 {
-            *lock(&self.results) =
-                Results { observed: ObservedPeriod::starting_now(), ..Results::default() };
+            *lock(&self.results) = Results {
+                observed: ObservedPeriod::starting_now(),
+                ..Results::default()
+            };
         }
         self.track(&mut tracking);
     }
@@ -242,7 +248,12 @@ impl Rate {
         });
         self.before = Some((now, at));
         let memory_mb = now.resident_bytes as f64 / 1e6;
-        ResourceData { time: epoch_seconds(at), at, memory_mb, cpu_percent }
+        ResourceData {
+            time: epoch_seconds(at),
+            at,
+            memory_mb,
+            cpu_percent,
+        }
     }
 }
 
@@ -254,7 +265,10 @@ mod tests {
     fn percentages_are_of_the_time_between_two_samples() {
         let mut rate = Rate::default();
         let mut sample = |processor_ms: u64, at_ms: i64| {
-            let usage = Usage { resident_bytes: 2_500_000, processor_ns: processor_ms * 1_000_000 };
+            let usage = Usage {
+                resident_bytes: 2_500_000,
+                processor_ns: processor_ms * 1_000_000,
+            };
             let row = rate.row(usage, Timestamp::from_unix_ns(at_ms * 1_000_000));
             (row.time, row.memory_mb, row.cpu_percent)
         };

@@ -32,7 +32,10 @@ use emberline_agent::observe;
 /// assert_eq!(sum, 6);
 /// ```
 pub fn run(name: impl AsRef<str>) -> RunBuilder {
-    RunBuilder { name: bounded_name(name.as_ref()).into(), expected: Vec::new() }
+    RunBuilder {
+        name: bounded_name(name.as_ref()).into(),
+        expected: Vec::new(),
+    }
 }
 
 /// A run about to start.
@@ -48,14 +51,18 @@ impl RunBuilder {
     /// tasks of these names. Without it progress counts all tasks, of which as many are expected as
     /// have started.
     pub fn expect(mut self, task_name: impl AsRef<str>, tasks: u64) -> Self {
-        self.expected.push((bounded_name(task_name.as_ref()).into(), tasks));
+        self.expected
+            .push((bounded_name(task_name.as_ref()).into(), tasks));
         self
     }
 
     /// Starts the run, which ends when the guard is dropped. While no callback is registered this does
     /// nothing.
     pub fn start(self) -> Run {
-        Run { opened: self.open(), failed: false }
+        Run {
+            opened: self.open(),
+            failed: false,
+        }
     }
 
     /// Runs `body` as the run, which has failed if `body` panics.
@@ -82,7 +89,10 @@ impl RunBuilder {
             return None;
         }
         let calls = Calls::begin()?;
-        let info = RunInfo { name: self.name, start: observe::now() };
+        let info = RunInfo {
+            name: self.name,
+            start: observe::now(),
+        };
         let state = State::new(Some(info.clone()), &self.expected);
         {
             let mut current = lock(current());
@@ -94,8 +104,14 @@ impl RunBuilder {
         }
         calls.call("start", |callback| callback.start(&info));
         lock(current()).counting = state.clone();
-        calls.call("start_state", |callback| callback.start_state(&info, &state));
-        Some(Opened { state, info, callbacks: calls.snapshot() })
+        calls.call("start_state", |callback| {
+            callback.start_state(&info, &state)
+        });
+        Some(Opened {
+            state,
+            info,
+            callbacks: calls.snapshot(),
+        })
     }
 }
 
@@ -125,7 +141,14 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let Some(Opened { state, info, callbacks }) = self.opened.take() else { return };
+        let Some(Opened {
+            state,
+            info,
+            callbacks,
+        }) = self.opened.take()
+        else {
+            return;
+        };
         if !callbacks.is_here() {
             return;
         }
@@ -204,7 +227,10 @@ struct Tasks {
 
 impl State {
     fn new(run: Option<RunInfo>, expected: &[(Arc<str>, u64)]) -> State {
-        let state = State(Arc::new(StateInner { run, tasks: Mutex::default() }));
+        let state = State(Arc::new(StateInner {
+            run,
+            tasks: Mutex::default(),
+        }));
         state.expect(expected);
         state
     }
@@ -219,7 +245,9 @@ impl State {
         if !expected.is_empty() && !tasks.only_expected {
             tasks.only_expected = true;
             // Other names were counted only while no name was expected.
-            tasks.by_name.retain(|name, _| expected.iter().any(|(expected, _)| expected == name));
+            tasks
+                .by_name
+                .retain(|name, _| expected.iter().any(|(expected, _)| expected == name));
         }
         for (name, count) in expected {
             tasks.by_name.entry(name.clone()).or_default().expected += count;
@@ -258,7 +286,10 @@ impl State {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
-        lock(&self.0.tasks).by_name.values().for_each(|counts| sum.add(*counts));
+        lock(&self.0.tasks)
+            .by_name
+            .values()
+            .for_each(|counts| sum.add(*counts));
         sum
     }
 
@@ -266,7 +297,11 @@ impl State {
     #[must_use]
     pub fn counts_by_name(&self) -> Vec<(Arc<str>, Counts)> {
         let tasks = lock(&self.0.tasks);
-        let mut all: Vec<_> = tasks.by_name.iter().map(|(name, c)| (name.clone(), *c)).collect();
+        let mut all: Vec<_> = tasks
+            .by_name
+            .iter()
+            .map(|(name, c)| (name.clone(), *c))
+            .collect();
         all.sort_by(|one, other| one.0.cmp(&other.0));
         all
     }
@@ -282,7 +317,10 @@ struct Current {
 
 impl Default for Current {
     fn default() -> Current {
-        Current { open: None, counting: State::new(None, &[]) }
+        Current {
+            open: None,
+            counting: State::new(None, &[]),
+        }
     }
 }
 

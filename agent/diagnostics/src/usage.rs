@@ -41,8 +41,10 @@ pub(super) fn of_process_and_children() -> Usage {
 fn measure() -> (Usage, bool) {
     let own = std::process::id();
     let ended_ns = ended_children_ns();
-    let mut usage =
-        Usage { resident_bytes: resident_bytes(own), processor_ns: own_processor_ns() + ended_ns };
+    let mut usage = Usage {
+        resident_bytes: resident_bytes(own),
+        processor_ns: own_processor_ns() + ended_ns,
+    };
     let mut is_whole = true;
     // Parents before their children: a process whose clock can still be read was not among the ended
     // children of its parent before.
@@ -74,8 +76,9 @@ fn ended_children_ns() -> u64 {
         let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
         seconds * 1_000_000_000 + u64::try_from(time.tv_usec()).unwrap_or(0) * 1_000
     };
-    getrusage(UsageWho::RUSAGE_CHILDREN)
-        .map_or(0, |usage| to_ns(usage.user_time()) + to_ns(usage.system_time()))
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, |usage| {
+        to_ns(usage.user_time()) + to_ns(usage.system_time())
+    })
 }
 
 /// CPU time of another process, with that of its ended children; `None` if it has ended.
@@ -112,7 +115,10 @@ fn parse_stat(line: &str) -> Option<Stat> {
     let mut ticks = fields.skip(11);
     let user = ticks.next()?.parse::<u64>().ok()?;
     let system = ticks.next()?.parse::<u64>().ok()?;
-    Some(Stat { parent, ended_children_ns: user.saturating_add(system).saturating_mul(TICK_NS) })
+    Some(Stat {
+        parent,
+        ended_children_ns: user.saturating_add(system).saturating_mul(TICK_NS),
+    })
 }
 
 /// Returns the descendants of `process`.
@@ -138,10 +144,16 @@ fn descendants(process: u32) -> Vec<u32> {
 fn children_by_threads(process: u32) -> Option<Vec<u32>> {
     let mut children = Vec::new();
     let mut any_list = false;
-    for thread in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
+    for thread in fs::read_dir(format!("/proc/{process}/task"))
+        .ok()?
+        .flatten()
+    {
         if let Ok(list) = fs::read_to_string(thread.path().join("children")) {
             any_list = true;
-            children.extend(list.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+            children.extend(
+                list.split_ascii_whitespace()
+                    .filter_map(|id| id.parse::<u32>().ok()),
+            );
         }
     }
     any_list.then_some(children)
@@ -149,9 +161,15 @@ fn children_by_threads(process: u32) -> Option<Vec<u32>> {
 
 /// Returns all processes with their parents.
 fn parents() -> Vec<(u32, u32)> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.filter_map(|process| Some((process, stat(process)?.parent))).collect()
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let processes = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes
+        .filter_map(|process| Some((process, stat(process)?.parent)))
+        .collect()
 }
 
 fn descendants_among(process: u32, parents: &[(u32, u32)]) -> Vec<u32> {
@@ -159,7 +177,9 @@ fn descendants_among(process: u32, parents: &[(u32, u32)]) -> Vec<u32> {
     let mut looked_at = 0;
     while let Some(&of) = all.get(looked_at) {
         // Ids may be reused while the processes are listed, so the parents may form a circle.
-        let children = parents.iter().filter(|(child, parent)| *parent == of && *child != of);
+        let children = parents
+            .iter()
+            .filter(|(child, parent)| *parent == of && *child != of);
         for (child, _) in children {
             if !all.contains(child) && all.len() <= DESCENDANTS_MAX {
                 all.push(*child);
@@ -187,7 +207,11 @@ mod tests {
     fn parent_and_child() -> Child {
         let mut command = Command::new("sh");
         command.args(["-c", "exec 3<&0; (echo ready; exec cat <&3) & exec cat"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 
     /// Both ways of finding children see the same ones, also those of children.
@@ -201,11 +225,17 @@ mod tests {
         let by_scan = descendants_among(child.id(), &parents());
         assert_eq!((by_threads.len(), &by_threads), (1, &by_scan));
         let all = descendants(std::process::id());
-        assert!(all.contains(&child.id()) && all.contains(&by_threads[0]), "{all:?}");
+        assert!(
+            all.contains(&child.id()) && all.contains(&by_threads[0]),
+            "{all:?}"
+        );
         assert!(resident_bytes(child.id()) > 0);
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert_eq!((resident_bytes(child.id()), processor_ns(child.id())), (0, None));
+        assert_eq!(
+            (resident_bytes(child.id()), processor_ns(child.id())),
+            (0, None)
+        );
     }
 
     /// Measures while children end, some of which have children of their own: each one's time
@@ -223,7 +253,10 @@ mod tests {
         });
         while !parent.is_finished() {
             let now_ns = of_process_and_children().processor_ns;
-            assert!(now_ns + 2 * TICK_NS >= before_ns, "{before_ns}, then {now_ns}");
+            assert!(
+                now_ns + 2 * TICK_NS >= before_ns,
+                "{before_ns}, then {now_ns}"
+            );
             before_ns = now_ns;
         }
         parent.join().unwrap();
@@ -234,15 +267,32 @@ mod tests {
         let tail = "S 7 1 1 0 -1 4194560 9 9 9 9 5 6 30 12 20 0 1 0 99 1000 10";
         for name in ["cat", "a b", "a) S 1 (b", ")"] {
             let read = parse_stat(&format!("42 ({name}) {tail}"));
-            assert_eq!(read, Some(Stat { parent: 7, ended_children_ns: 420_000_000 }), "{name}");
+            assert_eq!(
+                read,
+                Some(Stat {
+                    parent: 7,
+                    ended_children_ns: 420_000_000
+                }),
+                "{name}"
+            );
         }
-        for line in ["", "42", "42 (cat", "42 (cat) S", "42 (cat) S x", "42 (cat) S 7 1 1 0"] {
+        for line in [
+            "",
+            "42",
+            "42 (cat",
+            "42 (cat) S",
+            "42 (cat) S x",
+            "42 (cat) S 7 1 1 0",
+        ] {
             assert_eq!(parse_stat(line), None, "{line}");
         }
     }
 
     #[test]
     fn circles_of_processes_end() {
-        assert_eq!(descendants_among(1, &[(2, 1), (3, 2), (1, 3), (4, 4)]), [2, 3]);
+        assert_eq!(
+            descendants_among(1, &[(2, 1), (3, 2), (1, 3), (4, 4)]),
+            [2, 3]
+        );
     }
 }

@@ -1,7 +1,10 @@
 //! The resource profiler counts the program and its children, but not itself. It counts the whole
 //! process, so this test is alone in its file.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -51,10 +54,20 @@ fn defect_6_the_tracker_is_not_counted_and_times_are_epoch_times() {
     let rows = resources.results();
     let program = (thread_after - thread).as_secs_f64();
     let tracker = (process_after - process).as_secs_f64() - program;
-    assert!(tracker > 1e-3, "{SAMPLES} samples cost something: {tracker}");
-    assert!(told(&rows) < program + tracker / 4.0, "{} {program} {tracker}", told(&rows));
+    assert!(
+        tracker > 1e-3,
+        "{SAMPLES} samples cost something: {tracker}"
+    );
+    assert!(
+        told(&rows) < program + tracker / 4.0,
+        "{} {program} {tracker}",
+        told(&rows)
+    );
 
-    let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64();
     for row in [rows[0], rows[rows.len() - 1]] {
         assert!((row.time - epoch).abs() < 600.0, "{row:?} {epoch}");
         assert_eq!(row.time, row.at.unix_ns() as f64 / 1e9);
@@ -63,9 +76,18 @@ fn defect_6_the_tracker_is_not_counted_and_times_are_epoch_times() {
 
     let work = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
     let before = children_time();
-    assert!(Command::new("sh").args(["-c", work]).status().unwrap().success());
+    assert!(
+        Command::new("sh")
+            .args(["-c", work])
+            .status()
+            .unwrap()
+            .success()
+    );
     drop(scope);
     let children = children_time() - before;
     let told = told(&resources.results()[SAMPLES..]);
-    assert!(told > 0.9 * children && told < 1.5 * children + 0.1, "{told} of {children}");
+    assert!(
+        told > 0.9 * children && told < 1.5 * children + 0.1,
+        "{told} of {children}"
+    );
 }

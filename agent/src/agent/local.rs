@@ -48,7 +48,11 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn new(tables: Arc<Mutex<Tables>>, phases: bool) -> Self {
-        Recorder { tables, recorded: Arc::default(), phases }
+        Recorder {
+            tables,
+            recorded: Arc::default(),
+            phases,
+        }
     }
 
     pub(crate) fn recording(&self) -> Recording {
@@ -56,14 +60,21 @@ impl Recorder {
         let mut tasks: Vec<TaskRecord> = recorded.tasks.into_values().collect();
         tasks.sort_by_key(|task| (task.start, task.id));
         let tables = lock(&self.tables);
-        let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+        let all = Filter {
+            threads: ThreadKind::All,
+            ..Filter::default()
+        };
         let profile =
             |delta: &Delta| Profile::collect(&tables.symbols, &tables.trie, [delta], &all);
         let by_phase = profile(&recorded.delta);
         let threads = profile(&recorded.threads);
         drop(tables);
         Recording {
-            profile: if self.phases { by_phase } else { by_phase.without_phases() },
+            profile: if self.phases {
+                by_phase
+            } else {
+                by_phase.without_phases()
+            },
             threads,
             tasks,
             totals: recorded.totals,
@@ -90,7 +101,9 @@ impl Sink for Recorder {
         recorded.ticks += batch.span.map_or(Ticks::default(), |span| span.ticks);
         recorded.lost_tasks += batch.lost_tasks;
         recorded.lost_unseen_ns += batch.lost_unseen_ns;
-        recorded.tasks.extend(batch.tasks.into_iter().map(|task| (task.id, task)));
+        recorded
+            .tasks
+            .extend(batch.tasks.into_iter().map(|task| (task.id, task)));
         while recorded.tasks.len() > TASKS_MAX {
             recorded.tasks.pop_first();
             recorded.lost_tasks += 1;

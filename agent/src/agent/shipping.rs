@@ -92,7 +92,11 @@ impl Shipping {
             notice: !log::is_silenced(),
         };
         let parts = ship::prepare(options, tables, Arc::new(ProcessClock)).map_err(start_error)?;
-        let ship::Parts { shipper, queue, thread } = parts;
+        let ship::Parts {
+            shipper,
+            queue,
+            thread,
+        } = parts;
         let shipping = Shipping {
             first_report: ShipReport::of(&shipper.report()),
             shipper,
@@ -117,7 +121,8 @@ impl Shipping {
             // In a forked child the lock may be held forever.
             return self.first_report;
         }
-        self.final_report.unwrap_or_else(|| ShipReport::of(&self.shipper.report()))
+        self.final_report
+            .unwrap_or_else(|| ShipReport::of(&self.shipper.report()))
     }
 
     /// How often the ship thread looked for something to do.
@@ -172,7 +177,11 @@ impl AgentClock for ProcessClock {
 fn random_key() -> SessionKey {
     let secret = RandomState::new();
     let now_ns = clock::now().unix_ns();
-    let half = |index: u8| secret.hash_one((index, std::process::id(), now_ns)).to_ne_bytes();
+    let half = |index: u8| {
+        secret
+            .hash_one((index, std::process::id(), now_ns))
+            .to_ne_bytes()
+    };
     let mut bytes = [0; SessionKey::BYTES];
     bytes[..8].copy_from_slice(&half(0));
     bytes[8..].copy_from_slice(&half(1));

@@ -11,7 +11,9 @@ use crate::detail::add_to_totals;
 /// Appends later records. Of an expected name and of a run, the later record stays.
 pub(crate) fn merge_telemetry(earlier: &mut Telemetry, later: Telemetry) {
     let expected: FxHashSet<&str> = later.expected.iter().map(|new| &*new.name).collect();
-    earlier.expected.retain(|known| !expected.contains(&*known.name));
+    earlier
+        .expected
+        .retain(|known| !expected.contains(&*known.name));
     let runs: FxHashSet<RunId> = later.runs.iter().map(|new| new.id).collect();
     earlier.runs.retain(|known| !runs.contains(&known.id));
     earlier.append(later);
@@ -57,7 +59,9 @@ fn add(sum: &mut TaskTotals, next: TaskTotals) {
         *all = all.saturating_add(count);
     }
     sum.buckets.extend(buckets);
-    next.phases.iter().for_each(|phase| add_to_totals(&mut sum.phases, phase));
+    next.phases
+        .iter()
+        .for_each(|phase| add_to_totals(&mut sum.phases, phase));
 }
 
 #[cfg(test)]
@@ -70,12 +74,21 @@ mod tests {
     const LATEST: Timestamp = Timestamp::from_unix_ns(i64::MIN);
 
     fn expected(name: &str, total: u64) -> ExpectedTasks {
-        ExpectedTasks { name: name.into(), total, since: LATEST }
+        ExpectedTasks {
+            name: name.into(),
+            total,
+            since: LATEST,
+        }
     }
 
     fn run(id: u64, stop: Option<i64>) -> RunMarker {
         let stop = stop.map(Timestamp::from_unix_ns);
-        RunMarker { id: RunId(id), name: "nightly".into(), start: LATEST, stop }
+        RunMarker {
+            id: RunId(id),
+            name: "nightly".into(),
+            start: LATEST,
+            stop,
+        }
     }
 
     #[test]
@@ -96,10 +109,17 @@ mod tests {
     }
 
     fn totals() -> impl Strategy<Value = Vec<TaskTotals>> {
-        let one = (0..3usize, 1..3usize, 0..3i64, prop::collection::vec((0..5u32, 1..4u64), 1..4));
+        let one = (
+            0..3usize,
+            1..3usize,
+            0..3i64,
+            prop::collection::vec((0..5u32, 1..4u64), 1..4),
+        );
         let one = one.prop_map(|(name, outcome, second, counts)| {
             let mut buckets = BTreeMap::new();
-            counts.iter().for_each(|(bucket, count)| *buckets.entry(*bucket).or_insert(0) += count);
+            counts
+                .iter()
+                .for_each(|(bucket, count)| *buckets.entry(*bucket).or_insert(0) += count);
             TaskTotals {
                 name: ["load", "sum", "store"][name].into(),
                 outcome: Outcome::ALL[outcome],
@@ -121,7 +141,11 @@ mod tests {
         let phases = totals.iter().flat_map(|totals| &totals.phases);
         let durations = totals.iter().map(|totals| totals.duration_ns);
         let tasks = totals.iter().map(TaskTotals::count);
-        (tasks.sum(), durations.sum(), phases.map(|phase| phase.duration_ns).sum())
+        (
+            tasks.sum(),
+            durations.sum(),
+            phases.map(|phase| phase.duration_ns).sum(),
+        )
     }
 
     proptest! {

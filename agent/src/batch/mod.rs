@@ -65,7 +65,12 @@ impl Batch {
         // time.
         let is_sampled = span.ticks.expected > 0 || !delta.is_empty() || !threads.is_empty();
         let span = is_sampled.then_some(Span { quantum_ns, ..span });
-        Batch { span, delta, threads, ..Batch::default() }
+        Batch {
+            span,
+            delta,
+            threads,
+            ..Batch::default()
+        }
     }
 }
 

@@ -90,21 +90,36 @@ impl Batch {
         let mut is_first = true;
         let quantum_ns = self.span.map_or(1, |span| span.quantum_ns);
         let mut rest = Batch::default();
-        let weights = [(&mut self.threads, &mut rest.threads), (&mut self.delta, &mut rest.delta)];
+        let weights = [
+            (&mut self.threads, &mut rest.threads),
+            (&mut self.delta, &mut rest.delta),
+        ];
         for (delta, rest) in weights {
             let (entries, bytes) = entries_within(delta, quantum_ns, room, is_first);
             *rest = delta.split_off(entries);
             // Later kinds wait until this one is sent whole.
-            room = if rest.is_empty() { room.saturating_sub(bytes) } else { 0 };
+            room = if rest.is_empty() {
+                room.saturating_sub(bytes)
+            } else {
+                0
+            };
             is_first &= entries == 0;
         }
         let (rows, bytes) = within(&self.tasks, room, is_first, row_wire_bytes);
         rest.tasks = self.tasks.split_off(rows);
-        room = if rest.tasks.is_empty() { room.saturating_sub(bytes) } else { 0 };
+        room = if rest.tasks.is_empty() {
+            room.saturating_sub(bytes)
+        } else {
+            0
+        };
         is_first &= rows == 0;
         let (sums, bytes) = within(&self.totals, room, is_first, totals_wire_bytes_max);
         rest.totals = self.totals.split_off(sums);
-        room = if rest.totals.is_empty() { room.saturating_sub(bytes) } else { 0 };
+        room = if rest.totals.is_empty() {
+            room.saturating_sub(bytes)
+        } else {
+            0
+        };
         is_first &= sums == 0;
         rest.telemetry = telemetry::split_off(&mut self.telemetry, room, is_first);
         let weights_left = !rest.delta.is_empty() || !rest.threads.is_empty();
@@ -113,7 +128,10 @@ impl Batch {
             return (self, None);
         }
         let rest_of_span = self.span.filter(|_| weights_left);
-        rest.span = rest_of_span.map(|span| Span { ticks: Ticks::default(), ..span });
+        rest.span = rest_of_span.map(|span| Span {
+            ticks: Ticks::default(),
+            ..span
+        });
         (self, Some(rest))
     }
 
@@ -124,8 +142,10 @@ impl Batch {
 
     /// Tasks in rows and sums.
     pub(crate) fn task_count(&self) -> u64 {
-        let summed =
-            self.totals.iter().fold(0u64, |sum, totals| sum.saturating_add(totals.count()));
+        let summed = self
+            .totals
+            .iter()
+            .fold(0u64, |sum, totals| sum.saturating_add(totals.count()));
         summed.saturating_add(self.tasks.len() as u64)
     }
 
@@ -212,13 +232,23 @@ fn text_bytes(task: &TaskRecord) -> usize {
 
 /// Memory of a sum of tasks in bytes.
 fn totals_bytes(totals: &TaskTotals) -> usize {
-    let TaskTotals { name, buckets, phases, .. } = totals;
+    let TaskTotals {
+        name,
+        buckets,
+        phases,
+        ..
+    } = totals;
     size_of_val(totals) + name.len() + size_of_val(&buckets[..]) + size_of_val(&phases[..])
 }
 
 /// Most bytes of a sum of tasks on the wire.
 fn totals_wire_bytes_max(totals: &TaskTotals) -> usize {
-    let TaskTotals { name, buckets, phases, .. } = totals;
+    let TaskTotals {
+        name,
+        buckets,
+        phases,
+        ..
+    } = totals;
     let lists = buckets.len() * BUCKET_BYTES_MAX + phases.len() * PHASE_BYTES_MAX;
     TOTALS_BYTES_MAX + lists + name.len() + phase_name_bytes(phases)
 }
@@ -320,7 +350,9 @@ mod tests {
             outcome: Outcome::Cancelled,
             second: Timestamp::from_unix_ns(i64::MAX),
             duration_ns: u64::MAX,
-            buckets: (0..buckets).map(|bucket| (bucket * 2_000, 1 << 50)).collect(),
+            buckets: (0..buckets)
+                .map(|bucket| (bucket * 2_000, 1 << 50))
+                .collect(),
             phases: phases(count),
         });
         prop::collection::vec(one, 0..6)

@@ -16,7 +16,11 @@ trait RecordSize {
 impl RecordSize for TransferEvent {
     fn memory_bytes(&self) -> usize {
         let texts = self.peer.len() + self.type_name.len() + self.cause.len();
-        let keys: usize = self.keys.iter().map(|key| size_of::<Arc<str>>() + key.len()).sum();
+        let keys: usize = self
+            .keys
+            .iter()
+            .map(|key| size_of::<Arc<str>>() + key.len())
+            .sum();
         size_of::<TransferEvent>() + texts + keys
     }
 
@@ -62,14 +66,24 @@ pub(super) fn memory_bytes(records: &Telemetry) -> usize {
     fn sum<T: RecordSize>(records: &[T]) -> usize {
         records.iter().map(RecordSize::memory_bytes).sum()
     }
-    let Telemetry { totals: _, transfers, resources, expected, runs } = records;
+    let Telemetry {
+        totals: _,
+        transfers,
+        resources,
+        expected,
+        runs,
+    } = records;
     sum(transfers) + sum(resources) + sum(expected) + sum(runs)
 }
 
 /// Splits off what does not fit into `room` bytes of a flush. With `at_least_one`, the first record
 /// stays even if it does not fit. Records that must not arrive late come first.
 pub(super) fn split_off(records: &mut Telemetry, room: usize, at_least_one: bool) -> Telemetry {
-    let mut space = Space { room, must_take: at_least_one, is_full: false };
+    let mut space = Space {
+        room,
+        must_take: at_least_one,
+        is_full: false,
+    };
     Telemetry {
         expected: space.split_off(&mut records.expected),
         runs: space.split_off(&mut records.runs),
@@ -152,16 +166,29 @@ mod tests {
 
     fn sample(at: i64) -> ResourceSample {
         let values = Resource::ALL.map(|resource| (resource, u64::MAX)).to_vec();
-        ResourceSample { at: Timestamp::from_unix_ns(at), period_ns: u64::MAX, values }
+        ResourceSample {
+            at: Timestamp::from_unix_ns(at),
+            period_ns: u64::MAX,
+            values,
+        }
     }
 
     fn expected(name: &str, total: u64) -> ExpectedTasks {
-        ExpectedTasks { name: name.into(), total, since: LATEST }
+        ExpectedTasks {
+            name: name.into(),
+            total,
+            since: LATEST,
+        }
     }
 
     fn run(id: u64, stop: Option<i64>) -> RunMarker {
         let stop = stop.map(Timestamp::from_unix_ns);
-        RunMarker { id: RunId(id), name: "nightly".into(), start: LATEST, stop }
+        RunMarker {
+            id: RunId(id),
+            name: "nightly".into(),
+            start: LATEST,
+            stop,
+        }
     }
 
     fn all(many: usize, text: usize) -> Telemetry {
@@ -169,7 +196,10 @@ mod tests {
         Telemetry {
             transfers: ids.clone().map(|id| transfer(id, text)).collect(),
             resources: ids.clone().map(|id| sample(id as i64)).collect(),
-            expected: ids.clone().map(|id| expected(&format!("task-{id}"), id)).collect(),
+            expected: ids
+                .clone()
+                .map(|id| expected(&format!("task-{id}"), id))
+                .collect(),
             runs: ids.map(|id| run(id, None)).collect(),
             ..Telemetry::default()
         }
@@ -187,10 +217,17 @@ mod tests {
         let before = memory_bytes(&records);
         let of_samples = 3 * sample(1).memory_bytes();
         assert_eq!(shed(&mut records, of_samples + 1), 4);
-        assert_eq!(memory_bytes(&records), before - of_samples - transfer(1, 4).memory_bytes());
+        assert_eq!(
+            memory_bytes(&records),
+            before - of_samples - transfer(1, 4).memory_bytes()
+        );
         assert_eq!(records.transfers, [transfer(2, 4), transfer(3, 4)]);
         assert_eq!(
-            (records.resources.len(), records.expected.len(), records.runs.len()),
+            (
+                records.resources.len(),
+                records.expected.len(),
+                records.runs.len()
+            ),
             (0, 3, 3)
         );
     }

@@ -50,10 +50,16 @@ impl fmt::Display for SamplerMode {
             SamplerMode::Starting => write!(formatter, "starting"),
             SamplerMode::Full => write!(formatter, "full"),
             SamplerMode::RunningOnly { reason } => {
-                write!(formatter, "running threads only, blocked ones without stacks: {reason}")
+                write!(
+                    formatter,
+                    "running threads only, blocked ones without stacks: {reason}"
+                )
             }
             SamplerMode::BlockedOnly { reason } => {
-                write!(formatter, "blocked threads only, running ones without stacks: {reason}")
+                write!(
+                    formatter,
+                    "blocked threads only, running ones without stacks: {reason}"
+                )
             }
             SamplerMode::Off { reason } => write!(formatter, "off: {reason}"),
             SamplerMode::Unsupported => {

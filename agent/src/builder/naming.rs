@@ -25,8 +25,11 @@ pub enum Symbols {
 
 impl Symbols {
     #[cfg(any(feature = "ship", test))]
-    const ALL: [(&str, Symbols); 3] =
-        [("agent", Symbols::Agent), ("collector", Symbols::Collector), ("auto", Symbols::Auto)];
+    const ALL: [(&str, Symbols); 3] = [
+        ("agent", Symbols::Agent),
+        ("collector", Symbols::Collector),
+        ("auto", Symbols::Auto),
+    ];
 
     /// The setting in the environment; the default if there is none. The error is the text that
     /// is no setting.
@@ -41,7 +44,9 @@ impl Symbols {
     #[cfg(any(feature = "ship", test))]
     fn parse(text: &str) -> Result<Symbols, String> {
         let found = Symbols::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, symbols)| *symbols).ok_or_else(|| text.to_owned())
+        found
+            .map(|(_, symbols)| *symbols)
+            .ok_or_else(|| text.to_owned())
     }
 }
 
@@ -80,6 +85,9 @@ mod tests {
         assert_eq!(parse_symbol_upload("off"), Ok(false));
         let value = parse_symbol_upload("no").unwrap_err();
         let error = crate::StartError::SymbolUpload { value }.to_string();
-        assert_eq!(error, "invalid EMBERLINE_SYMBOL_UPLOAD \"no\"; expected on or off");
+        assert_eq!(
+            error,
+            "invalid EMBERLINE_SYMBOL_UPLOAD \"no\"; expected on or off"
+        );
     }
 }

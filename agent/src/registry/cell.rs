@@ -47,7 +47,10 @@ impl ThreadCell {
         let (writer, reader) = queue(RING_ROWS);
         let name = bounded_name(&process::own_thread_name()).into();
         let cell = ThreadCell {
-            thread: Arc::new(ThreadIdentity { id: threads::own_id(), name }),
+            thread: Arc::new(ThreadIdentity {
+                id: threads::own_id(),
+                name,
+            }),
             task: AtomicU64::new(0),
             early: Arc::new(EarlyAccount::new()),
             changes: ChangeNotes::new(),
@@ -84,19 +87,25 @@ impl ThreadCell {
 
     #[cold]
     fn measure_early(&self, next_word: u64) {
-        self.early.switch(next_word, monotonic_ns(), Usage::of_own_thread);
+        self.early
+            .switch(next_word, monotonic_ns(), Usage::of_own_thread);
     }
 
     #[cold]
     fn note_change(&self, word: u64) {
         let usage = Usage::of_own_thread();
-        self.changes.add(Change { at_ns: monotonic_ns(), usage, word });
+        self.changes.add(Change {
+            at_ns: monotonic_ns(),
+            usage,
+            word,
+        });
     }
 
     /// An agent runs: the calling thread, whose cell this is, begins to measure itself.
     pub(crate) fn begin_early(&self) {
         let word = self.task.load(Ordering::Relaxed);
-        self.early.begin(word, monotonic_ns(), Usage::of_own_thread());
+        self.early
+            .begin(word, monotonic_ns(), Usage::of_own_thread());
     }
 
     /// The word of the last task; 0 before the first.

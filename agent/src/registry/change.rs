@@ -42,7 +42,10 @@ struct Note {
 impl ChangeNotes {
     /// No notes are wanted.
     pub(super) fn new() -> ChangeNotes {
-        ChangeNotes { count: AtomicUsize::new(UNWANTED), notes: Default::default() }
+        ChangeNotes {
+            count: AtomicUsize::new(UNWANTED),
+            notes: Default::default(),
+        }
     }
 
     /// Whether the thread is to note its next change.
@@ -74,8 +77,15 @@ impl ChangeNotes {
         let mut count = self.count.load(Ordering::Acquire);
         loop {
             let notes = self.notes.each_ref().map(Note::get);
-            match self.count.compare_exchange(count, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => break notes.into_iter().take(if count == UNWANTED { 0 } else { count }),
+            match self
+                .count
+                .compare_exchange(count, next, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => {
+                    break notes
+                        .into_iter()
+                        .take(if count == UNWANTED { 0 } else { count });
+                }
                 Err(more) => count = more,
             }
         }
@@ -96,7 +106,11 @@ impl Note {
 
     fn get(&self) -> Change {
         let word = self.word.load(Ordering::Relaxed);
-        Change { at_ns: self.ns.load(Ordering::Relaxed), usage: self.usage.get(), word }
+        Change {
+            at_ns: self.ns.load(Ordering::Relaxed),
+            usage: self.usage.get(),
+            word,
+        }
     }
 }
 
@@ -107,8 +121,16 @@ mod tests {
     use super::*;
 
     fn change(at_ns: u64) -> Change {
-        let usage = Usage { cpu_ns: at_ns + 1, blocks: at_ns + 2, preemptions: at_ns + 3 };
-        Change { at_ns, usage, word: at_ns + 4 }
+        let usage = Usage {
+            cpu_ns: at_ns + 1,
+            blocks: at_ns + 2,
+            preemptions: at_ns + 3,
+        };
+        Change {
+            at_ns,
+            usage,
+            word: at_ns + 4,
+        }
     }
 
     #[test]
@@ -122,7 +144,10 @@ mod tests {
             }
         }
         assert!(notes.is_noted());
-        assert_eq!(notes.take(true).collect::<Vec<_>>(), [1, 2, 3, 4].map(change));
+        assert_eq!(
+            notes.take(true).collect::<Vec<_>>(),
+            [1, 2, 3, 4].map(change)
+        );
         assert!(notes.is_wanted() && !notes.is_noted());
         assert_eq!(notes.take(false).count(), 0);
         assert!(!notes.is_wanted());

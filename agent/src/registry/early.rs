@@ -75,7 +75,11 @@ impl Usage {
 
     pub(crate) fn of_own_thread() -> Usage {
         let [blocks, preemptions] = process::own_switches();
-        Usage { cpu_ns: process::own_cpu_ns(), blocks, preemptions }
+        Usage {
+            cpu_ns: process::own_cpu_ns(),
+            blocks,
+            preemptions,
+        }
     }
 }
 
@@ -114,7 +118,10 @@ impl Moment {
     /// The moment that lies `ran_ns` earlier, if the thread ran in between.
     pub(crate) fn before(self, ran_ns: u64) -> Moment {
         let ns = self.ns.saturating_sub(ran_ns);
-        Moment { ns, cpu_ns: self.cpu_ns.saturating_sub(ran_ns) }
+        Moment {
+            ns,
+            cpu_ns: self.cpu_ns.saturating_sub(ran_ns),
+        }
     }
 }
 
@@ -173,9 +180,13 @@ impl EarlyAccount {
 impl EarlyAccount {
     /// Opens the account, under the current task.
     pub(crate) fn begin(&self, word: u64, now_ns: u64, usage: Usage) {
-        let now = Moment { ns: now_ns, cpu_ns: usage.cpu_ns };
+        let now = Moment {
+            ns: now_ns,
+            cpu_ns: usage.cpu_ns,
+        };
         self.since_blocks.store(usage.blocks, Ordering::Relaxed);
-        self.since_preemptions.store(usage.preemptions, Ordering::Relaxed);
+        self.since_preemptions
+            .store(usage.preemptions, Ordering::Relaxed);
         self.began_ns.store(now.ns, Ordering::Relaxed);
         self.began_cpu_ns.store(now.cpu_ns, Ordering::Relaxed);
         self.set_since(word, now);
@@ -194,7 +205,11 @@ impl EarlyAccount {
         let usage = if elapsed_ns < UNREAD_NS_MAX {
             let blocks = self.since_blocks.load(Ordering::Relaxed);
             let preemptions = self.since_preemptions.load(Ordering::Relaxed);
-            Usage { cpu_ns: since.cpu_ns + elapsed_ns, blocks, preemptions }
+            Usage {
+                cpu_ns: since.cpu_ns + elapsed_ns,
+                blocks,
+                preemptions,
+            }
         } else {
             read()
         };
@@ -207,7 +222,8 @@ impl EarlyAccount {
         }
         let is_last = !is_added || now_ns.saturating_sub(self.began().ns) >= OPEN_NS_MAX;
         let closed = if is_last { CLOSED } else { 0 };
-        self.version.store((version + 2) | closed, Ordering::Release);
+        self.version
+            .store((version + 2) | closed, Ordering::Release);
     }
 
     /// The thread ends. Called once, whether the account is open or not.
@@ -216,7 +232,8 @@ impl EarlyAccount {
         if self.begin_change(version) {
             // Without room for another task the sampler attributes its time.
             self.add(now_ns, usage);
-            self.version.store((version + 2) | CLOSED, Ordering::Release);
+            self.version
+                .store((version + 2) | CLOSED, Ordering::Release);
         }
         self.ended.set(usage);
         self.ended_ns.store(now_ns, Ordering::Release);
@@ -251,7 +268,9 @@ impl EarlyAccount {
         // More than the elapsed time comes from rounding before; the rest counts at the next change.
         let ran_ns = usage.cpu_ns.saturating_sub(since.cpu_ns).min(elapsed_ns);
         let blocks = self.since_blocks.swap(usage.blocks, Ordering::Relaxed);
-        let preemptions = self.since_preemptions.swap(usage.preemptions, Ordering::Relaxed);
+        let preemptions = self
+            .since_preemptions
+            .swap(usage.preemptions, Ordering::Relaxed);
         sum.used.store(true, Ordering::Relaxed);
         sum.word.store(word, Ordering::Relaxed);
         // No other thread writes.
@@ -261,8 +280,17 @@ impl EarlyAccount {
         add(&sum.elapsed_ns, elapsed_ns);
         add(&sum.cpu_ns, ran_ns);
         add(&sum.blocks, usage.blocks.saturating_sub(blocks));
-        add(&sum.preemptions, usage.preemptions.saturating_sub(preemptions));
-        self.set_since(word, Moment { ns: now_ns, cpu_ns: since.cpu_ns + ran_ns });
+        add(
+            &sum.preemptions,
+            usage.preemptions.saturating_sub(preemptions),
+        );
+        self.set_since(
+            word,
+            Moment {
+                ns: now_ns,
+                cpu_ns: since.cpu_ns + ran_ns,
+            },
+        );
         true
     }
 
@@ -291,7 +319,10 @@ impl EarlyAccount {
     /// When the thread ended, if it has.
     pub(crate) fn ended(&self) -> Option<Moment> {
         let ns = self.ended_ns.load(Ordering::Acquire);
-        (ns > 0).then(|| Moment { ns, cpu_ns: self.ended.get().cpu_ns })
+        (ns > 0).then(|| Moment {
+            ns,
+            cpu_ns: self.ended.get().cpu_ns,
+        })
     }
 
     /// The kernel's counts of the thread when it ended, if it has.
@@ -328,7 +359,12 @@ impl EarlyAccount {
             .version
             .compare_exchange(version, closed, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
-        unchanged.then_some(EarlyTimes { times, word, since, usage })
+        unchanged.then_some(EarlyTimes {
+            times,
+            word,
+            since,
+            usage,
+        })
     }
 
     fn since(&self) -> Moment {
@@ -348,19 +384,28 @@ mod tests {
     use super::*;
 
     fn usage(cpu_ns: u64) -> Usage {
-        Usage { cpu_ns, ..Usage::default() }
+        Usage {
+            cpu_ns,
+            ..Usage::default()
+        }
     }
 
     #[test]
     fn a_task_has_the_blocks_and_preemptions_of_its_time() {
         let account = EarlyAccount::new();
-        let usage = |cpu_ns, blocks, preemptions| Usage { cpu_ns, blocks, preemptions };
+        let usage = |cpu_ns, blocks, preemptions| Usage {
+            cpu_ns,
+            blocks,
+            preemptions,
+        };
         account.begin(1, 1, usage(0, 4, 10));
         account.switch(2, 1_000_001, || usage(300_000, 4, 13));
         account.switch(1, 2_000_001, || usage(400_000, 5, 13));
         account.end(3_000_001, usage(500_000, 5, 14));
         let times = account.close().unwrap();
-        let counts = times.times().map(|time| (time.word, time.blocks, time.preemptions));
+        let counts = times
+            .times()
+            .map(|time| (time.word, time.blocks, time.preemptions));
         assert_eq!(counts.collect::<Vec<_>>(), [(1, 0, 4), (2, 1, 0)]);
     }
 
@@ -430,13 +475,28 @@ mod tests {
         let times = account.close().unwrap();
         assert_eq!(times.times().count(), SUMS_MAX);
         // The sampler attributes the time of the task that found no room.
-        assert_eq!((times.word, times.since), (8, Moment { ns: 800_001, cpu_ns: 800_000 }));
+        assert_eq!(
+            (times.word, times.since),
+            (
+                8,
+                Moment {
+                    ns: 800_001,
+                    cpu_ns: 800_000
+                }
+            )
+        );
 
         let account = EarlyAccount::new();
         account.begin(1, 1, usage(0));
         account.switch(2, OPEN_NS_MAX + 1, || usage(7));
         assert!(!account.is_open());
-        assert_eq!(account.close().unwrap().since, Moment { ns: OPEN_NS_MAX + 1, cpu_ns: 7 });
+        assert_eq!(
+            account.close().unwrap().since,
+            Moment {
+                ns: OPEN_NS_MAX + 1,
+                cpu_ns: 7
+            }
+        );
     }
 
     /// A reader that closes at any moment and a thread that changes tasks: together they have the

@@ -94,7 +94,9 @@ pub(crate) fn drain(mut each: impl FnMut(Drained<'_>)) -> u64 {
         let is_gone = cell.gone.load(Ordering::Acquire);
         let mut rows = lock(&cell.rows);
         for _ in 0..rows.slots() {
-            let Some(RingSlot(row)) = rows.pop() else { break };
+            let Some(RingSlot(row)) = rows.pop() else {
+                break;
+            };
             each(Drained::Row(cell, row));
         }
         cell.spill.take(|sum| each(Drained::Sum(sum)));

@@ -48,7 +48,10 @@ impl TaskContext {
 
     /// Decodes a thread's task word.
     pub(crate) const fn from_word(word: u64) -> TaskContext {
-        TaskContext { task: NameId(word as u32), phase: NameId((word >> 32) as u32) }
+        TaskContext {
+            task: NameId(word as u32),
+            phase: NameId((word >> 32) as u32),
+        }
     }
 }
 
@@ -106,7 +109,10 @@ impl CachedNames {
 
     fn insert(&mut self, name: &str, id: NameId) {
         if self.generation != fork::generation() {
-            *self = CachedNames { generation: fork::generation(), ..CachedNames::default() };
+            *self = CachedNames {
+                generation: fork::generation(),
+                ..CachedNames::default()
+            };
         }
         if self.ids.len() < CACHED_NAMES_MAX {
             self.ids.insert(name.into(), id);
@@ -131,7 +137,13 @@ fn uncached_name_id(name: &str) -> NameId {
 }
 
 fn shared_name_id(name: &str) -> NameId {
-    if let Some(id) = NAMES.get().read().unwrap_or_else(PoisonError::into_inner).ids.get(name) {
+    if let Some(id) = NAMES
+        .get()
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .ids
+        .get(name)
+    {
         return *id;
     }
     let mut names = NAMES.get().write().unwrap_or_else(PoisonError::into_inner);
@@ -153,5 +165,9 @@ fn shared_name_id(name: &str) -> NameId {
 pub(crate) fn name(id: NameId) -> Arc<str> {
     let names = NAMES.get().read().unwrap_or_else(PoisonError::into_inner);
     let index = id.0 as usize;
-    names.names.get(index).unwrap_or(&names.names[NameId::OVERFLOW.0 as usize]).clone()
+    names
+        .names
+        .get(index)
+        .unwrap_or(&names.names[NameId::OVERFLOW.0 as usize])
+        .clone()
 }

@@ -116,7 +116,9 @@ impl Spill {
         let index = find(tasks[..names].iter().map(|sum| &sum.key), own);
         let index = index.unwrap_or_else(|| {
             let index = names + outcome as usize;
-            tasks[index].key.store(key(NameId::OVERFLOW, outcome as u32), Ordering::Relaxed);
+            tasks[index]
+                .key
+                .store(key(NameId::OVERFLOW, outcome as u32), Ordering::Relaxed);
             index
         });
         let sum = &tasks[index];
@@ -133,11 +135,14 @@ impl Spill {
         let index = find(phases[..PHASES_MAX - 1].iter().map(|sum| &sum.key), own);
         let index = index.unwrap_or_else(|| {
             let overflow = key(NameId::OVERFLOW, NameId::OVERFLOW.0);
-            phases[PHASES_MAX - 1].key.store(overflow, Ordering::Relaxed);
+            phases[PHASES_MAX - 1]
+                .key
+                .store(overflow, Ordering::Relaxed);
             PHASES_MAX - 1
         });
         let sum = &phases[index];
-        sum.duration_ns.fetch_add(stop.since_ns(start), Ordering::Relaxed);
+        sum.duration_ns
+            .fetch_add(stop.since_ns(start), Ordering::Relaxed);
         sum.stop_ns.fetch_max(stop.unix_ns(), Ordering::Relaxed);
         sum.count.fetch_add(1, Ordering::Relaxed);
         self.additions.fetch_add(1, Ordering::Release);
@@ -210,7 +215,11 @@ fn find<'a>(keys: impl Iterator<Item = &'a AtomicU64>, key: u64) -> Option<usize
 fn coarse_bucket(nanoseconds: u64) -> usize {
     let log = nanoseconds.max(1 << LOWEST_BIT).ilog2();
     let part = (nanoseconds >> (log - 2)) as usize % PARTS;
-    let part = if nanoseconds < 1 << LOWEST_BIT { 0 } else { part };
+    let part = if nanoseconds < 1 << LOWEST_BIT {
+        0
+    } else {
+        part
+    };
     ((log - LOWEST_BIT) as usize * PARTS + part).min(BUCKETS - 1)
 }
 
@@ -239,10 +248,16 @@ mod tests {
             for part in 0..100 {
                 let duration = (1u64 << bits) + (1 << bits) / 100 * part;
                 let middle = middle_ns(coarse_bucket(duration));
-                assert!(middle.abs_diff(duration) <= duration / 8 + 1, "{middle} for {duration}");
+                assert!(
+                    middle.abs_diff(duration) <= duration / 8 + 1,
+                    "{middle} for {duration}"
+                );
             }
         }
-        assert_eq!((coarse_bucket(0), coarse_bucket(127), coarse_bucket(128)), (0, 0, 0));
+        assert_eq!(
+            (coarse_bucket(0), coarse_bucket(127), coarse_bucket(128)),
+            (0, 0, 0)
+        );
         assert_eq!(coarse_bucket(u64::MAX), BUCKETS - 1);
     }
 
@@ -256,12 +271,24 @@ mod tests {
         let mut phases: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
         let mut take = || {
             spill.take(|spilled| match spilled {
-                SpillSum::Tasks { name, outcome, duration_ns, buckets, .. } => {
+                SpillSum::Tasks {
+                    name,
+                    outcome,
+                    duration_ns,
+                    buckets,
+                    ..
+                } => {
                     let sum = tasks.entry((name.0, outcome as usize)).or_default();
                     sum.0 += buckets.iter().map(|(_, count)| count).sum::<u64>();
                     sum.1 += duration_ns;
                 }
-                SpillSum::Phases { task_name, phase, duration_ns, count, .. } => {
+                SpillSum::Phases {
+                    task_name,
+                    phase,
+                    duration_ns,
+                    count,
+                    ..
+                } => {
                     let sum = phases.entry((task_name.0, phase.0)).or_default();
                     sum.0 += u64::from(count);
                     sum.1 += duration_ns;
@@ -271,7 +298,11 @@ mod tests {
         thread::scope(|threads| {
             threads.spawn(|| {
                 for number in 0..ADDED as i64 {
-                    let outcome = if number % 3 == 0 { Outcome::Failed } else { Outcome::Ok };
+                    let outcome = if number % 3 == 0 {
+                        Outcome::Failed
+                    } else {
+                        Outcome::Ok
+                    };
                     spill.add_task(
                         NameId(number as u32 % 4 + 9),
                         outcome,
@@ -312,7 +343,14 @@ mod tests {
         spill.add_task(NameId(7), Outcome::Cancelled, at(0), at(9));
         let mut counts = Vec::new();
         spill.take(|spilled| {
-            if let SpillSum::Tasks { name, outcome, buckets, stop, .. } = spilled {
+            if let SpillSum::Tasks {
+                name,
+                outcome,
+                buckets,
+                stop,
+                ..
+            } = spilled
+            {
                 counts.push((name.0, outcome, buckets[0].1, stop.unix_ns()));
             }
         });

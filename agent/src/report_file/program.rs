@@ -75,10 +75,17 @@ impl Program {
         let (events, received) = channel();
         // Both replies fit, so the thread never waits for the host.
         let (replies, received_replies) = sync_channel(2);
-        let owner = Owner { events: events.clone(), received, replies };
+        let owner = Owner {
+            events: events.clone(),
+            received,
+            replies,
+        };
         let started = spawn("rept", move || owner.run(command));
         started.map_err(|source| ReportError::Start { source })?;
-        Ok(Program { events, replies: received_replies })
+        Ok(Program {
+            events,
+            replies: received_replies,
+        })
     }
 
     /// Waits until its collector listens; returns the URL.
@@ -87,7 +94,9 @@ impl Program {
             Reply::Listens(url) => Ok(url),
             Reply::Ended(result) => {
                 result?;
-                Err(ReportError::Failed { message: "it ended at once".to_owned() })
+                Err(ReportError::Failed {
+                    message: "it ended at once".to_owned(),
+                })
             }
         }
     }
@@ -134,7 +143,11 @@ impl Owner {
     fn run(self, command: Command) {
         // Where the system refuses it, the pipes are in the program's table.
         let _ = descriptors::leave_table();
-        let Owner { events, received, replies } = self;
+        let Owner {
+            events,
+            received,
+            replies,
+        } = self;
         let ended = match launch(command, events) {
             Ok(running) => running.attend(&received, &replies),
             Err(error) => Err(error),
@@ -161,15 +174,24 @@ fn launch(mut command: Command, events: Sender<Event>) -> Result<Running, Report
         let stdout = OwnedFd::from(writer.try_clone()?);
         let stderr = OwnedFd::from(writer);
         // A process group of its own: Ctrl-C ends the host, whose end is that of the program's input.
-        command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr).process_group(0);
+        command
+            .stdin(Stdio::piped())
+            .stdout(stdout)
+            .stderr(stderr)
+            .process_group(0);
         Ok((command.spawn()?, output))
     });
     // With its ends of the stream, or else the output would never end.
     drop(command);
     let (mut child, output) = spawned.map_err(failed)?;
     let stdin = child.stdin.take();
-    let mut running =
-        Running { child, stdin, message: String::new(), has_failed: false, has_written: false };
+    let mut running = Running {
+        child,
+        stdin,
+        message: String::new(),
+        has_failed: false,
+        has_written: false,
+    };
     if let Err(source) = spawn("pipe", move || read_lines(output, &events)) {
         running.kill();
         return Err(ReportError::Start { source });
@@ -215,7 +237,9 @@ impl Running {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.kill();
-                    return Err(ReportError::TooLate { limit: limit.unwrap_or(WRITE_MAX) });
+                    return Err(ReportError::TooLate {
+                        limit: limit.unwrap_or(WRITE_MAX),
+                    });
                 }
             }
         }
@@ -237,11 +261,16 @@ impl Running {
     /// How it ended. A host that waits for all its children may have taken the status.
     fn result(mut self) -> Result<(), ReportError> {
         self.stdin = None;
-        let succeeded = self.child.wait().map_or(self.has_written, |status| status.success());
+        let succeeded = self
+            .child
+            .wait()
+            .map_or(self.has_written, |status| status.success());
         if succeeded {
             return Ok(());
         }
-        Err(ReportError::Failed { message: self.message })
+        Err(ReportError::Failed {
+            message: self.message,
+        })
     }
 
     fn kill(&mut self) {

@@ -34,9 +34,16 @@ static NEXT_REPORT: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 pub(super) enum Recording {
     /// The agent was running.
-    Fleet { collector: String, name: String, run: RunGuard },
+    Fleet {
+        collector: String,
+        name: String,
+        run: RunGuard,
+    },
     /// The agent and the collector are there for the report only.
-    Own { agent: Box<Agent>, collector: Program },
+    Own {
+        agent: Box<Agent>,
+        collector: Program,
+    },
 }
 
 impl Recording {
@@ -45,7 +52,11 @@ impl Recording {
             Some(collector) => {
                 let name = run_name(file);
                 let run = mark_run(&name);
-                Ok(Recording::Fleet { collector, name, run })
+                Ok(Recording::Fleet {
+                    collector,
+                    name,
+                    run,
+                })
             }
             None => own(file),
         }
@@ -53,7 +64,11 @@ impl Recording {
 
     pub(super) fn finish(self, file: &Path) -> Result<(), ReportError> {
         match self {
-            Recording::Fleet { collector, name, run } => {
+            Recording::Fleet {
+                collector,
+                name,
+                run,
+            } => {
                 drop(run);
                 // The agent may have moved.
                 let collector = shipping::collector_of_agent().unwrap_or(collector);
@@ -74,12 +89,18 @@ fn own(file: &Path) -> Result<Recording, ReportError> {
     let collector = Program::start(emberline("record", file))?;
     let url = collector.url()?;
     // On failure the collector ends with the last owner of its standard input.
-    let agent = Agent::builder().collector(url).flush_timeout(FLUSH_MAX).start();
+    let agent = Agent::builder()
+        .collector(url)
+        .flush_timeout(FLUSH_MAX)
+        .start();
     let agent = agent.map_err(|source| match source {
         StartError::AlreadyRunning => ReportError::RecordsLocally,
         source => ReportError::Start { source },
     })?;
-    Ok(Recording::Own { agent: Box::new(agent), collector })
+    Ok(Recording::Own {
+        agent: Box::new(agent),
+        collector,
+    })
 }
 
 /// `emberline COMMAND -o FILE`
@@ -87,14 +108,19 @@ fn emberline(name: &str, file: &Path) -> Command {
     let program = std::env::var_os(PROGRAM_VARIABLE).filter(|path| !path.is_empty());
     let program = program.unwrap_or_else(|| OsString::from(PROGRAM_DEFAULT));
     let mut command = Command::new(PathBuf::from(program));
-    command.arg(name).arg("--output").arg(file).env(ABOUT_VARIABLE, command_line());
+    command
+        .arg(name)
+        .arg("--output")
+        .arg(file)
+        .env(ABOUT_VARIABLE, command_line());
     command
 }
 
 /// The command line of this process, or the beginning of a long one.
 fn command_line() -> String {
-    let arguments: Vec<_> =
-        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let arguments: Vec<_> = std::env::args_os()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
     bounded(&arguments.join(" "), ABOUT_BYTES_MAX).into_owned()
 }
 

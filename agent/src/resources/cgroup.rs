@@ -42,7 +42,10 @@ enum CpuLimit {
     /// Version 2: both in one file.
     Two(SystemFile),
     /// Version 1: one file each.
-    One { quota: SystemFile, period: SystemFile },
+    One {
+        quota: SystemFile,
+        period: SystemFile,
+    },
 }
 
 impl Default for Cgroup {
@@ -66,7 +69,9 @@ impl Cgroup {
     }
 
     fn update_membership(&mut self) {
-        let Some(membership) = self.membership.read() else { return };
+        let Some(membership) = self.membership.read() else {
+            return;
+        };
         if membership != self.chosen_for {
             self.files = Files::choose(membership, MOUNT);
             self.chosen_for = membership.to_owned();
@@ -87,11 +92,17 @@ impl Files {
                 ("memory.current", "memory.max")
             };
             files.memory = memory.folders.first().and_then(|own| existing(own, usage));
-            files.memory_limits =
-                memory.folders.iter().filter_map(|folder| existing(folder, limit)).collect();
+            files.memory_limits = memory
+                .folders
+                .iter()
+                .filter_map(|folder| existing(folder, limit))
+                .collect();
         }
         if let Some(cpu) = cpu {
-            files.cpu_stat = cpu.folders.first().and_then(|own| existing(own, "cpu.stat"));
+            files.cpu_stat = cpu
+                .folders
+                .first()
+                .and_then(|own| existing(own, "cpu.stat"));
             let limit = |folder: &String| {
                 if cpu.first_version {
                     Some(CpuLimit::One {
@@ -108,14 +119,26 @@ impl Files {
     }
 
     fn read(&mut self, reading: &mut Reading) {
-        reading.set(Resource::CgroupMemory, self.memory.as_mut().and_then(SystemFile::read_number));
+        reading.set(
+            Resource::CgroupMemory,
+            self.memory.as_mut().and_then(SystemFile::read_number),
+        );
         // `max`, which is not a number, is no limit.
-        let limits = self.memory_limits.iter_mut().filter_map(SystemFile::read_number);
-        reading
-            .set(Resource::CgroupMemoryMax, limits.filter(|limit| *limit < UNLIMITED_FROM).min());
+        let limits = self
+            .memory_limits
+            .iter_mut()
+            .filter_map(SystemFile::read_number);
+        reading.set(
+            Resource::CgroupMemoryMax,
+            limits.filter(|limit| *limit < UNLIMITED_FROM).min(),
+        );
         let limits = self.cpu_limits.iter_mut().filter_map(CpuLimit::thousandths);
         reading.set(Resource::CgroupCpuMax, limits.min());
-        let throttled = self.cpu_stat.as_mut().and_then(SystemFile::read).and_then(throttled_ns);
+        let throttled = self
+            .cpu_stat
+            .as_mut()
+            .and_then(SystemFile::read)
+            .and_then(throttled_ns);
         reading.set(Resource::CgroupThrottled, throttled);
     }
 }
@@ -138,9 +161,10 @@ impl Controller {
             controllers.split(',').any(|controller| controller == name)
         });
         let (roots, path) = match first_version_line {
-            Some((_, controllers, path)) => {
-                (vec![format!("{mount}/{name}"), format!("{mount}/{controllers}")], path)
-            }
+            Some((_, controllers, path)) => (
+                vec![format!("{mount}/{name}"), format!("{mount}/{controllers}")],
+                path,
+            ),
             None => {
                 let (_, _, path) = lines
                     .clone()
@@ -149,9 +173,18 @@ impl Controller {
             }
         };
         let first_version = first_version_line.is_some();
-        let probe = if first_version { "tasks" } else { "cgroup.procs" };
-        let root = roots.into_iter().find(|root| Path::new(root).join(probe).exists())?;
-        Some(Controller { first_version, folders: folders(&root, path) })
+        let probe = if first_version {
+            "tasks"
+        } else {
+            "cgroup.procs"
+        };
+        let root = roots
+            .into_iter()
+            .find(|root| Path::new(root).join(probe).exists())?;
+        Some(Controller {
+            first_version,
+            folders: folders(&root, path),
+        })
     }
 }
 
@@ -229,7 +262,10 @@ mod tests {
             ("a/b/memory.current", "4000\n"),
             ("a/b/memory.max", "max\n"),
             ("a/b/cpu.max", "150000 100000\n"),
-            ("a/b/cpu.stat", "usage_usec 9\nnr_throttled 2\nthrottled_usec 70\n"),
+            (
+                "a/b/cpu.stat",
+                "usage_usec 9\nnr_throttled 2\nthrottled_usec 70\n",
+            ),
         ];
         let expected = [
             (CgroupMemory, 4_000),
@@ -248,7 +284,10 @@ mod tests {
             ("cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
             ("cpu,cpuacct/c/cpu.cfs_quota_us", "50000\n"),
             ("cpu,cpuacct/c/cpu.cfs_period_us", "100000\n"),
-            ("cpu,cpuacct/c/cpu.stat", "nr_periods 1\nthrottled_time 70\n"),
+            (
+                "cpu,cpuacct/c/cpu.stat",
+                "nr_periods 1\nthrottled_time 70\n",
+            ),
         ];
         let expected = [
             (CgroupMemory, 4_000),
@@ -262,7 +301,11 @@ mod tests {
     /// In a container the root is the container's group, whatever path the machine knows it by.
     #[test]
     fn a_path_that_is_not_there_is_the_root() {
-        let files = [("cgroup.procs", ""), ("memory.current", "1\n"), ("memory.max", "2\n")];
+        let files = [
+            ("cgroup.procs", ""),
+            ("memory.current", "1\n"),
+            ("memory.max", "2\n"),
+        ];
         let expected = [(Resource::CgroupMemory, 1), (Resource::CgroupMemoryMax, 2)];
         for membership in ["0::/", "0::/docker/0123", "0::/../other", "0::/../../etc"] {
             check(membership, &files, &expected);

@@ -32,7 +32,12 @@ pub(super) struct SystemFile {
 
 impl SystemFile {
     pub(super) fn new(path: impl Into<String>) -> SystemFile {
-        SystemFile { path: path.into(), open_file: None, absent: 0, text: Vec::new() }
+        SystemFile {
+            path: path.into(),
+            open_file: None,
+            absent: 0,
+            text: Vec::new(),
+        }
     }
 
     /// Returns its text; `None` if it cannot be read.
@@ -60,8 +65,9 @@ impl SystemFile {
             return true;
         }
         let opened = File::open(&self.path).ok().and_then(CheckedFile::new);
-        let is_read =
-            opened.as_ref().is_some_and(|file| read_whole(file.unchecked(), &mut self.text));
+        let is_read = opened
+            .as_ref()
+            .is_some_and(|file| read_whole(file.unchecked(), &mut self.text));
         self.open_file = opened.filter(|_| is_read && may_keep_open());
         is_read
     }
@@ -83,7 +89,9 @@ fn read_whole(file: &File, text: &mut Vec<u8>) -> bool {
         if text.len() - length < WHOLE_BELOW {
             text.resize((text.len() * 2).clamp(2 * WHOLE_BELOW, TEXT_BYTES_MAX), 0);
         }
-        let Ok(read) = file.read_at(&mut text[length..], length as u64) else { return false };
+        let Ok(read) = file.read_at(&mut text[length..], length as u64) else {
+            return false;
+        };
         length += read;
         if read < WHOLE_BELOW || length == TEXT_BYTES_MAX {
             text.truncate(length);

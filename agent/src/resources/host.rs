@@ -45,7 +45,9 @@ impl Host {
             let bytes = |start| line_number(text, start).map(|kibibytes| kibibytes << 10);
             let total = bytes("MemTotal:");
             let available = bytes("MemAvailable:");
-            let used = total.zip(available).map(|(total, free)| total.saturating_sub(free));
+            let used = total
+                .zip(available)
+                .map(|(total, free)| total.saturating_sub(free));
             reading.set(Resource::HostMemory, used);
             reading.set(Resource::HostMemoryMax, total);
         }
@@ -66,15 +68,26 @@ impl Host {
 /// The first line of `/proc/stat` has ticks of: user, nice, system, idle, waiting for disks, hard and
 /// soft interrupts, and time of other virtual machines, which is no work of this one.
 fn worked_ns(stat: &str) -> Option<u64> {
-    let numbers = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+    let numbers = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_ascii_whitespace();
     let numbers: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
-    let [user, nice, system, _idle, _disks, hard, soft, ..] = numbers[..] else { return None };
-    let ticks = [user, nice, system, hard, soft].into_iter().fold(0, u64::saturating_add);
+    let [user, nice, system, _idle, _disks, hard, soft, ..] = numbers[..] else {
+        return None;
+    };
+    let ticks = [user, nice, system, hard, soft]
+        .into_iter()
+        .fold(0, u64::saturating_add);
     Some(ticks.saturating_mul(TICK_NS))
 }
 
 fn processors(stat: &str) -> Option<u64> {
-    let lines = stat.lines().skip(1).take_while(|line| line.starts_with("cpu"));
+    let lines = stat
+        .lines()
+        .skip(1)
+        .take_while(|line| line.starts_with("cpu"));
     Some(lines.count() as u64).filter(|count| *count > 0)
 }
 
@@ -104,7 +117,9 @@ fn disk_bytes(diskstats: &str) -> Option<(u64, u64)> {
 
 /// `sda1` is one of `sda`, `nvme0n1p2` of `nvme0n1`.
 fn is_partition(name: &str, disk: &str) -> bool {
-    let Some(rest) = name.strip_prefix(disk) else { return false };
+    let Some(rest) = name.strip_prefix(disk) else {
+        return false;
+    };
     let number = if disk.ends_with(|last: char| last.is_ascii_digit()) {
         rest.strip_prefix('p').unwrap_or_default()
     } else {
@@ -117,14 +132,20 @@ fn is_partition(name: &str, disk: &str) -> bool {
 fn link_bytes(links: &str) -> Option<(u64, u64)> {
     let mut sums = None;
     for line in links.lines() {
-        let Some((name, numbers)) = line.split_once(':') else { continue };
+        let Some((name, numbers)) = line.split_once(':') else {
+            continue;
+        };
         let numbers = numbers.split_ascii_whitespace().map(str::parse::<u64>);
         let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
-        let [received, _, _, _, _, _, _, _, sent, ..] = numbers[..] else { return None };
+        let [received, _, _, _, _, _, _, _, sent, ..] = numbers[..] else {
+            return None;
+        };
         if name.trim_start() != "lo" {
             let (before_received, before_sent) = sums.unwrap_or((0u64, 0u64));
-            sums =
-                Some((before_received.saturating_add(received), before_sent.saturating_add(sent)));
+            sums = Some((
+                before_received.saturating_add(received),
+                before_sent.saturating_add(sent),
+            ));
         }
     }
     sums
@@ -158,15 +179,31 @@ mod tests {
             format!("   8       0 {name} 9 9 {read} 9 9 9 {written} 9 0 9 9\n")
         };
         let check = |disks: &[(&str, u64, u64)], expected: Option<(u64, u64)>| {
-            let text: String =
-                disks.iter().map(|(name, read, written)| line(name, *read, *written)).collect();
+            let text: String = disks
+                .iter()
+                .map(|(name, read, written)| line(name, *read, *written))
+                .collect();
             assert_eq!(disk_bytes(&text), expected, "{disks:?}");
         };
-        check(&[("sda", 2, 4), ("sda1", 1, 3), ("sda12", 1, 1)], Some((1_024, 2_048)));
-        check(&[("sda", 2, 0), ("sdaa", 2, 0), ("sdaa1", 2, 0)], Some((2_048, 0)));
-        check(&[("nvme0n1", 2, 2), ("nvme0n1p1", 2, 2), ("nvme0n11", 1, 1)], Some((1_536, 1_536)));
         check(
-            &[("vda", 2, 2), ("dm-0", 2, 2), ("loop0", 5, 5), ("md0", 1, 1)],
+            &[("sda", 2, 4), ("sda1", 1, 3), ("sda12", 1, 1)],
+            Some((1_024, 2_048)),
+        );
+        check(
+            &[("sda", 2, 0), ("sdaa", 2, 0), ("sdaa1", 2, 0)],
+            Some((2_048, 0)),
+        );
+        check(
+            &[("nvme0n1", 2, 2), ("nvme0n1p1", 2, 2), ("nvme0n11", 1, 1)],
+            Some((1_536, 1_536)),
+        );
+        check(
+            &[
+                ("vda", 2, 2),
+                ("dm-0", 2, 2),
+                ("loop0", 5, 5),
+                ("md0", 1, 1),
+            ],
             Some((1_024, 1_024)),
         );
         check(&[("xvda1", 2, 2)], Some((1_024, 1_024)));
@@ -192,9 +229,12 @@ mod tests {
     fn pressure_is_what_some_threads_waited() {
         let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234\nfull avg10=0.00 total=99\n";
         assert_eq!(pressure_ns(text), Some(1_234_000));
-        for bad in
-            ["", "full avg10=0.00 total=99", "some total=x", "some total=18446744073709551615"]
-        {
+        for bad in [
+            "",
+            "full avg10=0.00 total=99",
+            "some total=x",
+            "some total=18446744073709551615",
+        ] {
             assert_eq!(pressure_ns(bad), None, "{bad}");
         }
     }

@@ -53,7 +53,8 @@ impl Reading {
             }
         };
         let all = Resource::ALL.into_iter();
-        all.filter_map(|resource| Some((resource, value(resource)?))).collect()
+        all.filter_map(|resource| Some((resource, value(resource)?)))
+            .collect()
     }
 
     /// The most by which a counter can grow in a period. Counters of time are rounded to ticks of 10 ms,
@@ -105,7 +106,11 @@ impl ResourceSampler {
         // On a grid, so that delays do not add up; missed samples are skipped.
         let next_ns = self.due_ns.saturating_add(self.interval_ns);
         let on_grid = next_ns > now_ns;
-        self.due_ns = if on_grid { next_ns } else { now_ns.saturating_add(self.interval_ns) };
+        self.due_ns = if on_grid {
+            next_ns
+        } else {
+            now_ns.saturating_add(self.interval_ns)
+        };
         self.sample()
     }
 
@@ -121,7 +126,11 @@ impl ResourceSampler {
         let (before_ns, before) = self.before.replace((now_ns, reading.clone()))?;
         let period_ns = now_ns.saturating_sub(before_ns);
         let values = reading.since(&before, period_ns);
-        Some(ResourceSample { at: clock::at(now_ns), period_ns, values })
+        Some(ResourceSample {
+            at: clock::at(now_ns),
+            period_ns,
+            values,
+        })
     }
 
     fn read(&mut self) -> Reading {
@@ -158,7 +167,9 @@ mod tests {
 
     fn reading(values: &[(Resource, u64)]) -> Reading {
         let mut reading = Reading::default();
-        values.iter().for_each(|(resource, value)| reading.set(*resource, Some(*value)));
+        values
+            .iter()
+            .for_each(|(resource, value)| reading.set(*resource, Some(*value)));
         reading
     }
 
@@ -201,8 +212,9 @@ mod tests {
     fn late_ticks_divide_by_the_time_between_their_readings() {
         const TICK_MS: u64 = 500;
         const CORES: u64 = 2;
-        let late_ms =
-            [0, 0, 3_000, 0, 700, 40, 0, 0, 0, 90, 6_000, 1, 2, 0, 8, 0, 900, 900, 900, 0];
+        let late_ms = [
+            0, 0, 3_000, 0, 700, 40, 0, 0, 0, 90, 6_000, 1, 2, 0, 8, 0, 900, 900, 900, 0,
+        ];
         let clock_ns = std::cell::Cell::new(0);
         let pass_ms = |milliseconds: u64| clock_ns.set(clock_ns.get() + milliseconds * 1_000_000);
         for is_late_before in [true, false] {
@@ -228,7 +240,10 @@ mod tests {
                     assert!(busy_ns <= possible_ns, "{busy_ns} of {possible_ns} ns");
                     // All of the time was busy, up to what a prompt reading may be off at both ends.
                     let missing_ns = possible_ns - busy_ns;
-                    assert!(missing_ns <= CORES * READING_NS_MAX, "{busy_ns} of {possible_ns} ns");
+                    assert!(
+                        missing_ns <= CORES * READING_NS_MAX,
+                        "{busy_ns} of {possible_ns} ns"
+                    );
                     samples += 1;
                 }
             }
@@ -256,8 +271,14 @@ mod tests {
     #[test]
     fn samples_match_the_process_and_machine() {
         let mut sampler = ResourceSampler::start(Duration::ZERO);
-        assert_eq!(sampler.sample_if_due(), None, "the first reading has no base");
-        let files: Vec<_> = (0..32).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        assert_eq!(
+            sampler.sample_if_due(),
+            None,
+            "the first reading has no base"
+        );
+        let files: Vec<_> = (0..32)
+            .map(|_| std::fs::File::open("/dev/null").unwrap())
+            .collect();
         let memory = std::hint::black_box(vec![1u8; 64 << 20]);
         crate::report_memory(5, 7);
         let sample = sampler.sample_if_due().unwrap();
@@ -272,7 +293,11 @@ mod tests {
         assert!(get(Resource::HostCpus).unwrap() >= 1);
         assert_eq!(get(Resource::ManagedMemory), Some(5));
         assert_eq!(get(Resource::SpilledMemory), Some(7));
-        assert!(sample.values.is_sorted_by_key(|(resource, _)| resource.number()));
+        assert!(
+            sample
+                .values
+                .is_sorted_by_key(|(resource, _)| resource.number())
+        );
     }
 
     #[test]
@@ -280,7 +305,10 @@ mod tests {
         let mut sampler = ResourceSampler::start(Duration::from_secs(3_600));
         assert_eq!(sampler.sample_if_due(), None);
         let due_ns = sampler.due_ns;
-        assert!(sampler.sample_if_due().is_none() && sampler.due_ns == due_ns, "not yet due");
+        assert!(
+            sampler.sample_if_due().is_none() && sampler.due_ns == due_ns,
+            "not yet due"
+        );
         sampler.due_ns = clock::monotonic_ns() - 1_000;
         let due_ns = sampler.due_ns;
         assert!(sampler.sample_if_due().is_some());
@@ -288,6 +316,9 @@ mod tests {
         sampler.due_ns = 1;
         sampler.interval_ns = 10;
         assert!(sampler.sample_if_due().is_some());
-        assert!(sampler.due_ns > due_ns, "one sample for all that was missed");
+        assert!(
+            sampler.due_ns > due_ns,
+            "one sample for all that was missed"
+        );
     }
 }

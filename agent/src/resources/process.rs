@@ -34,7 +34,9 @@ impl Default for Process {
             statm: SystemFile::new("/proc/self/statm"),
             io: SystemFile::new("/proc/self/io"),
             limits: SystemFile::new("/proc/self/limits"),
-            page_bytes: page.and_then(|page| u64::try_from(page).ok()).unwrap_or(4_096),
+            page_bytes: page
+                .and_then(|page| u64::try_from(page).ok())
+                .unwrap_or(4_096),
             descriptors: None,
             count_again_in: 0,
         }
@@ -49,7 +51,10 @@ impl Process {
         reading.set(Resource::ProcessMemory, memory);
         if let Some(text) = self.io.read() {
             reading.set(Resource::ProcessDiskRead, line_number(text, "read_bytes:"));
-            reading.set(Resource::ProcessDiskWritten, line_number(text, "write_bytes:"));
+            reading.set(
+                Resource::ProcessDiskWritten,
+                line_number(text, "write_bytes:"),
+            );
         }
         reading.set(Resource::Threads, threads());
         reading.set(Resource::Descriptors, self.descriptors());
@@ -80,7 +85,11 @@ impl Process {
 /// The folder of threads has a link for each, in addition to its own two. `stat` has their number too,
 /// but first sums the times of all of them.
 fn threads() -> Option<u64> {
-    fs::metadata("/proc/self/task").ok()?.nlink().checked_sub(2).filter(|threads| *threads > 0)
+    fs::metadata("/proc/self/task")
+        .ok()?
+        .nlink()
+        .checked_sub(2)
+        .filter(|threads| *threads > 0)
 }
 
 fn resident_pages(statm: &str) -> Option<u64> {
@@ -105,7 +114,10 @@ mod tests {
         assert_eq!(line_number(io, "read_bytes:"), Some(4_096));
         assert_eq!(line_number(io, "write_bytes:"), Some(0));
         assert_eq!(
-            (line_number(io, "other:"), line_number("read_bytes:", "read_bytes:")),
+            (
+                line_number(io, "other:"),
+                line_number("read_bytes:", "read_bytes:")
+            ),
             (None, None)
         );
     }

@@ -176,7 +176,10 @@ impl AddressTrie {
             return (first, Ok(first));
         }
         let phase = self.frame_id(AddressFrame::Phase(levels.phase));
-        (first, phase.and_then(|phase| self.trie.insert(first, phase)))
+        (
+            first,
+            phase.and_then(|phase| self.trie.insert(first, phase)),
+        )
     }
 
     /// Counts a weight at its stack and at its thread.
@@ -212,7 +215,12 @@ impl AddressTrie {
         });
         let delta = TreeDelta {
             frames: frames[self.sealed_frames..].iter().cloned().collect(),
-            nodes: self.trie.nodes_from(NodeId(self.sealed_nodes)).iter().copied().collect(),
+            nodes: self
+                .trie
+                .nodes_from(NodeId(self.sealed_nodes))
+                .iter()
+                .copied()
+                .collect(),
             lost_ns: std::mem::take(&mut self.lost_ns) + delta.lost_ns,
             delta,
             threads,
@@ -231,7 +239,9 @@ impl AddressTrie {
                     self.add_at_stack(*node, Weight::of(*state, *nanoseconds));
                 }
                 for (node, state, nanoseconds) in back.threads.entries() {
-                    let _ = self.trie.add_weight(*node, Weight::of(*state, *nanoseconds));
+                    let _ = self
+                        .trie
+                        .add_weight(*node, Weight::of(*state, *nanoseconds));
                 }
                 false
             }
@@ -272,7 +282,9 @@ impl AddressTrie {
         if let Some(id) = self.code_ids.get(&address) {
             return Ok(*id);
         }
-        let after = self.modules.partition_point(|(range, _)| range.start <= address);
+        let after = self
+            .modules
+            .partition_point(|(range, _)| range.start <= address);
         let module = after
             .checked_sub(1)
             .map(|index| &self.modules[index])
@@ -292,17 +304,27 @@ mod tests {
     use super::*;
 
     fn levels(first: AddressFrame) -> TaskLevels {
-        TaskLevels { first, phase: NameId::NONE }
+        TaskLevels {
+            first,
+            phase: NameId::NONE,
+        }
     }
 
     #[test]
     fn a_seal_without_room_keeps_everything_for_the_next() {
         let mut addresses = AddressTrie::new(&[]);
-        let stack = Stack { addresses: vec![10, 20], complete: true };
+        let stack = Stack {
+            addresses: vec![10, 20],
+            complete: true,
+        };
         let levels = levels(AddressFrame::NoTask);
         let node = addresses.node_of(&levels, &stack);
-        let frame =
-            addresses.frame_id(AddressFrame::Thread { name: "main".into(), id: 7 }).unwrap();
+        let frame = addresses
+            .frame_id(AddressFrame::Thread {
+                name: "main".into(),
+                id: 7,
+            })
+            .unwrap();
         let above = addresses.insert_levels(&levels).0;
         let thread = addresses.trie.insert(above, frame).unwrap();
         let attribution = Attribution { node, thread };
@@ -319,9 +341,18 @@ mod tests {
         let tree = sealed.take().unwrap();
         assert_eq!(tree.delta.total(), Weight::of(State::Cpu, 7));
         assert_eq!(tree.threads.total(), Weight::of(State::Cpu, 7));
-        let outer = AddressFrame::Code { address: 20, module: None };
-        let inner = AddressFrame::Code { address: 10, module: None };
-        let thread = AddressFrame::Thread { name: "main".into(), id: 7 };
+        let outer = AddressFrame::Code {
+            address: 20,
+            module: None,
+        };
+        let inner = AddressFrame::Code {
+            address: 10,
+            module: None,
+        };
+        let thread = AddressFrame::Thread {
+            name: "main".into(),
+            id: 7,
+        };
         assert_eq!(*tree.frames, [AddressFrame::NoTask, outer, inner, thread]);
         assert_eq!((tree.nodes.len(), tree.lost_ns), (4, 3));
         assert!(addresses.seal(|tree| {
@@ -336,7 +367,10 @@ mod tests {
     #[test]
     fn an_incomplete_stack_is_below_truncated() {
         let mut addresses = AddressTrie::new(&[]);
-        let stack = Stack { addresses: vec![10], complete: false };
+        let stack = Stack {
+            addresses: vec![10],
+            complete: false,
+        };
         addresses.node_of(&levels(AddressFrame::Task(NameId(5))), &stack);
         addresses.seal(|tree| {
             assert_eq!(tree.frames[1], AddressFrame::Truncated);
@@ -350,8 +384,17 @@ mod tests {
         let mut addresses = AddressTrie::new(&[]);
         let levels = levels(AddressFrame::Task(NameId(5)));
         let nodes = NoStack::ALL.map(|reason| addresses.node_without_stack(&levels, reason));
-        let cut = addresses.node_of(&levels, &Stack { addresses: vec![], complete: false });
+        let cut = addresses.node_of(
+            &levels,
+            &Stack {
+                addresses: vec![],
+                complete: false,
+            },
+        );
         assert!(nodes.is_sorted() && !nodes.contains(&cut));
-        assert_eq!(addresses.node_without_stack(&levels, NoStack::ShortThread), nodes[1]);
+        assert_eq!(
+            addresses.node_without_stack(&levels, NoStack::ShortThread),
+            nodes[1]
+        );
     }
 }

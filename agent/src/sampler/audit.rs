@@ -72,7 +72,10 @@ struct ThreadCount {
 
 impl Times {
     pub(super) fn of(weight: Weight) -> Times {
-        Times { cpu_ns: signed(weight.get(State::Cpu)), all_ns: signed(weight.total_ns()) }
+        Times {
+            cpu_ns: signed(weight.get(State::Cpu)),
+            all_ns: signed(weight.total_ns()),
+        }
     }
 
     /// Time of a thread from one moment to another.
@@ -93,7 +96,10 @@ impl Add for Times {
     type Output = Times;
 
     fn add(self, other: Times) -> Times {
-        Times { cpu_ns: self.cpu_ns + other.cpu_ns, all_ns: self.all_ns + other.all_ns }
+        Times {
+            cpu_ns: self.cpu_ns + other.cpu_ns,
+            all_ns: self.all_ns + other.all_ns,
+        }
     }
 }
 
@@ -107,14 +113,20 @@ impl Sub for Times {
     type Output = Times;
 
     fn sub(self, other: Times) -> Times {
-        Times { cpu_ns: self.cpu_ns - other.cpu_ns, all_ns: self.all_ns - other.all_ns }
+        Times {
+            cpu_ns: self.cpu_ns - other.cpu_ns,
+            all_ns: self.all_ns - other.all_ns,
+        }
     }
 }
 
 impl Audit {
     /// Sampling begins again: earlier time is not compared.
     pub(super) fn restart(&mut self) {
-        *self = Audit { found: self.found, ..Audit::default() };
+        *self = Audit {
+            found: self.found,
+            ..Audit::default()
+        };
     }
 
     pub(super) fn has_begun(&self) -> bool {
@@ -142,7 +154,10 @@ impl Audit {
     /// `last` check at once.
     pub(super) fn check(&mut self, counted: Times, shown: Shown, last: bool) {
         self.cycles_since_check = 0;
-        let now = Times { cpu_ns: signed(shown.cpu_before_ns), all_ns: self.least_ns };
+        let now = Times {
+            cpu_ns: signed(shown.cpu_before_ns),
+            all_ns: self.least_ns,
+        };
         let Some(base) = self.base else {
             self.base = Some(now - counted);
             self.last_shown = now;
@@ -185,7 +200,11 @@ impl Audit {
 /// `difference_ns` if it is to be reported when `passed_ns` have passed; otherwise 0.
 fn above_noise(difference_ns: i64, passed_ns: i64) -> i64 {
     let least_ns = REPORTED_MIN_NS.max(passed_ns / REPORTED_PART);
-    if difference_ns >= least_ns { difference_ns } else { 0 }
+    if difference_ns >= least_ns {
+        difference_ns
+    } else {
+        0
+    }
 }
 
 fn signed(nanoseconds: u64) -> i64 {
@@ -204,7 +223,11 @@ mod tests {
         for second in 0..=checks {
             audit.pass(second * SECOND, threads);
             let cpu_ns = second * SECOND;
-            let shown = Shown { cpu_before_ns: cpu_ns, cpu_after_ns: cpu_ns, unknown_ns: 0 };
+            let shown = Shown {
+                cpu_before_ns: cpu_ns,
+                cpu_after_ns: cpu_ns,
+                unknown_ns: 0,
+            };
             let second = signed(second);
             let counted = Times {
                 cpu_ns: signed(cpu_ns) - missing.cpu_ns * second,
@@ -222,36 +245,63 @@ mod tests {
 
     #[test]
     fn missing_time_is_reported_once() {
-        let missing = Times { cpu_ns: 300_000_000, all_ns: 900_000_000 };
-        assert_eq!(found(1, 3, missing, false).missing_ns, 0, "it may still be counted");
+        let missing = Times {
+            cpu_ns: 300_000_000,
+            all_ns: 900_000_000,
+        };
+        assert_eq!(
+            found(1, 3, missing, false).missing_ns,
+            0,
+            "it may still be counted"
+        );
         assert_eq!(found(1, 3, missing, true).missing_ns, 900_000_000);
         assert_eq!(found(4, 3, missing, true).missing_ns, 3_600_000_000);
-        assert_eq!(found(4, 3, missing, false).missing_ns, 2_700_000_000, "the last may still be");
+        assert_eq!(
+            found(4, 3, missing, false).missing_ns,
+            2_700_000_000,
+            "the last may still be"
+        );
     }
 
     #[test]
     fn differences_below_the_noise_add_up() {
-        let missing = Times { cpu_ns: 0, all_ns: 15_000_000 };
+        let missing = Times {
+            cpu_ns: 0,
+            all_ns: 15_000_000,
+        };
         assert_eq!(found(1, 3, missing, true).missing_ns, 0);
         assert_eq!(found(4, 3, missing, true).missing_ns, 60_000_000);
     }
 
     #[test]
     fn cpu_time_that_nobody_used_is_excess() {
-        let missing = Times { cpu_ns: -50_000_000, all_ns: 0 };
-        let expected = Difference { missing_ns: 0, excess_ns: 100_000_000 };
+        let missing = Times {
+            cpu_ns: -50_000_000,
+            all_ns: 0,
+        };
+        let expected = Difference {
+            missing_ns: 0,
+            excess_ns: 100_000_000,
+        };
         assert_eq!(found(2, 3, missing, false), expected);
     }
 
     #[test]
     fn threads_that_start_or_end_between_two_ticks_are_not_missing() {
         let mut audit = Audit::default();
-        let shown = Shown { cpu_before_ns: 0, cpu_after_ns: 0, unknown_ns: 0 };
+        let shown = Shown {
+            cpu_before_ns: 0,
+            cpu_after_ns: 0,
+            unknown_ns: 0,
+        };
         audit.pass(0, 1);
         audit.check(Times::default(), shown, true);
         audit.pass(SECOND, 1_000);
         audit.pass(2 * SECOND, 1);
-        let counted = Times { cpu_ns: 0, all_ns: signed(2 * SECOND) };
+        let counted = Times {
+            cpu_ns: 0,
+            all_ns: signed(2 * SECOND),
+        };
         audit.check(counted, shown, true);
         assert_eq!(audit.found(), Difference::default());
     }

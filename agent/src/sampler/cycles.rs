@@ -16,8 +16,17 @@ const RETRY: Duration = Duration::from_millis(1);
 pub(crate) fn cycles(queued_max: usize) -> (CycleSender, CycleReceiver) {
     let (sender, receiver) = queue(queued_max);
     let thread = Arc::new(OnceLock::new());
-    let sender = CycleSender { cycles: Some(sender), receiver: thread.clone() };
-    (sender, CycleReceiver { cycles: receiver, thread })
+    let sender = CycleSender {
+        cycles: Some(sender),
+        receiver: thread.clone(),
+    };
+    (
+        sender,
+        CycleReceiver {
+            cycles: receiver,
+            thread,
+        },
+    )
 }
 
 /// The sampler's end.

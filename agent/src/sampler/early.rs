@@ -58,7 +58,10 @@ pub(super) struct Remainders(PageMap<NodeId, (Weight, Attribution)>);
 
 impl EarlyThread {
     pub(super) fn new(account: Arc<EarlyAccount>) -> EarlyThread {
-        EarlyThread { account, seen: None }
+        EarlyThread {
+            account,
+            seen: None,
+        }
     }
 
     /// Whether any weight was found.
@@ -86,8 +89,19 @@ impl SeenStacks {
         attribution: Attribution,
         weight: Weight,
     ) {
-        for state in State::ALL.into_iter().filter(|state| weight.get(*state) > 0) {
-            self.add_share(thread, level, Share { attribution, state, part: weight.get(state) });
+        for state in State::ALL
+            .into_iter()
+            .filter(|state| weight.get(*state) > 0)
+        {
+            self.add_share(
+                thread,
+                level,
+                Share {
+                    attribution,
+                    state,
+                    part: weight.get(state),
+                },
+            );
         }
     }
 
@@ -95,7 +109,10 @@ impl SeenStacks {
         let is_same = |seen: &SeenStack| {
             seen.share.attribution == share.attribution && seen.share.state == share.state
         };
-        let known = self.of(thread).find(|(_, seen)| is_same(seen)).map(|(at, _)| at);
+        let known = self
+            .of(thread)
+            .find(|(_, seen)| is_same(seen))
+            .map(|(at, _)| at);
         if let Some(at) = known {
             self.entries[at as usize].share.part += share.part;
             return;
@@ -103,7 +120,11 @@ impl SeenStacks {
         if self.of(thread).count() >= SEEN_MAX {
             return;
         }
-        let new = SeenStack { level, share, next: thread.seen };
+        let new = SeenStack {
+            level,
+            share,
+            next: thread.seen,
+        };
         if let Some(at) = self.free {
             self.free = self.entries[at as usize].next;
             self.entries[at as usize] = new;
@@ -131,7 +152,9 @@ impl SeenStacks {
         wanted: impl Fn(State) -> bool + Copy,
     ) -> impl Iterator<Item = Share> + Clone {
         let below = self.of(thread).filter(move |(_, seen)| seen.level == level);
-        below.map(|(_, seen)| seen.share).filter(move |share| wanted(share.state))
+        below
+            .map(|(_, seen)| seen.share)
+            .filter(move |share| wanted(share.state))
     }
 }
 
@@ -179,13 +202,18 @@ impl Remainders {
 
     /// The sum of all remainders.
     pub(super) fn sum(&self) -> Times {
-        self.0.values().fold(Times::default(), |sum, (weight, _)| sum + Times::of(*weight))
+        self.0.values().fold(Times::default(), |sum, (weight, _)| {
+            sum + Times::of(*weight)
+        })
     }
 
     /// Sampling ends: rounds each remainder to whole quanta.
     pub(super) fn finish(&mut self, tree: &mut AddressTrie, quantum_ns: u64) {
         for (weight, attribution) in self.0.values() {
-            for state in State::ALL.into_iter().filter(|it| weight.get(*it) * 2 >= quantum_ns) {
+            for state in State::ALL
+                .into_iter()
+                .filter(|it| weight.get(*it) * 2 >= quantum_ns)
+            {
                 tree.add(*attribution, Weight::of(state, quantum_ns));
             }
         }
@@ -221,11 +249,18 @@ mod tests {
     fn remainders_of_ended_threads_add_up() {
         let mut tree = AddressTrie::new(&[]);
         let mut remainders = Remainders::default();
-        let levels = TaskLevels { first: AddressFrame::NoTask, phase: NameId::NONE };
+        let levels = TaskLevels {
+            first: AddressFrame::NoTask,
+            phase: NameId::NONE,
+        };
         let node = tree.insert_levels(&levels).0;
         let attribution = Attribution { node, thread: node };
         for _ in 0..25 {
-            let time = Share { attribution, state: State::Cpu, part: 300 };
+            let time = Share {
+                attribution,
+                state: State::Cpu,
+                part: 300,
+            };
             remainders.add(&mut tree, 1_000, NodeId(1), time);
             remainders.add(&mut tree, 1_000, NodeId(2), time);
         }

@@ -68,7 +68,13 @@ impl Files {
     pub(super) fn new() -> Self {
         let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
         let kept_max = limit.map_or(0, |(soft, _)| soft / KEPT_PART).min(KEPT_MAX);
-        Files { tasks: None, keep_tasks: kept_max > 0, kept: 0, kept_max, short_ticks: 0 }
+        Files {
+            tasks: None,
+            keep_tasks: kept_max > 0,
+            kept: 0,
+            kept_max,
+            short_ticks: 0,
+        }
     }
 
     /// A tick begins.
@@ -116,7 +122,9 @@ impl Files {
         files: &mut ThreadFiles,
     ) -> Option<RunDelay> {
         let mut buffer = [0; 128];
-        let text = self.read(thread_id, "schedstat", &mut files.schedstat, &mut buffer).ok()?;
+        let text = self
+            .read(thread_id, "schedstat", &mut files.schedstat, &mut buffer)
+            .ok()?;
         let mut numbers = text.split(' ').skip(1);
         let ns = numbers.next()?.parse().ok()?;
         let turns = numbers.next()?.parse().ok()?;
@@ -125,7 +133,10 @@ impl Files {
 
     /// Closes a thread's files, because it has not run for a while or is gone.
     pub(super) fn close(&mut self, files: &mut ThreadFiles) {
-        for file in [files.syscall.take(), files.schedstat.take()].into_iter().flatten() {
+        for file in [files.syscall.take(), files.schedstat.take()]
+            .into_iter()
+            .flatten()
+        {
             self.kept -= 1;
             drop(file);
         }
@@ -197,7 +208,10 @@ impl Files {
 }
 
 fn invalid(text: &str) -> ProbeError {
-    ProbeError::Refused(io::Error::new(io::ErrorKind::InvalidData, format!("`{text}`")))
+    ProbeError::Refused(io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("`{text}`"),
+    ))
 }
 
 /// Parses `running`, or `call [arguments] sp pc` with all but the call in hexadecimal.
@@ -208,11 +222,20 @@ fn parse_activity(text: &str) -> Option<Activity> {
     let hexadecimal = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
     let mut from_left = text.split(' ');
     let call: i64 = from_left.next()?.parse().ok()?;
-    let argument = if call < 0 { 0 } else { hexadecimal(from_left.next()?)? };
+    let argument = if call < 0 {
+        0
+    } else {
+        hexadecimal(from_left.next()?)?
+    };
     let mut from_right = text.rsplit(' ');
     let pc = hexadecimal(from_right.next()?)?;
     let sp = hexadecimal(from_right.next()?)?;
-    Some(Activity::Blocked(WaitSite { call, argument, sp, pc }))
+    Some(Activity::Blocked(WaitSite {
+        call,
+        argument,
+        sp,
+        pc,
+    }))
 }
 
 #[cfg(test)]
@@ -228,11 +251,23 @@ mod tests {
     #[test]
     fn activity_is_parsed_as_the_kernel_writes_it() {
         assert_eq!(parse_activity("running"), Some(Activity::Running));
-        let site = WaitSite { call: 202, argument: 0x7f, sp: 0x7ffd_1000, pc: 0x7f00_2000 };
+        let site = WaitSite {
+            call: 202,
+            argument: 0x7f,
+            sp: 0x7ffd_1000,
+            pc: 0x7f00_2000,
+        };
         let text = "202 0x7f 0x80 0x2 0x0 0x0 0x0 0x7ffd1000 0x7f002000";
         assert_eq!(parse_activity(text), Some(Activity::Blocked(site)));
-        let fault = WaitSite { call: -1, argument: 0, ..site };
-        assert_eq!(parse_activity("-1 0x7ffd1000 0x7f002000"), Some(Activity::Blocked(fault)));
+        let fault = WaitSite {
+            call: -1,
+            argument: 0,
+            ..site
+        };
+        assert_eq!(
+            parse_activity("-1 0x7ffd1000 0x7f002000"),
+            Some(Activity::Blocked(fault))
+        );
         assert_eq!(parse_activity(""), None);
         assert_eq!(parse_activity("202"), None);
         assert_eq!(parse_activity("202 7f 0x1 0x2"), None);
@@ -240,7 +275,10 @@ mod tests {
 
     #[test]
     fn files_are_kept_up_to_the_limit_and_closed_on_request() {
-        let mut files = Files { kept_max: 1, ..Files::new() };
+        let mut files = Files {
+            kept_max: 1,
+            ..Files::new()
+        };
         let mut first = ThreadFiles::default();
         let mut second = ThreadFiles::default();
         for _ in 0..2 {
@@ -272,7 +310,10 @@ mod tests {
         files.activity(own_id(), &mut of_thread).unwrap();
         files.close(&mut of_thread);
         let target = fs::read_link(format!("/proc/self/fd/{number}")).unwrap();
-        assert!(target.to_string_lossy().starts_with("pipe:"), "the program's pipe is open");
+        assert!(
+            target.to_string_lossy().starts_with("pipe:"),
+            "the program's pipe is open"
+        );
         nix::unistd::close(number).unwrap();
     }
 

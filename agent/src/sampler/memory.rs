@@ -13,7 +13,10 @@ const FIRST_BYTES: usize = 4096;
 /// `at`.
 pub(super) fn copied(at: u64, words: &[u64]) -> impl FnMut(u64) -> Result<u64, ()> + '_ {
     move |address| {
-        let offset = address.checked_sub(at).filter(|offset| offset % 8 == 0).ok_or(())?;
+        let offset = address
+            .checked_sub(at)
+            .filter(|offset| offset % 8 == 0)
+            .ok_or(())?;
         let index = usize::try_from(offset / 8).map_err(|_| ())?;
         words.get(index).copied().ok_or(())
     }
@@ -35,7 +38,12 @@ impl Default for RemoteStack {
     fn default() -> RemoteStack {
         let bytes = Pages::new(REMOTE_BYTES_MAX).or_else(|| Pages::new(0));
         let bytes = bytes.expect("no mapping is needed for no bytes");
-        RemoteStack { at: 0, bytes, length: 0, ended: true }
+        RemoteStack {
+            at: 0,
+            bytes,
+            length: 0,
+            ended: true,
+        }
     }
 }
 
@@ -49,7 +57,10 @@ impl RemoteStack {
 
     /// The word at `address`, which must not lie below the stack pointer.
     pub(super) fn read(&mut self, address: u64) -> Result<u64, ()> {
-        let offset = address.checked_sub(self.at).filter(|offset| offset % 8 == 0).ok_or(())?;
+        let offset = address
+            .checked_sub(self.at)
+            .filter(|offset| offset % 8 == 0)
+            .ok_or(())?;
         let index = usize::try_from(offset).map_err(|_| ())?;
         if index >= self.bytes.len() {
             return Err(());
@@ -58,7 +69,10 @@ impl RemoteStack {
             self.read_on();
         }
         let read = &self.bytes[..self.length];
-        let word = read.get(index..).and_then(|bytes| bytes.first_chunk()).ok_or(())?;
+        let word = read
+            .get(index..)
+            .and_then(|bytes| bytes.first_chunk())
+            .ok_or(())?;
         Ok(u64::from_ne_bytes(*word))
     }
 

@@ -31,7 +31,11 @@ struct Facility {
 
 impl Facility {
     fn at_start(now: Result<(), String>) -> Facility {
-        Facility { used: now.is_ok(), has_failed: now.is_err(), now }
+        Facility {
+            used: now.is_ok(),
+            has_failed: now.is_err(),
+            now,
+        }
     }
 
     /// Tries again what worked at the start. What works is lost at the second failure in a row: another
@@ -81,7 +85,11 @@ impl Mode {
         let checked_copies = self.checked_copies;
         self.blocked.update(|| {
             listed?;
-            let copies = if checked_copies { probe::copy_memory() } else { Err(Errno::EPERM) };
+            let copies = if checked_copies {
+                probe::copy_memory()
+            } else {
+                Err(Errno::EPERM)
+            };
             choose_memory_access(copies);
             blocked_are_readable(copies)
         });
@@ -129,7 +137,11 @@ fn refused_timers(error: Errno) -> String {
 }
 
 fn choose_memory_access(copies: Result<(), Errno>) {
-    let access = if copies.is_ok() { MemoryAccess::Call } else { MemoryAccess::File };
+    let access = if copies.is_ok() {
+        MemoryAccess::Call
+    } else {
+        MemoryAccess::File
+    };
     process::set_memory_access(access);
 }
 
@@ -156,14 +168,18 @@ impl From<&Mode> for SamplerMode {
     fn from(mode: &Mode) -> SamplerMode {
         match (&mode.running.now, &mode.blocked.now) {
             (Ok(()), Ok(())) => SamplerMode::Full,
-            (Ok(()), Err(reason)) => SamplerMode::RunningOnly { reason: reason.as_str().into() },
-            (Err(reason), Ok(())) => SamplerMode::BlockedOnly { reason: reason.as_str().into() },
-            (Err(running), Err(blocked)) if running == blocked => {
-                SamplerMode::Off { reason: running.as_str().into() }
-            }
-            (Err(running), Err(blocked)) => {
-                SamplerMode::Off { reason: format!("{running}; {blocked}").into() }
-            }
+            (Ok(()), Err(reason)) => SamplerMode::RunningOnly {
+                reason: reason.as_str().into(),
+            },
+            (Err(reason), Ok(())) => SamplerMode::BlockedOnly {
+                reason: reason.as_str().into(),
+            },
+            (Err(running), Err(blocked)) if running == blocked => SamplerMode::Off {
+                reason: running.as_str().into(),
+            },
+            (Err(running), Err(blocked)) => SamplerMode::Off {
+                reason: format!("{running}; {blocked}").into(),
+            },
         }
     }
 }
@@ -181,8 +197,14 @@ mod tests {
         };
         let check = |mode: Mode, text| assert_eq!(SamplerMode::from(&mode).to_string(), text);
         check(mode(Ok(()), Ok(())), "full");
-        check(mode(Ok(()), Err("a")), "running threads only, blocked ones without stacks: a");
-        check(mode(Err("b"), Ok(())), "blocked threads only, running ones without stacks: b");
+        check(
+            mode(Ok(()), Err("a")),
+            "running threads only, blocked ones without stacks: a",
+        );
+        check(
+            mode(Err("b"), Ok(())),
+            "blocked threads only, running ones without stacks: b",
+        );
         check(mode(Err("b"), Err("a")), "off: b; a");
         check(mode(Err("b"), Err("b")), "off: b");
         assert!(mode(Err("b"), Err("a")).is_off());
@@ -209,6 +231,9 @@ mod tests {
         assert_eq!(SamplerMode::from(&mode), SamplerMode::Full);
         assert!(!mode.update());
         mode.lose_running("it is gone".to_owned());
-        assert!(!mode.update() && !mode.samples_running(), "a lost signal does not come back");
+        assert!(
+            !mode.update() && !mode.samples_running(),
+            "a lost signal does not come back"
+        );
     }
 }

@@ -30,7 +30,11 @@ pub(crate) struct SamplerOptions {
 impl SamplerOptions {
     /// The settings that an agent starts with.
     pub(crate) fn settings(&self) -> Settings {
-        Settings { interval_ns: self.interval_ns, enabled: true, states: StateSet::ALL }
+        Settings {
+            interval_ns: self.interval_ns,
+            enabled: true,
+            states: StateSet::ALL,
+        }
     }
 
     pub(crate) fn quantum_ns(&self) -> u64 {

@@ -105,7 +105,10 @@ impl OverheadCounters {
 
     /// The upper end of the bucket that holds the sample at `percent`; 0 without samples.
     fn quantile_ns(&self, percent: u64) -> u64 {
-        let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed));
+        let counts = self
+            .buckets
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed));
         let all: u64 = counts.clone().sum();
         let rank = (all * percent).div_ceil(100);
         let sums = counts.scan(0, |sum, count| {
@@ -243,7 +246,9 @@ impl Meter {
     pub(super) fn count_sampler(&mut self, cpu_ns: u64) {
         self.spend(cpu_ns.saturating_sub(self.sampler_cpu_ns));
         self.sampler_cpu_ns = cpu_ns;
-        self.counters.sampler_cpu_ns.store(cpu_ns, Ordering::Relaxed);
+        self.counters
+            .sampler_cpu_ns
+            .store(cpu_ns, Ordering::Relaxed);
     }
 
     /// Of the sampler's CPU time, `nanoseconds` were spent on what is done once.
@@ -266,7 +271,9 @@ impl Meter {
 
     /// Pays as much of this time as is left of the start's; returns how much.
     fn pay_at_start(&mut self, nanoseconds: u64) -> i64 {
-        let paid = self.start_ns.min(i64::try_from(nanoseconds).unwrap_or(i64::MAX));
+        let paid = self
+            .start_ns
+            .min(i64::try_from(nanoseconds).unwrap_or(i64::MAX));
         self.start_ns -= paid;
         paid
     }
@@ -289,7 +296,11 @@ impl Meter {
             .max(self.visiting_ns.unsigned_abs())
             .min(interval_ns / VISITING_PART);
         let is_rich = self.start_ns > 0 || saved > 0;
-        let new_ns = if is_rich { NEW_NS_MAX } else { NEW_IN_DEBT_NS_MAX };
+        let new_ns = if is_rich {
+            NEW_NS_MAX
+        } else {
+            NEW_IN_DEBT_NS_MAX
+        };
         VisitBudget { known_ns, new_ns }
     }
 
@@ -305,7 +316,9 @@ impl Meter {
         let debt = self.own_ns.min(self.all_ns).min(0).unsigned_abs();
         let skipped_max = (PAUSE_NS_MAX / interval_ns).saturating_sub(1);
         let skipped = debt.div_ceil(earned_per_tick).min(skipped_max);
-        self.counters.ticks_throttled.fetch_add(skipped, Ordering::Relaxed);
+        self.counters
+            .ticks_throttled
+            .fetch_add(skipped, Ordering::Relaxed);
         skipped
     }
 }
@@ -337,7 +350,10 @@ mod tests {
         let meter = meter();
         meter.counters.add_naming(7_000_000);
         let overhead = meter.counters.report();
-        assert_eq!((overhead.other_cpu_ns, overhead.naming_cpu_ns), (7_000_000, 7_000_000));
+        assert_eq!(
+            (overhead.other_cpu_ns, overhead.naming_cpu_ns),
+            (7_000_000, 7_000_000)
+        );
     }
 
     proptest! {
@@ -419,7 +435,10 @@ mod tests {
         assert!(!meter.is_in_debt());
         meter.count_others(20_000_000);
         meter.count_others(40_000_000);
-        assert!(meter.is_in_debt(), "0.3 s and the saved two seconds are spent");
+        assert!(
+            meter.is_in_debt(),
+            "0.3 s and the saved two seconds are spent"
+        );
         assert_eq!(meter.visit_budget(TICK_NS).known_ns, 0);
         for tick in 1..=6_000 {
             meter.begin_tick(at(tick * TICK_NS));
@@ -432,7 +451,11 @@ mod tests {
     fn ticks_stay_frequent_whatever_was_spent() {
         let mut meter = meter();
         meter.count_others(10_000_000_000);
-        assert_eq!(meter.throttle_ticks(TICK_NS), 1, "at least fifty ticks a second");
+        assert_eq!(
+            meter.throttle_ticks(TICK_NS),
+            1,
+            "at least fifty ticks a second"
+        );
         meter.count_sampler(10_000_000_000);
         assert_eq!(meter.throttle_ticks(TICK_NS), 1);
         assert_eq!(meter.throttle_ticks(1_000_000), 19);
@@ -447,7 +470,10 @@ mod tests {
         (0..2).for_each(|_| counters.add_sample(20_000, true));
         let report = counters.report();
         assert!((500..=531).contains(&report.handler_p50_ns), "{report:?}");
-        assert!((20_000..=21_250).contains(&report.handler_p99_ns), "{report:?}");
+        assert!(
+            (20_000..=21_250).contains(&report.handler_p99_ns),
+            "{report:?}"
+        );
         assert_eq!(report.samples, 100);
     }
 }

@@ -18,7 +18,10 @@ pub(super) struct PageMap<K, V> {
 
 impl<K, V> Default for PageMap<K, V> {
     fn default() -> Self {
-        PageMap { slots: PageVec::new(), length: 0 }
+        PageMap {
+            slots: PageVec::new(),
+            length: 0,
+        }
     }
 }
 
@@ -63,7 +66,9 @@ impl<K: Eq + Hash, V> PageMap<K, V> {
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
-            let Some((key, _)) = &self.slots[at] else { break };
+            let Some((key, _)) = &self.slots[at] else {
+                break;
+            };
             let home = self.home(key);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.slots.swap(at, hole);

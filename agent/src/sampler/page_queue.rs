@@ -13,7 +13,11 @@ pub(super) struct PageQueue<T> {
 
 impl<T> Default for PageQueue<T> {
     fn default() -> Self {
-        PageQueue { places: PageVec::new(), first: 0, length: 0 }
+        PageQueue {
+            places: PageVec::new(),
+            first: 0,
+            length: 0,
+        }
     }
 }
 

@@ -38,7 +38,11 @@ impl RawDelta {
 
     #[cfg(test)]
     pub(crate) fn total(&self) -> Weight {
-        self.entries.iter().fold(Weight::ZERO, |sum, (_, state, ns)| sum + Weight::of(*state, *ns))
+        self.entries
+            .iter()
+            .fold(Weight::ZERO, |sum, (_, state, ns)| {
+                sum + Weight::of(*state, *ns)
+            })
     }
 
     #[cfg(test)]
@@ -50,7 +54,10 @@ impl RawDelta {
 impl PageTrie {
     /// A tree that holds only the root and may grow by `nodes_max` nodes.
     pub(super) fn new(nodes_max: usize) -> PageTrie {
-        PageTrie { nodes_max, ..PageTrie::default() }
+        PageTrie {
+            nodes_max,
+            ..PageTrie::default()
+        }
     }
 
     /// Returns the child of `parent` for `frame`; adds it if it is new.
@@ -118,7 +125,10 @@ impl PageTrie {
         for (node, weight) in counted.iter() {
             self.slots[node.index()] = 0;
             let part = &mut parts[usize::from(!wanted(self, *node))];
-            for state in State::ALL.into_iter().filter(|state| weight.get(*state) > 0) {
+            for state in State::ALL
+                .into_iter()
+                .filter(|state| weight.get(*state) > 0)
+            {
                 if !part.entries.push((*node, state, weight.get(state))) {
                     part.lost_ns += weight.get(state);
                 }

@@ -53,7 +53,9 @@ impl RawThreadDump {
             id: thread.id,
             last: thread.last,
             age_ns: thread.last.map_or(0, |last| now.saturating_sub(last.at_ns)),
-            blocked_ns: thread.last.map_or(0, |last| last.at_ns.saturating_sub(last.since_ns)),
+            blocked_ns: thread
+                .last
+                .map_or(0, |last| last.at_ns.saturating_sub(last.since_ns)),
         };
         RawThreadDump {
             request,

@@ -75,7 +75,11 @@ impl Schedule {
     pub(super) fn next_tick_ns(&self, control: &Control, last_tick_ns: u64) -> u64 {
         let requested =
             self.new_settings(control).is_some() || control.dump_requested() != self.answered;
-        if requested { self.due_ns.min(last_tick_ns + SOON_NS) } else { self.due_ns }
+        if requested {
+            self.due_ns.min(last_tick_ns + SOON_NS)
+        } else {
+            self.due_ns
+        }
     }
 
     /// Settings that are newer than these.
@@ -132,13 +136,25 @@ mod tests {
 
     #[test]
     fn late_and_early_ticks_are_counted_by_what_was_due() {
-        let settings = Settings { interval_ns: 10, enabled: true, states: StateSet::ALL };
+        let settings = Settings {
+            interval_ns: 10,
+            enabled: true,
+            states: StateSet::ALL,
+        };
         let mut schedule = Schedule::new(settings, 100);
-        for (now, passed, due_ns) in
-            [(110, 1, 120), (119, 0, 120), (125, 1, 130), (155, 3, 160), (155, 0, 160)]
-        {
+        for (now, passed, due_ns) in [
+            (110, 1, 120),
+            (119, 0, 120),
+            (125, 1, 130),
+            (155, 3, 160),
+            (155, 0, 160),
+        ] {
             schedule.pass(now);
-            assert_eq!((schedule.passed, schedule.due_ns), (passed, due_ns), "at {now}");
+            assert_eq!(
+                (schedule.passed, schedule.due_ns),
+                (passed, due_ns),
+                "at {now}"
+            );
         }
     }
 }

@@ -189,7 +189,9 @@ impl Thread {
 
     /// Whether it was seen to block the signal for a while, not only while it started.
     pub(super) fn blocks_signal(&self) -> bool {
-        let expected_ns = self.signal_blocked_until_ns.saturating_sub(self.signal_blocked_since_ns);
+        let expected_ns = self
+            .signal_blocked_until_ns
+            .saturating_sub(self.signal_blocked_since_ns);
         self.signal_blocked_since_ns > 0 && expected_ns >= SIGNAL_BLOCKED_MIN_NS
     }
 
@@ -223,7 +225,10 @@ impl Thread {
     /// Its time until `now_ns` that is not counted yet.
     pub(super) fn uncounted(&mut self, now_ns: u64) -> Times {
         let clock_ns = self.read_clock().unwrap_or(self.time.cpu_ns());
-        let until = self.end().unwrap_or(Moment { ns: now_ns, cpu_ns: clock_ns });
+        let until = self.end().unwrap_or(Moment {
+            ns: now_ns,
+            cpu_ns: clock_ns,
+        });
         match &self.early {
             // Its own account has it.
             Some(early) => Times::between(early.account.began(), until) + self.time.remainders(),
@@ -241,12 +246,17 @@ impl Thread {
 
     /// The current task word; 0 without a cell.
     pub(super) fn task_word(&self) -> u64 {
-        self.cell.as_ref().map_or(0, |cell| cell.task_word().load(Ordering::Acquire))
+        self.cell
+            .as_ref()
+            .map_or(0, |cell| cell.task_word().load(Ordering::Acquire))
     }
 
     /// Whether it has noted that its task changed. While it is young, its own account tells that.
     pub(super) fn has_noted_change(&self) -> bool {
-        let is_noted = self.cell.as_ref().is_some_and(|cell| cell.changes.is_noted());
+        let is_noted = self
+            .cell
+            .as_ref()
+            .is_some_and(|cell| cell.changes.is_noted());
         is_noted && self.early.is_none()
     }
 
@@ -266,7 +276,10 @@ impl Thread {
         let cell = self.cell.as_ref().filter(|_| self.gone)?;
         let since_ns = self.time.cpu_ns().saturating_sub(cell.left_cpu_ns()?);
         let uncounted_cpu_ns = self.time.unattributed_cpu_ns().saturating_sub(since_ns);
-        Some(LeftTask { word: cell.last_task_word(), uncounted_cpu_ns })
+        Some(LeftTask {
+            word: cell.last_task_word(),
+            uncounted_cpu_ns,
+        })
     }
 
     /// The first levels of a sample taken under `task_word`: the task, and the phase if it is in
@@ -274,9 +287,18 @@ impl Thread {
     pub(super) fn levels(&self, task_word: u64) -> TaskLevels {
         let TaskContext { task, phase } = TaskContext::from_word(task_word);
         match task {
-            _ if self.of_agent => TaskLevels { first: AddressFrame::Agent, phase: NameId::NONE },
-            NameId::NONE => TaskLevels { first: AddressFrame::NoTask, phase },
-            name => TaskLevels { first: AddressFrame::Task(name), phase },
+            _ if self.of_agent => TaskLevels {
+                first: AddressFrame::Agent,
+                phase: NameId::NONE,
+            },
+            NameId::NONE => TaskLevels {
+                first: AddressFrame::NoTask,
+                phase,
+            },
+            name => TaskLevels {
+                first: AddressFrame::Task(name),
+                phase,
+            },
         }
     }
 
@@ -291,7 +313,13 @@ impl Thread {
                 && last.cpu_ns == cpu_ns
         };
         let since_ns = self.last.filter(stayed).map_or(at_ns, |last| last.since_ns);
-        self.last = Some(LastCounted { attribution, state, at_ns, since_ns, cpu_ns });
+        self.last = Some(LastCounted {
+            attribution,
+            state,
+            at_ns,
+            since_ns,
+            cpu_ns,
+        });
     }
 }
 
@@ -306,14 +334,28 @@ mod tests {
         let mut thread = Thread::new(1, 0);
         let mut count = |cpu_ns, node, state, at_ns| {
             thread.time.advance(at_ns, cpu_ns);
-            thread.set_counted(Attribution { node: NodeId(node), thread: NodeId(9) }, state);
+            thread.set_counted(
+                Attribution {
+                    node: NodeId(node),
+                    thread: NodeId(9),
+                },
+                state,
+            );
             thread.last.map(|last| last.since_ns)
         };
         assert_eq!(count(5, 1, State::Lock, 10), Some(10));
         assert_eq!(count(5, 1, State::Lock, 20), Some(10));
-        assert_eq!(count(6, 1, State::Lock, 30), Some(30), "it ran and came back");
+        assert_eq!(
+            count(6, 1, State::Lock, 30),
+            Some(30),
+            "it ran and came back"
+        );
         assert_eq!(count(6, 2, State::Lock, 40), Some(40));
         assert_eq!(count(6, 2, State::Cpu, 50), Some(50));
-        assert_eq!(count(6, 2, State::Cpu, 60), Some(60), "a running thread is never blocked");
+        assert_eq!(
+            count(6, 2, State::Cpu, 60),
+            Some(60),
+            "a running thread is never blocked"
+        );
     }
 }

@@ -49,7 +49,10 @@ impl ThreadFrames {
         thread: &mut Thread,
     ) -> Attribution {
         let frame = self.frame_of(tree, thread);
-        Attribution { node, thread: self.node_or_root(tree, levels, frame) }
+        Attribution {
+            node,
+            thread: self.node_or_root(tree, levels, frame),
+        }
     }
 
     /// Where time of the sampler's own thread is counted; its frame is `thread`.
@@ -58,11 +61,17 @@ impl ThreadFrames {
         tree: &mut AddressTrie,
         thread: Result<FrameId, Full>,
     ) -> Attribution {
-        let levels = TaskLevels { first: AddressFrame::Agent, phase: NameId::NONE };
+        let levels = TaskLevels {
+            first: AddressFrame::Agent,
+            phase: NameId::NONE,
+        };
         let (agent, above) = tree.insert_levels(&levels);
         let sampler = above.and_then(|_| tree.frame_id(AddressFrame::Sampler));
         let node = sampler.map_or(agent, |frame| tree.trie.insert_past_limit(agent, frame));
-        Attribution { node, thread: self.node_or_root(tree, &levels, thread) }
+        Attribution {
+            node,
+            thread: self.node_or_root(tree, &levels, thread),
+        }
     }
 
     fn frame_of(&mut self, tree: &mut AddressTrie, thread: &mut Thread) -> Result<FrameId, Full> {
@@ -76,7 +85,10 @@ impl ThreadFrames {
             (None, _) => process::thread_name(thread.id),
         };
         let frame = self.frame(tree, name, thread.id, is_young)?;
-        thread.frame = Some(ThreadFrame { frame, is_final: !is_young });
+        thread.frame = Some(ThreadFrame {
+            frame,
+            is_final: !is_young,
+        });
         Ok(frame)
     }
 
@@ -110,7 +122,10 @@ impl ThreadFrames {
             self.names += 1;
             return Ok(frame);
         }
-        tree.frame_id(AddressFrame::Thread { name: OTHER_THREADS.into(), id: 0 })
+        tree.frame_id(AddressFrame::Thread {
+            name: OTHER_THREADS.into(),
+            id: 0,
+        })
     }
 
     /// The node of a thread's frame below `levels`. Without memory it is the root, where no time is
@@ -121,7 +136,9 @@ impl ThreadFrames {
         levels: &TaskLevels,
         frame: Result<FrameId, Full>,
     ) -> NodeId {
-        frame.and_then(|frame| self.node(tree, levels, frame)).unwrap_or(NodeId::ROOT)
+        frame
+            .and_then(|frame| self.node(tree, levels, frame))
+            .unwrap_or(NodeId::ROOT)
     }
 
     fn node(
@@ -145,7 +162,10 @@ impl ThreadFrames {
                 }
             }
         }
-        let others = tree.frame_id(AddressFrame::Thread { name: OTHER_THREADS.into(), id: 0 })?;
+        let others = tree.frame_id(AddressFrame::Thread {
+            name: OTHER_THREADS.into(),
+            id: 0,
+        })?;
         // The task's own node is not a thread's: time there would count twice at stacks.
         let node = tree.trie.insert_past_limit(first, others);
         if node == first { Err(Full) } else { Ok(node) }
@@ -180,15 +200,26 @@ mod tests {
         let mut weights = Weight::ZERO;
         for (task, phase, id) in [(1, 0, 7), (1, 3, 7), (1, 3, 8), (2, 0, 7)] {
             let first = AddressFrame::Task(NameId(task));
-            let levels = TaskLevels { first, phase: NameId(phase) };
+            let levels = TaskLevels {
+                first,
+                phase: NameId(phase),
+            };
             let node = addresses.node_of(&levels, &stack);
-            let frame = threads.frame(&mut addresses, "pool".into(), id, true).unwrap();
+            let frame = threads
+                .frame(&mut addresses, "pool".into(), id, true)
+                .unwrap();
             let thread = threads.node(&mut addresses, &levels, frame).unwrap();
             let weight = Weight::of(State::Lock, u64::from(task * 10 + phase + id));
             addresses.add(Attribution { node, thread }, weight);
             weights += weight;
         }
-        let TreeDelta { delta, threads, frames, nodes, .. } = seal(&mut addresses);
+        let TreeDelta {
+            delta,
+            threads,
+            frames,
+            nodes,
+            ..
+        } = seal(&mut addresses);
         assert_eq!((delta.total(), threads.total()), (weights, weights));
         assert_eq!((delta.entries().len(), threads.entries().len()), (3, 4));
         // Task, phase and thread, from the innermost out.
@@ -200,18 +231,30 @@ mod tests {
             path.push(frames[frame.0 as usize].clone());
             at = parent;
         }
-        let thread = AddressFrame::Thread { name: "pool".into(), id: 8 };
-        let expected = [thread, AddressFrame::Phase(NameId(3)), AddressFrame::Task(NameId(1))];
+        let thread = AddressFrame::Thread {
+            name: "pool".into(),
+            id: 8,
+        };
+        let expected = [
+            thread,
+            AddressFrame::Phase(NameId(3)),
+            AddressFrame::Task(NameId(1)),
+        ];
         assert_eq!(path, expected);
     }
 
     /// Adds time of stack `number` of many to the tree. Returns its task and the time.
     fn add_stack(tree: &mut AddressTrie, threads: &mut ThreadFrames, number: u32) -> (u32, u64) {
         let task = 1 + number % 40;
-        let levels =
-            TaskLevels { first: AddressFrame::Task(NameId(task)), phase: NameId(number % 3) };
+        let levels = TaskLevels {
+            first: AddressFrame::Task(NameId(task)),
+            phase: NameId(number % 3),
+        };
         let addresses = (0..number % 30).map(|at| u64::from(number + at)).collect();
-        let stack = Stack { addresses, complete: !number.is_multiple_of(5) };
+        let stack = Stack {
+            addresses,
+            complete: !number.is_multiple_of(5),
+        };
         let node = match number % 7 {
             0 => tree.node_without_stack(&levels, NoStack::NotSampled),
             _ => tree.node_of(&levels, &stack),
@@ -238,7 +281,13 @@ mod tests {
                 let (task, ns) = add_stack(&mut tree, &mut threads, number);
                 *added.entry(task).or_default() += ns;
             }
-            let TreeDelta { delta, threads, lost_ns, frames, nodes } = seal(&mut tree);
+            let TreeDelta {
+                delta,
+                threads,
+                lost_ns,
+                frames,
+                nodes,
+            } = seal(&mut tree);
             let mut counted = BTreeMap::<u32, u64>::new();
             for (node, _, ns) in delta.entries() {
                 let mut at = *node;
@@ -251,7 +300,11 @@ mod tests {
                 *counted.entry(task.0).or_default() += ns;
             }
             let all_ns: u64 = added.values().sum();
-            assert_eq!(delta.total().total_ns() + lost_ns, all_ns, "{granted} growths");
+            assert_eq!(
+                delta.total().total_ns() + lost_ns,
+                all_ns,
+                "{granted} growths"
+            );
             assert!(threads.total().total_ns() <= all_ns, "{granted} growths");
             assert!(
                 counted.iter().all(|(task, ns)| *ns <= added[task]),
@@ -266,9 +319,14 @@ mod tests {
         let mut addresses = AddressTrie::new(&[]);
         let mut threads = ThreadFrames::default();
         let mut check = |name: &str, id, is_young, expected: (&str, u32)| {
-            let frame = threads.frame(&mut addresses, name.into(), id, is_young).unwrap();
+            let frame = threads
+                .frame(&mut addresses, name.into(), id, is_young)
+                .unwrap();
             let (name, id) = expected;
-            let expected = AddressFrame::Thread { name: name.into(), id };
+            let expected = AddressFrame::Thread {
+                name: name.into(),
+                id,
+            };
             assert_eq!(*addresses.frame(frame), expected);
         };
         let first = OWN_AT_ONCE_MAX as u32;

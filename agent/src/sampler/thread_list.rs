@@ -71,12 +71,23 @@ impl ThreadList {
         let is_first = self.count.is_none();
         let changed = count != self.count;
         self.count = count.or(Some(0));
-        self.ticks_since_change =
-            if changed { 0 } else { self.ticks_since_change.saturating_add(1) };
+        self.ticks_since_change = if changed {
+            0
+        } else {
+            self.ticks_since_change.saturating_add(1)
+        };
         self.ticks_since_look += 1;
         // Threads that are found at the first look began before the agent did.
-        let started_after_ns = if is_first { tick.last_ns } else { self.complete_ns };
-        let mut changes = ThreadChanges { started_after_ns, is_first, ..Default::default() };
+        let started_after_ns = if is_first {
+            tick.last_ns
+        } else {
+            self.complete_ns
+        };
+        let mut changes = ThreadChanges {
+            started_after_ns,
+            is_first,
+            ..Default::default()
+        };
         if !changed && self.ticks_since_look < self.look_ticks() && self.ends.is_empty() {
             return changes;
         }
@@ -110,7 +121,11 @@ impl ThreadList {
     }
 
     fn look_ticks(&self) -> u32 {
-        if self.ticks_since_change < BUSY_TICKS { LOOK_TICKS_BUSY } else { LOOK_TICKS }
+        if self.ticks_since_change < BUSY_TICKS {
+            LOOK_TICKS_BUSY
+        } else {
+            LOOK_TICKS
+        }
     }
 
     /// When the first thread ended of those whose ends are counted and that are not yet found to be gone.
@@ -144,10 +159,18 @@ impl ThreadList {
             return;
         };
         ids.sort_unstable();
-        changes.started =
-            ids.iter().copied().filter(|id| *id != own_id && !known.contains(*id)).collect();
+        changes.started = ids
+            .iter()
+            .copied()
+            .filter(|id| *id != own_id && !known.contains(*id))
+            .collect();
         let is_gone = |id: &u32| ids.binary_search(id).is_err();
-        changes.ended = known.as_slice().iter().map(|thread| thread.id).filter(is_gone).collect();
+        changes.ended = known
+            .as_slice()
+            .iter()
+            .map(|thread| thread.id)
+            .filter(is_gone)
+            .collect();
         self.whole_after_ns = now + cpu_ns().saturating_sub(begin) * REST_PER_READING;
         self.complete_ns = now;
         self.ticks_since_look = 0;
@@ -231,7 +254,10 @@ mod tests {
         // Other tests of this process start and end threads meanwhile.
         let mut update = |table: &mut ThreadTable, count| {
             now += 1_000_000_000_000;
-            let tick = TickTimes { now_ns: now, last_ns: now };
+            let tick = TickTimes {
+                now_ns: now,
+                last_ns: now,
+            };
             let changes = list.update(tick, Some(count), table, 0);
             for id in changes.started.iter() {
                 table.insert(Thread::new(*id, now));

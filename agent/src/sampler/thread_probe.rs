@@ -123,10 +123,15 @@ impl ThreadProbe {
 
     /// A tick begins; now and then reads the loader's list of modules if it has changed.
     pub(super) fn begin_tick(&mut self, now: u64, threads: &mut ThreadTable) {
-        self.meter.begin_tick(ClockReading { stamp: processor::time_stamp(), ns: now });
+        self.meter.begin_tick(ClockReading {
+            stamp: processor::time_stamp(),
+            ns: now,
+        });
         self.files.begin_tick();
         if self.files.must_close() {
-            threads.iter_mut().for_each(|thread| self.files.close(&mut thread.files));
+            threads
+                .iter_mut()
+                .for_each(|thread| self.files.close(&mut thread.files));
         }
         if self.modules_after == 0 {
             self.refresh_modules();
@@ -162,10 +167,13 @@ impl ThreadProbe {
         if slots.are_ours() {
             return slots.keep_off_alternate_stacks(all);
         }
-        threads.iter_mut().for_each(|thread| self.release_slot(thread));
+        threads
+            .iter_mut()
+            .for_each(|thread| self.release_slot(thread));
         self.unarmed.clear();
         self.slots = None;
-        self.mode.lose_running("the program installed its own handler for the signal".to_owned());
+        self.mode
+            .lose_running("the program installed its own handler for the signal".to_owned());
         self.signal_lost = true;
     }
 
@@ -257,9 +265,15 @@ impl ThreadProbe {
             slots.harvest(|slot, sample| {
                 self.meter.count_sample(sample.time.map(|time| time.took));
                 // A thread that ended meanwhile has no slot any more.
-                let owner = self.owners.get(slot.index()).and_then(|id| threads.get_mut(*id));
+                let owner = self
+                    .owners
+                    .get(slot.index())
+                    .and_then(|id| threads.get_mut(*id));
                 let asked = |thread: &&mut Thread| {
-                    thread.request.as_ref().is_some_and(|request| request.slot == slot)
+                    thread
+                        .request
+                        .as_ref()
+                        .is_some_and(|request| request.slot == slot)
                 };
                 if let Some(thread) = owner.filter(asked) {
                     self.count_sample(thread, &sample, tick);
@@ -285,7 +299,9 @@ impl ThreadProbe {
     fn look_at_waiting(&mut self, threads: &mut ThreadTable, tick: TickTimes) {
         for _ in 0..threads.len().min(WAITING_PER_TICK_MAX) {
             self.next_waiting = (self.next_waiting + 1) % threads.len();
-            let Some(thread) = threads.at_mut(self.next_waiting) else { return };
+            let Some(thread) = threads.at_mut(self.next_waiting) else {
+                return;
+            };
             let since_ns = tick.now_ns.saturating_sub(thread.time.accounted_to_ns());
             let is_ready = matches!(thread.observation, LastObservation::Ready);
             if since_ns > WAITING_NS && is_ready && !thread.is_new {
@@ -297,7 +313,11 @@ impl ThreadProbe {
     /// Asks threads that answered for their next sample: all of them, or a few in turn if the
     /// sampler has spent more than it may.
     fn ask_again(&mut self, threads: &mut ThreadTable, now: u64) {
-        let asked = if self.meter.is_in_debt() { ASKED_IN_DEBT } else { usize::MAX };
+        let asked = if self.meter.is_in_debt() {
+            ASKED_IN_DEBT
+        } else {
+            usize::MAX
+        };
         for _ in 0..asked.min(self.to_ask.len()) {
             let id = self.to_ask.pop_front();
             if let Some(thread) = id.and_then(|id| threads.get_mut(id)) {
@@ -325,7 +345,9 @@ impl ThreadProbe {
             return;
         }
         self.set_task(thread, thread.task_word());
-        let is_sampled = thread.last_sample.is_some_and(|last| last.at_ns == tick.now_ns);
+        let is_sampled = thread
+            .last_sample
+            .is_some_and(|last| last.at_ns == tick.now_ns);
         if !is_sampled || thread.time.unattributed_off_cpu_ns() > OFF_CPU_MIN_NS {
             self.find_blocked(thread, tick.now_ns);
         }
@@ -349,7 +371,9 @@ impl ThreadProbe {
             self.mark_gone(thread);
         }
         // A thread that told when it ended has samples from before that.
-        let to = cpu_ns.map(|cpu_ns| Moment { ns: now_ns, cpu_ns }).or_else(|| thread.end());
+        let to = cpu_ns
+            .map(|cpu_ns| Moment { ns: now_ns, cpu_ns })
+            .or_else(|| thread.end());
         let Some(Moment { ns: to_ns, cpu_ns }) = to else {
             return false;
         };
@@ -414,18 +438,26 @@ impl ThreadProbe {
         }
         let task_word = sample.task_word.unwrap_or(0);
         let attribution = self.attribution(thread, task_word);
-        let last_sample = LastSample { attribution, task_word, at_ns: tick.now_ns };
+        let last_sample = LastSample {
+            attribution,
+            task_word,
+            at_ns: tick.now_ns,
+        };
         if !self.advance_running(thread, tick, Some(last_sample)) {
             return;
         }
         let middle_ns = thread.time.unsampled_middle_ns();
-        let sampled_ns = sample.time.map_or(middle_ns, |time| self.meter.time_of(time.begin));
+        let sampled_ns = sample
+            .time
+            .map_or(middle_ns, |time| self.meter.time_of(time.begin));
         if task_word != thread.seen_task_word && sampled_ns < thread.changed_ns {
             // It has noted that it left the task; its time there is counted.
             return;
         }
         self.set_task(thread, task_word);
-        let weight = thread.time.take_sampled(sampled_ns, self.quantum_of(thread));
+        let weight = thread
+            .time
+            .take_sampled(sampled_ns, self.quantum_of(thread));
         self.count(thread, attribution, State::Cpu, weight);
         thread.last_sample = Some(last_sample);
     }
@@ -434,9 +466,11 @@ impl ThreadProbe {
     fn unwind_sample(&mut self, sample: &Sample<'_>) {
         let registers = Registers::all(sample.registers);
         let sp = sample.sp() & !7;
-        self.unwinder.unwind(registers, memory::copied(sp, sample.stack), &mut self.stack);
+        self.unwinder
+            .unwind(registers, memory::copied(sp, sample.stack), &mut self.stack);
         if !self.stack.complete && self.refresh_modules() {
-            self.unwinder.unwind(registers, memory::copied(sp, sample.stack), &mut self.stack);
+            self.unwinder
+                .unwind(registers, memory::copied(sp, sample.stack), &mut self.stack);
         }
     }
 

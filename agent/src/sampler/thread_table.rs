@@ -82,7 +82,11 @@ mod tests {
         assert_eq!(table.remove(3).map(|thread| thread.id), Some(3));
         assert_eq!(table.remove(3).map(|thread| thread.id), None);
         assert_eq!(
-            table.insert(Thread::new(9, 0)).unwrap().time.accounted_to_ns(),
+            table
+                .insert(Thread::new(9, 0))
+                .unwrap()
+                .time
+                .accounted_to_ns(),
             9,
             "it is known"
         );

@@ -100,11 +100,16 @@ impl Sampler {
         control.start(public_mode);
         let own_id = threads::own_id();
         let now = monotonic_ns();
-        let reading = ClockReading { stamp: processor::time_stamp(), ns: now };
+        let reading = ClockReading {
+            stamp: processor::time_stamp(),
+            ns: now,
+        };
         let meter = Meter::new(counters, options.cpu_limit, reading);
         let mut probe = ThreadProbe::new(mode, slots, meter, options.quantum_ns());
         let own_name = process::thread_name(own_id);
-        let own_frame = probe.thread_frames.frame(&mut probe.addresses, own_name, own_id, false);
+        let own_frame = probe
+            .thread_frames
+            .frame(&mut probe.addresses, own_name, own_id, false);
         let mut own_time = TimeAccount::new(now);
         let cpu_ns = process::thread_cpu_ns(own_id).unwrap_or(0);
         own_time.reset(now, cpu_ns);
@@ -152,11 +157,15 @@ impl Sampler {
     }
 
     fn tick(&mut self, now: u64, last: bool, cycles: &mut CycleSender) {
-        let times = TickTimes { now_ns: now, last_ns: self.last_tick_ns };
+        let times = TickTimes {
+            now_ns: now,
+            last_ns: self.last_tick_ns,
+        };
         self.probe.begin_tick(now, &mut self.threads);
         let ended = self.refresh_threads(now);
         self.check_handlers();
-        self.probe.harvest(&mut self.threads, &mut self.visits, times);
+        self.probe
+            .harvest(&mut self.threads, &mut self.visits, times);
         // Only now, because their samples may have arrived since the last tick.
         ended.iter().for_each(|id| self.remove_ended(*id, now));
         self.look_at_changed_tasks(times);
@@ -176,7 +185,9 @@ impl Sampler {
         let is_audited = is_complete || last || !self.audit.has_begun();
         let cpu_ns = is_audited.then(process::process_cpu_ns).flatten();
         if last {
-            self.threads.iter_mut().for_each(|thread| self.probe.count_to_the_end(thread, now));
+            self.threads
+                .iter_mut()
+                .for_each(|thread| self.probe.count_to_the_end(thread, now));
             self.remove_gone(now);
             self.probe.finish_remainders();
         } else if has_new_settings || is_complete || self.schedule.is_dump_in_progress() {
@@ -211,7 +222,10 @@ impl Sampler {
     /// announced that they ran, and what has waited for a sample for too long. If some of them have
     /// ended, and it is not known which, the time since then waits.
     fn count_seen(&mut self, now: u64) {
-        let idle_to_ns = self.thread_list.first_end_ns().map_or(now, |ended_ns| ended_ns.min(now));
+        let idle_to_ns = self
+            .thread_list
+            .first_end_ns()
+            .map_or(now, |ended_ns| ended_ns.min(now));
         // A thread that was not looked at yet is counted when it is.
         for thread in self.threads.iter_mut().filter(|thread| !thread.is_new) {
             // One that has changed its task has left its place.
@@ -232,15 +246,21 @@ impl Sampler {
         }
         let throttled = self.schedule.throttled;
         let made = u64::from(!self.probe.mode().is_off());
-        self.ticks += Ticks { made, expected: passed + throttled, throttled };
-        self.schedule.skip(self.probe.meter.throttle_ticks(self.options.interval_ns));
+        self.ticks += Ticks {
+            made,
+            expected: passed + throttled,
+            throttled,
+        };
+        self.schedule
+            .skip(self.probe.meter.throttle_ticks(self.options.interval_ns));
     }
 
     /// Looks at the threads whose task has changed since the last tick, because they ran.
     fn look_at_changed_tasks(&mut self, times: TickTimes) {
         let mut changed = std::mem::take(&mut self.changed);
         let passed_ns = times.now_ns.saturating_sub(times.last_ns);
-        self.task_words.find_changed(&self.threads, passed_ns, &mut changed);
+        self.task_words
+            .find_changed(&self.threads, passed_ns, &mut changed);
         for id in changed.iter().copied() {
             let Some(thread) = self.threads.get_mut(id) else {
                 continue;
@@ -270,7 +290,10 @@ impl Sampler {
             return 0;
         };
         self.visits.mark_seen(thread);
-        let new_from = thread.is_new.then(|| process::thread_cpu_ns(self.own_id)).flatten();
+        let new_from = thread
+            .is_new
+            .then(|| process::thread_cpu_ns(self.own_id))
+            .flatten();
         let moved = self.probe.visit(thread, now);
         self.visits.schedule(thread, moved && !thread.of_agent);
         let new_to = new_from.and_then(|_| process::thread_cpu_ns(self.own_id));
@@ -309,7 +332,9 @@ impl Sampler {
         }
         self.probe.meter.count_start(new_ns);
         let spent_ns = monotonic_ns().saturating_sub(begin_ns);
-        self.probe.meter.count_visits(spent_ns.saturating_sub(new_ns));
+        self.probe
+            .meter
+            .count_visits(spent_ns.saturating_sub(new_ns));
     }
 
     /// Removes the threads that were found gone at this tick.
@@ -321,7 +346,11 @@ impl Sampler {
 
     fn remove_ended(&mut self, id: u32, now: u64) {
         if let Some(thread) = self.threads.remove(id) {
-            if self.cells.get(&id).is_some_and(|cell| is_cell_of(&thread, cell)) {
+            if self
+                .cells
+                .get(&id)
+                .is_some_and(|cell| is_cell_of(&thread, cell))
+            {
                 self.cells.remove(&id);
             }
             let ended_ns = self.thread_list.take_end(now);
@@ -381,7 +410,11 @@ impl Sampler {
 
     /// Adds the time of the sampler's own thread to the tree.
     fn add_own(&mut self) {
-        let ThreadProbe { addresses, thread_frames, .. } = &mut self.probe;
+        let ThreadProbe {
+            addresses,
+            thread_frames,
+            ..
+        } = &mut self.probe;
         let attribution = thread_frames.sampler_attribution(addresses, self.own_frame);
         let quantum_ns = self.options.quantum_ns();
         let ran = self.own_time.take_running(quantum_ns);
@@ -392,9 +425,14 @@ impl Sampler {
     /// Adds threads that have started. Returns those that ended.
     fn refresh_threads(&mut self, now: u64) -> PageVec<u32> {
         let count = self.probe.files.thread_count();
-        let times = TickTimes { now_ns: now, last_ns: self.last_tick_ns };
+        let times = TickTimes {
+            now_ns: now,
+            last_ns: self.last_tick_ns,
+        };
         self.audit.pass(now, count.unwrap_or(0));
-        let changes = self.thread_list.update(times, count, &self.threads, self.own_id);
+        let changes = self
+            .thread_list
+            .update(times, count, &self.threads, self.own_id);
         for id in changes.started.iter() {
             self.add_thread(*id, changes.started_after_ns, changes.is_first);
         }
@@ -423,7 +461,11 @@ impl Sampler {
     /// asked, so that handlers that were installed before they started are known.
     fn check_handlers(&mut self) {
         let all = self.handlers_after == 0;
-        self.handlers_after = if all { HANDLERS_TICKS } else { self.handlers_after - 1 };
+        self.handlers_after = if all {
+            HANDLERS_TICKS
+        } else {
+            self.handlers_after - 1
+        };
         self.probe.check_handlers(&mut self.threads, all);
     }
 
@@ -451,7 +493,11 @@ impl Sampler {
         if id == self.own_id {
             return;
         }
-        if self.threads.get_mut(id).is_some_and(|known| !has_place_for(known, &cell)) {
+        if self
+            .threads
+            .get_mut(id)
+            .is_some_and(|known| !has_place_for(known, &cell))
+        {
             // An earlier thread had the same id.
             self.remove_ended(id, now);
         }
@@ -548,14 +594,20 @@ impl Sampler {
 /// The cells of all threads that run, by id.
 fn live_cells() -> PageMap<u32, Arc<ThreadCell>> {
     let mut cells = PageMap::default();
-    for cell in registry::all_cells().into_iter().filter(|cell| !cell.is_gone()) {
+    for cell in registry::all_cells()
+        .into_iter()
+        .filter(|cell| !cell.is_gone())
+    {
         cells.insert(cell.thread.id, cell);
     }
     cells
 }
 
 fn is_cell_of(thread: &Thread, cell: &Arc<ThreadCell>) -> bool {
-    thread.cell.as_ref().is_some_and(|known| Arc::ptr_eq(known, cell))
+    thread
+        .cell
+        .as_ref()
+        .is_some_and(|known| Arc::ptr_eq(known, cell))
 }
 
 /// Whether the thread has this cell, or none yet.

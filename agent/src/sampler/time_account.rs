@@ -74,10 +74,18 @@ impl TimeAccount {
 
     /// Time until `until` that is not counted yet.
     pub(super) fn uncounted(&self, until: Moment) -> Times {
-        let Unattributed { cpu_ns, runnable_ns, off_cpu_ns, woken_ns } = self.unattributed;
+        let Unattributed {
+            cpu_ns,
+            runnable_ns,
+            off_cpu_ns,
+            woken_ns,
+        } = self.unattributed;
         let unattributed = Weight::of(State::Cpu, cpu_ns)
             + Weight::of(State::Other, runnable_ns + off_cpu_ns + woken_ns);
-        let accounted = Moment { ns: self.accounted_to_ns, cpu_ns: self.cpu_ns };
+        let accounted = Moment {
+            ns: self.accounted_to_ns,
+            cpu_ns: self.cpu_ns,
+        };
         Times::between(accounted, until) + Times::of(unattributed) + self.remainders()
     }
 
@@ -142,12 +150,22 @@ impl TimeAccount {
 
     /// Starts over at `now_ns`; earlier time is not counted.
     pub(super) fn reset(&mut self, now_ns: u64, cpu_ns: u64) {
-        *self = TimeAccount { cpu_ns, remainder: self.remainder, ..TimeAccount::new(now_ns) };
+        *self = TimeAccount {
+            cpu_ns,
+            remainder: self.remainder,
+            ..TimeAccount::new(now_ns)
+        };
     }
 
     /// Continues at `now`. Unattributed time is not counted, because the thread has measured it itself.
     pub(super) fn restart(&mut self, now: Moment) {
-        let TimeAccount { delay_ns, all_off_cpu_ns, delay_before_ns, remainder, .. } = *self;
+        let TimeAccount {
+            delay_ns,
+            all_off_cpu_ns,
+            delay_before_ns,
+            remainder,
+            ..
+        } = *self;
         *self = TimeAccount {
             cpu_ns: now.cpu_ns,
             delay_ns,
@@ -254,7 +272,10 @@ impl TimeAccount {
     pub(super) fn take_runnable(&mut self, nanoseconds: u64, quantum_ns: u64) -> (Weight, u64) {
         let taken = nanoseconds.min(self.unattributed.runnable_ns);
         self.unattributed.runnable_ns -= taken;
-        (self.quantize(Weight::of(State::Runnable, taken), quantum_ns), taken)
+        (
+            self.quantize(Weight::of(State::Runnable, taken), quantum_ns),
+            taken,
+        )
     }
 
     /// Up to `nanoseconds` of the unattributed time of waiting for a processor came after the thread
@@ -287,7 +308,11 @@ impl TimeAccount {
         let since_read = self.unattributed.off_cpu_ns.saturating_sub(known_ns);
         let before = self.all_off_cpu_ns - since_read.min(self.all_off_cpu_ns);
         let delay_ns = self.delay_ns - self.delay_before_ns;
-        let (delay_ns, before) = if before == 0 { (1, 1) } else { (delay_ns.min(before), before) };
+        let (delay_ns, before) = if before == 0 {
+            (1, 1)
+        } else {
+            (delay_ns.min(before), before)
+        };
         let delayed = u128::from(since_read) * u128::from(delay_ns) / u128::from(before);
         let delayed = u64::try_from(delayed).unwrap_or(since_read);
         self.unattributed.off_cpu_ns -= delayed;
@@ -416,7 +441,11 @@ mod tests {
             |cpu, runnable| Weight::of(State::Cpu, cpu) + Weight::of(State::Runnable, runnable);
         assert_eq!(time.take_sampled(25, 1), weight(20, 5));
         assert_eq!(time.take_sampled(25, 1), Weight::ZERO);
-        assert_eq!(time.take_sampled(10, 1), Weight::ZERO, "an earlier one comes too late");
+        assert_eq!(
+            time.take_sampled(10, 1),
+            Weight::ZERO,
+            "an earlier one comes too late"
+        );
         assert_eq!(time.take_sampled(50, 1), weight(20, 5));
         time.advance(120, 100);
         assert_eq!(time.take_sampled(900, 1), weight(60, 10));
@@ -429,12 +458,18 @@ mod tests {
         time.reset(1_000, 700);
         time.advance(1_010, 705);
         assert_eq!(
-            (time.running_unattributed_for_ns(), time.off_cpu_unattributed_for_ns()),
+            (
+                time.running_unattributed_for_ns(),
+                time.off_cpu_unattributed_for_ns()
+            ),
             (10, 10)
         );
         assert_eq!(time.take_running(1), Weight::of(State::Cpu, 5));
         assert_eq!(
-            (time.running_unattributed_for_ns(), time.off_cpu_unattributed_for_ns()),
+            (
+                time.running_unattributed_for_ns(),
+                time.off_cpu_unattributed_for_ns()
+            ),
             (0, 10)
         );
     }

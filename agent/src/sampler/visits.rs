@@ -67,7 +67,9 @@ impl Pace {
     fn distance(&self, tick: u64) -> u64 {
         let stayed = tick.saturating_sub(self.stay_tick);
         let young = 1 + stayed / YOUNG_STAY_PART;
-        young.min(self.shortest_ticks / SHORTEST_STAY_PART).max(stayed / OLD_STAY_PART)
+        young
+            .min(self.shortest_ticks / SHORTEST_STAY_PART)
+            .max(stayed / OLD_STAY_PART)
     }
 }
 
@@ -122,8 +124,13 @@ impl Visits {
         self.tick += 1;
         let mut due = std::mem::take(&mut self.wheel[bucket(self.tick)]);
         while let Some(at) = due {
-            let Entry { id, next } =
-                std::mem::replace(&mut self.entries[at], Entry { id: 0, next: self.free });
+            let Entry { id, next } = std::mem::replace(
+                &mut self.entries[at],
+                Entry {
+                    id: 0,
+                    next: self.free,
+                },
+            );
             self.free = due;
             due = next;
             let Some(thread) = threads.get_mut(id) else {
@@ -290,7 +297,9 @@ mod tests {
             visited[&0].iter().copied().partition(|tick| *tick < 1_000);
         assert!(first.len() < 40, "{first:?}");
         assert!(
-            later.windows(2).all(|pair| (75..=100).contains(&(pair[1] - pair[0]))),
+            later
+                .windows(2)
+                .all(|pair| (75..=100).contains(&(pair[1] - pair[0]))),
             "{later:?}"
         );
     }
@@ -299,7 +308,10 @@ mod tests {
     fn a_thread_that_moves_is_visited_at_every_tick() {
         let visited = visits(3, 50, 10, |id, _| id == 1);
         assert_eq!(visited[&1].len(), 50);
-        assert!(visited[&0].len() < 16 && visited[&2].len() < 16, "{visited:?}");
+        assert!(
+            visited[&0].len() < 16 && visited[&2].len() < 16,
+            "{visited:?}"
+        );
     }
 
     #[test]
@@ -313,8 +325,11 @@ mod tests {
             moved
         };
         let visited = &visits(1, 10_000, 10, moved)[&0];
-        let mut seen: Vec<u64> =
-            visited.iter().filter(|tick| is_short(**tick)).map(|tick| tick / 100).collect();
+        let mut seen: Vec<u64> = visited
+            .iter()
+            .filter(|tick| is_short(**tick))
+            .map(|tick| tick / 100)
+            .collect();
         seen.dedup();
         assert!(seen.len() > 95, "{} of 100", seen.len());
         assert!(visited.len() < 5_000, "{} visits", visited.len());
@@ -325,6 +340,9 @@ mod tests {
         let visited = visits(30, 300, 3, |_, _| true);
         let counts: Vec<usize> = visited.values().map(Vec::len).collect();
         assert_eq!(counts.len(), 30);
-        assert!(counts.iter().all(|count| (28..=32).contains(count)), "{counts:?}");
+        assert!(
+            counts.iter().all(|count| (28..=32).contains(count)),
+            "{counts:?}"
+        );
     }
 }

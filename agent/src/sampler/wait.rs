@@ -35,7 +35,9 @@ impl WaitSite {
     }
 
     fn state_by_descriptor(&self) -> State {
-        let kind = i32::try_from(self.argument).ok().and_then(process::descriptor_kind);
+        let kind = i32::try_from(self.argument)
+            .ok()
+            .and_then(process::descriptor_kind);
         match kind {
             Some(DescriptorKind::Socket) => State::Network,
             Some(DescriptorKind::File) => State::Disk,
@@ -58,7 +60,10 @@ const KINDS: &[(State, &[c_long])] = &[
             libc::SYS_flock,
         ],
     ),
-    (State::Sleep, &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]),
+    (
+        State::Sleep,
+        &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep],
+    ),
     (
         State::Network,
         &[
@@ -120,7 +125,10 @@ const KINDS: &[(State, &[c_long])] = &[
 #[cfg(target_arch = "x86_64")]
 const OLD_KINDS: &[(State, &[c_long])] = &[
     (State::Sleep, &[libc::SYS_pause]),
-    (State::Network, &[libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait]),
+    (
+        State::Network,
+        &[libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait],
+    ),
     (
         State::Disk,
         &[
@@ -138,8 +146,13 @@ const OLD_KINDS: &[(State, &[c_long])] = &[
 const OLD_KINDS: &[(State, &[c_long])] = &[];
 
 /// Calls whose kind of wait depends on the descriptor in their first argument.
-const BY_DESCRIPTOR: [c_long; 5] =
-    [libc::SYS_read, libc::SYS_readv, libc::SYS_write, libc::SYS_writev, libc::SYS_splice];
+const BY_DESCRIPTOR: [c_long; 5] = [
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_splice,
+];
 
 #[cfg(test)]
 mod tests {
@@ -150,7 +163,12 @@ mod tests {
     #[test]
     fn the_kind_of_wait_follows_from_the_call() {
         let check = |call, argument, state| {
-            let site = WaitSite { call, argument, sp: 0, pc: 0 };
+            let site = WaitSite {
+                call,
+                argument,
+                sp: 0,
+                pc: 0,
+            };
             assert_eq!(site.state(), state, "call {call} on {argument}");
         };
         check(libc::SYS_futex, 0x7f00, State::Lock);
@@ -160,11 +178,23 @@ mod tests {
         check(libc::SYS_wait4, u64::MAX, State::Other);
         check(-1, 0, State::Disk);
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        check(libc::SYS_read, file.as_raw_fd().cast_unsigned().into(), State::Disk);
+        check(
+            libc::SYS_read,
+            file.as_raw_fd().cast_unsigned().into(),
+            State::Disk,
+        );
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        check(libc::SYS_write, socket.as_raw_fd().cast_unsigned().into(), State::Network);
+        check(
+            libc::SYS_write,
+            socket.as_raw_fd().cast_unsigned().into(),
+            State::Network,
+        );
         let (pipe, _writer) = std::io::pipe().unwrap();
-        check(libc::SYS_read, pipe.as_raw_fd().cast_unsigned().into(), State::Other);
+        check(
+            libc::SYS_read,
+            pipe.as_raw_fd().cast_unsigned().into(),
+            State::Other,
+        );
         check(libc::SYS_read, 1 << 40, State::Other);
     }
 }

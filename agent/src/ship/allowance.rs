@@ -14,7 +14,12 @@ pub(super) struct Allowance {
 impl Allowance {
     /// A full stock of `most` units.
     pub(super) fn new(most: u32, per_second: u32, now: Instant) -> Allowance {
-        Allowance { most, per_second, left: most, refilled_at: now }
+        Allowance {
+            most,
+            per_second,
+            left: most,
+            refilled_at: now,
+        }
     }
 
     /// Returns the units left at `now`.

@@ -23,7 +23,10 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// Starts at the shortest delay. Agents with different seeds wait for different times.
     pub(crate) fn new(seed: u64) -> Self {
-        Backoff { next: DELAY_MIN, random: seed }
+        Backoff {
+            next: DELAY_MIN,
+            random: seed,
+        }
     }
 
     /// Returns the delay before the next attempt.
@@ -77,7 +80,10 @@ mod tests {
         for longest_ms in [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000] {
             let longest = Duration::from_millis(longest_ms);
             let delay = backoff.next_delay();
-            assert!(longest / 2 <= delay && delay <= longest, "{delay:?} of {longest:?}");
+            assert!(
+                longest / 2 <= delay && delay <= longest,
+                "{delay:?} of {longest:?}"
+            );
         }
         backoff.reset();
         assert!(backoff.next_delay() <= DELAY_MIN);
@@ -99,6 +105,10 @@ mod tests {
     fn seeds_have_different_delays() {
         let first = |seed| Backoff::new(seed).next_delay();
         let distinct: std::collections::BTreeSet<_> = (0..100).map(first).collect();
-        assert!(distinct.len() > 90, "only {} distinct delays of 100", distinct.len());
+        assert!(
+            distinct.len() > 90,
+            "only {} distinct delays of 100",
+            distinct.len()
+        );
     }
 }

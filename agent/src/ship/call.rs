@@ -82,7 +82,11 @@ pub(super) struct Status {
 impl fmt::Display for Status {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.message.is_empty() {
-            write!(formatter, "the collector ended the call with status {}", self.code)
+            write!(
+                formatter,
+                "the collector ended the call with status {}",
+                self.code
+            )
         } else {
             formatter.write_str(&self.message)
         }
@@ -114,7 +118,9 @@ impl Call {
         first: &v1::AgentMessage,
     ) -> Result<Call, CallError> {
         let mut builder = Builder::new();
-        builder.enable_push(false).max_send_buffer_size(SEND_BUFFER_BYTES);
+        builder
+            .enable_push(false)
+            .max_send_buffer_size(SEND_BUFFER_BYTES);
         builder.max_header_list_size(HEADER_BYTES_MAX);
         let stream = target.open(socket).await?;
         let (requests, mut connection) = builder.handshake::<_, Bytes>(stream).await?;
@@ -133,7 +139,14 @@ impl Call {
         let incoming = check_response(response)?;
         let pings = connection.ping_pong();
         let unsent = Bytes::new();
-        Ok(Call { connection, outgoing, incoming, unsent, received: BytesMut::new(), pings })
+        Ok(Call {
+            connection,
+            outgoing,
+            incoming,
+            unsent,
+            received: BytesMut::new(),
+            pings,
+        })
     }
 }
 
@@ -175,7 +188,8 @@ impl MessageStream for Call {
                 continue;
             }
             let length = self.outgoing.capacity().min(self.unsent.len());
-            self.outgoing.send_data(self.unsent.split_to(length), false)?;
+            self.outgoing
+                .send_data(self.unsent.split_to(length), false)?;
         }
         Poll::Ready(Ok(()))
     }
@@ -229,13 +243,18 @@ async fn driven<F: Future>(
 }
 
 fn request(target: &Target, token: Option<&Token>) -> Result<Request<()>, CallError> {
-    let uri = Uri::builder().scheme(target.scheme()).authority(target.authority().clone());
+    let uri = Uri::builder()
+        .scheme(target.scheme())
+        .authority(target.authority().clone());
     let uri = uri.path_and_query(METHOD).build();
     let mut request = Request::post(uri.map_err(|error| CallError::Message(error.to_string()))?)
         .version(http::Version::HTTP_2)
         .header(header::CONTENT_TYPE, CONTENT_TYPE)
         .header(header::TE, "trailers")
-        .header(header::USER_AGENT, concat!("emberline-agent/", env!("CARGO_PKG_VERSION")))
+        .header(
+            header::USER_AGENT,
+            concat!("emberline-agent/", env!("CARGO_PKG_VERSION")),
+        )
         .body(())
         .map_err(|error| CallError::Message(error.to_string()))?;
     if let Some(token) = token {
@@ -270,8 +289,14 @@ fn check_status(headers: &HeaderMap) -> Result<(), CallError> {
             let message = printable(&message);
             let delay_ms =
                 text("grpc-retry-pushback-ms").and_then(|it| std::str::from_utf8(it).ok());
-            let retry_after = delay_ms.and_then(|it| it.parse().ok()).map(Duration::from_millis);
-            Err(CallError::Status(Status { code, message, retry_after }))
+            let retry_after = delay_ms
+                .and_then(|it| it.parse().ok())
+                .map(Duration::from_millis);
+            Err(CallError::Status(Status {
+                code,
+                message,
+                retry_after,
+            }))
         }
     }
 }
@@ -281,7 +306,9 @@ fn percent_decoded(text: &[u8]) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, tail)) = rest.split_first() {
-        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = tail
+            .get(..2)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         match code.filter(|_| *first == b'%') {
             Some(code) => {
@@ -311,9 +338,13 @@ fn printable(text: &str) -> String {
 
 fn encode(message: &v1::AgentMessage) -> Result<Bytes, CallError> {
     let length = message.encoded_len();
-    let prefix = u32::try_from(length).ok().filter(|_| length <= MESSAGE_BYTES_MAX);
-    let prefix =
-        prefix.ok_or(CallError::TooLong { bytes: length, bytes_max: MESSAGE_BYTES_MAX })?;
+    let prefix = u32::try_from(length)
+        .ok()
+        .filter(|_| length <= MESSAGE_BYTES_MAX);
+    let prefix = prefix.ok_or(CallError::TooLong {
+        bytes: length,
+        bytes_max: MESSAGE_BYTES_MAX,
+    })?;
     let mut bytes = Vec::with_capacity(PREFIX_BYTES + length);
     bytes.push(0);
     bytes.extend_from_slice(&prefix.to_be_bytes());
@@ -331,23 +362,34 @@ pub(super) fn decode(received: &mut BytesMut) -> Result<Option<v1::CollectorMess
     }
     let length = u32::from_be_bytes(*length) as usize;
     if length > ANSWER_BYTES_MAX {
-        return Err(CallError::TooLong { bytes: length, bytes_max: ANSWER_BYTES_MAX });
+        return Err(CallError::TooLong {
+            bytes: length,
+            bytes_max: ANSWER_BYTES_MAX,
+        });
     }
     if received.len() < PREFIX_BYTES + length {
         return Ok(None);
     }
     received.advance(PREFIX_BYTES);
     let message = v1::CollectorMessage::decode(received.split_to(length));
-    message.map(Some).map_err(|error| CallError::Message(error.to_string()))
+    message
+        .map(Some)
+        .map_err(|error| CallError::Message(error.to_string()))
 }
 
 impl CallError {
     /// The error with its causes, as one line.
     pub(super) fn describe(&self) -> String {
         let causes = std::iter::successors(self.source(), |cause| (*cause).source());
-        let text = causes.map(ToString::to_string).fold(self.to_string(), |text, cause| {
-            if text.contains(&cause) { text } else { format!("{text}: {cause}") }
-        });
+        let text = causes
+            .map(ToString::to_string)
+            .fold(self.to_string(), |text, cause| {
+                if text.contains(&cause) {
+                    text
+                } else {
+                    format!("{text}: {cause}")
+                }
+            });
         bounded(&text, CAUSE_BYTES_MAX).into_owned()
     }
 }
@@ -393,7 +435,10 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         check(&[1, 0, 0, 0, 0], "it is compressed");
-        check(&[0, 0xff, 0xff, 0xff, 0xff], "message of 4294967295 bytes; at most 65536 are");
+        check(
+            &[0, 0xff, 0xff, 0xff, 0xff],
+            "message of 4294967295 bytes; at most 65536 are",
+        );
         check(&[0, 0, 0, 0, 1, 0xff], "invalid message from the collector");
     }
 
@@ -404,7 +449,10 @@ mod tests {
         let bytes = encode(&message).unwrap();
         let length = u8::try_from(message.encoded_len()).unwrap();
         assert_eq!(bytes[..PREFIX_BYTES], [0, 0, 0, 0, length]);
-        assert_eq!(v1::AgentMessage::decode(&bytes[PREFIX_BYTES..]).unwrap(), message);
+        assert_eq!(
+            v1::AgentMessage::decode(&bytes[PREFIX_BYTES..]).unwrap(),
+            message
+        );
     }
 
     #[test]
@@ -422,7 +470,10 @@ mod tests {
         let hostile = check_status(&trailers("3", "a%1B[2J%0A%E2%80%AE%C3%A9")).unwrap_err();
         assert_eq!(hostile.describe(), "a\\u{1b}[2J\\n\\u{202e}é");
         let silent = check_status(&trailers("14", "")).unwrap_err();
-        assert_eq!(silent.describe(), "the collector ended the call with status 14");
+        assert_eq!(
+            silent.describe(),
+            "the collector ended the call with status 14"
+        );
     }
 
     #[test]

@@ -44,7 +44,12 @@ impl Offset {
     /// a little, if both ways were quick; then their middle is within the drift of both. `None` if they
     /// are reversed by more, which happens only when a clock was set during the exchange.
     fn of(exchange: Exchange) -> Option<Offset> {
-        let Exchange { sent, received, answered, returned } = exchange;
+        let Exchange {
+            sent,
+            received,
+            answered,
+            returned,
+        } = exchange;
         let nanoseconds = |time: Timestamp| i128::from(time.unix_ns());
         let least = nanoseconds(answered) - nanoseconds(returned);
         let most = nanoseconds(received) - nanoseconds(sent);
@@ -76,7 +81,10 @@ impl Measured {
     /// Returns the bounds at `now`, widened by the possible drift.
     fn by(self, now: Timestamp) -> Offset {
         let drift_ns = drift_ns(now.since_ns(self.at));
-        Offset { error_ns: self.offset.error_ns.saturating_add(drift_ns), ..self.offset }
+        Offset {
+            error_ns: self.offset.error_ns.saturating_add(drift_ns),
+            ..self.offset
+        }
     }
 }
 
@@ -97,11 +105,15 @@ impl OffsetEstimator {
         let now = exchange.returned;
         // Exchanges that contradict the newest one are from before a clock was set or drifted away, or
         // from another collector. They could win by a short round trip, and would be wrong.
-        self.recent.retain(|earlier| earlier.by(now).agrees_with(newest));
+        self.recent
+            .retain(|earlier| earlier.by(now).agrees_with(newest));
         if self.recent.len() == EXCHANGES_MAX {
             self.recent.pop_front();
         }
-        self.recent.push_back(Measured { offset: newest, at: exchange.sent });
+        self.recent.push_back(Measured {
+            offset: newest,
+            at: exchange.sent,
+        });
     }
 
     /// Returns the estimate at `now`, the newest of equally good ones; `None` before the first exchange.
@@ -115,9 +127,18 @@ impl OffsetEstimator {
     pub(crate) fn current(&mut self, now: Timestamp) -> Option<Offset> {
         let best = self.best(now)?;
         let offset_ns = self.corrections.update(best, now);
-        let due_ns = self.corrections.corrected(now).unix_ns().abs_diff(now.unix_ns());
-        let error_ns = best.error_ns.saturating_add(best.offset_ns.abs_diff(offset_ns));
-        Some(Offset { offset_ns, error_ns: error_ns.saturating_add(due_ns) })
+        let due_ns = self
+            .corrections
+            .corrected(now)
+            .unix_ns()
+            .abs_diff(now.unix_ns());
+        let error_ns = best
+            .error_ns
+            .saturating_add(best.offset_ns.abs_diff(offset_ns));
+        Some(Offset {
+            offset_ns,
+            error_ns: error_ns.saturating_add(due_ns),
+        })
     }
 
     /// Returns the time to send for the time `at` of the agent's clock: with the current offset it
@@ -178,7 +199,9 @@ impl Correction {
         let part_ns = due_ns * i128::from(since_ns).min(slew_ns) / slew_ns;
         let limit_ns = i128::from(since_ns / SLEW_PART);
         let slewed_ns = part_ns.clamp(-limit_ns, limit_ns) as i64;
-        self.mapped.saturating_add(since_ns).saturating_add(slewed_ns)
+        self.mapped
+            .saturating_add(since_ns)
+            .saturating_add(slewed_ns)
     }
 }
 
@@ -190,7 +213,10 @@ impl Corrections {
     /// is often slow in one direction, because programs start: its middle can be off by half of its length.
     fn update(&mut self, best: Offset, now: Timestamp) -> i64 {
         let now = now.unix_ns();
-        let Offset { mut offset_ns, error_ns } = best;
+        let Offset {
+            mut offset_ns,
+            error_ns,
+        } = best;
         if self.recent.is_empty() && offset_ns.unsigned_abs() <= error_ns {
             offset_ns = 0;
         }
@@ -209,7 +235,11 @@ impl Corrections {
         if self.recent.len() == CORRECTIONS_MAX {
             self.recent.pop_front();
         }
-        self.recent.push_back(Correction { since: now, mapped, offset_ns });
+        self.recent.push_back(Correction {
+            since: now,
+            mapped,
+            offset_ns,
+        });
         offset_ns
     }
 
@@ -218,8 +248,14 @@ impl Corrections {
             return at;
         };
         let at_ns = at.unix_ns();
-        let counts = self.recent.iter().rev().find(|correction| correction.since <= at_ns);
-        let mapped = counts.or(self.recent.front()).map_or(at_ns, |it| it.map(at_ns));
+        let counts = self
+            .recent
+            .iter()
+            .rev()
+            .find(|correction| correction.since <= at_ns);
+        let mapped = counts
+            .or(self.recent.front())
+            .map_or(at_ns, |it| it.map(at_ns));
         Timestamp::from_unix_ns(mapped.saturating_sub(last.offset_ns))
     }
 }
@@ -254,14 +290,19 @@ mod tests {
             estimator.add(exchange);
             now = exchange.returned;
         }
-        let best = estimator.best(now).map(|best| (best.offset_ns, best.error_ns));
+        let best = estimator
+            .best(now)
+            .map(|best| (best.offset_ns, best.error_ns));
         assert_eq!(best, expected);
     }
 
     #[test]
     fn symmetric_delays_yield_the_exact_offset() {
         for offset in [0, 6 * HOUR, -6 * HOUR, 1, -1] {
-            check([exchange(5, offset, [MS, 40 * MS, MS])], Some((offset, 1_008_400)));
+            check(
+                [exchange(5, offset, [MS, 40 * MS, MS])],
+                Some((offset, 1_008_400)),
+            );
         }
         check([exchange(5, 7, [0, 0, 0])], Some((7, 0)));
         check([], None);
@@ -269,8 +310,14 @@ mod tests {
 
     #[test]
     fn asymmetric_delays_shift_the_estimate_by_half_the_difference() {
-        check([exchange(5, 6 * HOUR, [3 * MS, 0, MS])], Some((6 * HOUR + MS, 2_000_800)));
-        check([exchange(5, -6 * HOUR, [0, 0, 3])], Some((-6 * HOUR - 2, 3)));
+        check(
+            [exchange(5, 6 * HOUR, [3 * MS, 0, MS])],
+            Some((6 * HOUR + MS, 2_000_800)),
+        );
+        check(
+            [exchange(5, -6 * HOUR, [0, 0, 3])],
+            Some((-6 * HOUR - 2, 3)),
+        );
     }
 
     /// All at one moment, without drift.
@@ -296,7 +343,9 @@ mod tests {
         }
         let best_at = |second: i64| {
             let now = Timestamp::from_unix_ns(second * 1_000 * MS + 4 * MS);
-            estimator.best(now).map(|best| (best.offset_ns, best.error_ns))
+            estimator
+                .best(now)
+                .map(|best| (best.offset_ns, best.error_ns))
         };
         let by_quick = |error_ns: u64| Some((MS / 2 + 100, error_ns));
         assert_eq!(best_at(0), by_quick(500_800));
@@ -316,8 +365,14 @@ mod tests {
     #[test]
     fn contradictory_exchanges_are_ignored() {
         let good = exchange(0, 100, [1, 0, 1]);
-        let clock_set_back = Exchange { returned: Timestamp::from_unix_ns(-50), ..good };
-        let answered_before = Exchange { answered: Timestamp::from_unix_ns(-50), ..good };
+        let clock_set_back = Exchange {
+            returned: Timestamp::from_unix_ns(-50),
+            ..good
+        };
+        let answered_before = Exchange {
+            answered: Timestamp::from_unix_ns(-50),
+            ..good
+        };
         let extremes = Exchange {
             sent: Timestamp::MIN,
             received: Timestamp::MAX,
@@ -337,7 +392,10 @@ mod tests {
             let mut simulated = Simulated::new(HOUR, drift_ppm);
             simulated.exchange([0, 60 * MS, 0]);
             let (best, truth) = simulated.best_and_truth(0);
-            assert!(best.offset_ns.abs_diff(truth) <= best.error_ns, "{best:?}, not {truth}");
+            assert!(
+                best.offset_ns.abs_diff(truth) <= best.error_ns,
+                "{best:?}, not {truth}"
+            );
         }
     }
 
@@ -352,7 +410,12 @@ mod tests {
 
     impl Simulated {
         fn new(offset: i64, drift_ppm: i64) -> Simulated {
-            Simulated { estimator: OffsetEstimator::default(), now: 0, offset, drift_ppm }
+            Simulated {
+                estimator: OffsetEstimator::default(),
+                now: 0,
+                offset,
+                drift_ppm,
+            }
         }
 
         /// The collector's clock - the agent's.
@@ -383,7 +446,10 @@ mod tests {
         /// So long after the last exchange.
         fn best_and_truth(&self, later: i64) -> (Offset, i64) {
             let now = self.now + later;
-            (self.estimator.best(Timestamp::from_unix_ns(now)).unwrap(), self.truth(now))
+            (
+                self.estimator.best(Timestamp::from_unix_ns(now)).unwrap(),
+                self.truth(now),
+            )
         }
     }
 
@@ -391,7 +457,13 @@ mod tests {
     fn an_offset_stays_while_it_is_as_likely_as_the_estimate() {
         let mut corrections = Corrections::default();
         let mut update = |offset_ns, error_ns, now| {
-            corrections.update(Offset { offset_ns, error_ns }, Timestamp::from_unix_ns(now))
+            corrections.update(
+                Offset {
+                    offset_ns,
+                    error_ns,
+                },
+                Timestamp::from_unix_ns(now),
+            )
         };
         assert_eq!(update(100, 50, 0), 100);
         assert_eq!(update(140, 80, 1_000), 100);
@@ -419,7 +491,10 @@ mod tests {
     fn a_correction_is_gradual_and_a_set_clock_is_followed_at_once() {
         let mut corrections = Corrections::default();
         let at = Timestamp::from_unix_ns;
-        let offset = |offset_ns| Offset { offset_ns, error_ns: 0 };
+        let offset = |offset_ns| Offset {
+            offset_ns,
+            error_ns: 0,
+        };
         corrections.update(offset(5 * MS), at(0));
         corrections.update(offset(MS), at(100 * MS));
         let mapped = |time: i64| corrections.corrected(at(time)).unix_ns() + MS;

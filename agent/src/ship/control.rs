@@ -103,7 +103,10 @@ impl<'a> ControlStream<'a> {
             // The client of the oldest request is the most likely to have given up.
             self.requests.pop_front();
         }
-        self.requests.push_back(DumpRequest { id: request.id, number });
+        self.requests.push_back(DumpRequest {
+            id: request.id,
+            number,
+        });
     }
 
     /// Requests a piece of symbols. The symbolizer limits how fast they are read.
@@ -121,12 +124,19 @@ impl<'a> ControlStream<'a> {
     pub(crate) fn has_next(&self) -> bool {
         self.unreported_settings().is_some()
             || self.next_answerable().is_some()
-            || self.symbols.as_ref().is_some_and(|request| self.control.has_symbols(request))
+            || self
+                .symbols
+                .as_ref()
+                .is_some_and(|request| self.control.has_symbols(request))
     }
 
     /// Returns how long to wait for a wake-up before checking [`ControlStream::has_next`] again.
     pub(crate) fn poll_interval(&self) -> Duration {
-        if self.control.desired().1 { REPORT_INTERVAL } else { APPLY_POLL_INTERVAL }
+        if self.control.desired().1 {
+            REPORT_INTERVAL
+        } else {
+            APPLY_POLL_INTERVAL
+        }
     }
 
     /// Sends the settings again, after a silence of [`REPORT_INTERVAL`].
@@ -165,10 +175,14 @@ impl<'a> ControlStream<'a> {
     }
 
     fn next_answerable(&self) -> Option<usize> {
-        let answered = lock(self.dump_reply).as_ref().map_or(0, |reply| reply.request);
+        let answered = lock(self.dump_reply)
+            .as_ref()
+            .map_or(0, |reply| reply.request);
         let off = self.is_off();
         let done = |request: &DumpRequest| request.number.is_none_or(|number| number <= answered);
-        self.requests.iter().position(|request| off || done(request))
+        self.requests
+            .iter()
+            .position(|request| off || done(request))
     }
 
     fn answer(&self, request: DumpRequest) -> v1::ThreadDump {
@@ -195,10 +209,17 @@ impl<'a> ControlStream<'a> {
 fn encode_symbols(SymbolReply { request, piece }: SymbolReply) -> v1::SymbolPiece {
     let id = request.id;
     match piece {
-        Ok(piece) => {
-            v1::SymbolPiece { id, bytes: piece.bytes, content: piece.content, ..Default::default() }
-        }
-        Err(reason) => v1::SymbolPiece { id, unavailable: reason.to_owned(), ..Default::default() },
+        Ok(piece) => v1::SymbolPiece {
+            id,
+            bytes: piece.bytes,
+            content: piece.content,
+            ..Default::default()
+        },
+        Err(reason) => v1::SymbolPiece {
+            id,
+            unavailable: reason.to_owned(),
+            ..Default::default()
+        },
     }
 }
 
@@ -209,19 +230,31 @@ mod tests {
 
     use super::*;
 
-    const SETTINGS: Settings =
-        Settings { interval_ns: 10_000_000, enabled: true, states: StateSet::ALL };
+    const SETTINGS: Settings = Settings {
+        interval_ns: 10_000_000,
+        enabled: true,
+        states: StateSet::ALL,
+    };
 
-    const OFF: SettingsChange =
-        SettingsChange { interval_ns: None, enabled: Some(false), states: None };
+    const OFF: SettingsChange = SettingsChange {
+        interval_ns: None,
+        enabled: Some(false),
+        states: None,
+    };
 
     fn none() -> Mutex<Option<ThreadDumpReply>> {
         Mutex::new(None)
     }
 
     fn answered(dump_reply: &Mutex<Option<ThreadDumpReply>>, number: u64) {
-        let empty = ThreadDump { threads: Vec::new(), omitted: number };
-        *dump_reply.lock().unwrap() = Some(ThreadDumpReply { request: number, dump: empty });
+        let empty = ThreadDump {
+            threads: Vec::new(),
+            omitted: number,
+        };
+        *dump_reply.lock().unwrap() = Some(ThreadDumpReply {
+            request: number,
+            dump: empty,
+        });
     }
 
     fn applied(kind: Option<Kind>) -> Option<(u64, bool)> {
@@ -244,10 +277,20 @@ mod tests {
         let control = Control::new(SETTINGS);
         let dump_reply = none();
         let mut stream = ControlStream::new(&control, &dump_reply);
-        assert_eq!(applied(stream.next()), Some((0, true)), "once, at the start");
-        assert_eq!((stream.has_next(), stream.poll_interval()), (false, REPORT_INTERVAL));
+        assert_eq!(
+            applied(stream.next()),
+            Some((0, true)),
+            "once, at the start"
+        );
+        assert_eq!(
+            (stream.has_next(), stream.poll_interval()),
+            (false, REPORT_INTERVAL)
+        );
         stream.settings(&encode_settings(5, OFF)).unwrap();
-        assert_eq!((stream.has_next(), stream.poll_interval()), (false, APPLY_POLL_INTERVAL));
+        assert_eq!(
+            (stream.has_next(), stream.poll_interval()),
+            (false, APPLY_POLL_INTERVAL)
+        );
         stream.repeat_settings();
         assert_eq!(stream.next(), None, "not before the sampler has them");
         control.set_applied(1);
@@ -261,8 +304,13 @@ mod tests {
         let since = profiler_core::Timestamp::from_unix_ns(7);
         let blocked = profiler_core::wire::SignalBlocked { threads: 2, since };
         control.set_signal_blocked(Some(blocked));
-        let Some(Kind::Applied(sent)) = stream.next() else { panic!("nothing to send") };
-        assert_eq!((sent.signal_blocked_threads, sent.signal_blocked_since_ns), (2, 7));
+        let Some(Kind::Applied(sent)) = stream.next() else {
+            panic!("nothing to send")
+        };
+        assert_eq!(
+            (sent.signal_blocked_threads, sent.signal_blocked_since_ns),
+            (2, 7)
+        );
     }
 
     #[test]
@@ -270,10 +318,16 @@ mod tests {
         let control = Control::new(SETTINGS);
         let dump_reply = none();
         let mut stream = ControlStream::new(&control, &dump_reply);
-        let wrong = SettingsChange { interval_ns: Some(1), ..OFF };
+        let wrong = SettingsChange {
+            interval_ns: Some(1),
+            ..OFF
+        };
         stream.settings(&encode_settings(5, wrong)).unwrap_err();
         let (wanted, applied) = control.desired();
-        assert_eq!((wanted.settings, wanted.revision, applied), (SETTINGS, 0, true));
+        assert_eq!(
+            (wanted.settings, wanted.revision, applied),
+            (SETTINGS, 0, true)
+        );
     }
 
     #[test]
@@ -286,7 +340,11 @@ mod tests {
         answered(&dump_reply, 1);
         stream.request_dump(v1::ThreadDumpRequest { id: 60 });
         assert_eq!(dump(stream.next()), Some((50, String::new())));
-        assert_eq!(stream.next(), None, "a dump from before the request is no answer");
+        assert_eq!(
+            stream.next(),
+            None,
+            "a dump from before the request is no answer"
+        );
         answered(&dump_reply, 2);
         assert_eq!(dump(stream.next()), Some((60, String::new())));
         assert_eq!(stream.next(), None);
@@ -337,7 +395,10 @@ mod tests {
                 Err(ControlError::Invalid(error)) => panic!("{error}"),
             }
         }
-        assert!((u64::from(SETTINGS_MAX)..999).contains(&accepted), "{accepted}");
+        assert!(
+            (u64::from(SETTINGS_MAX)..999).contains(&accepted),
+            "{accepted}"
+        );
         assert_eq!(control.desired().0.revision, accepted);
     }
 
@@ -353,7 +414,10 @@ mod tests {
         let mut refused = 0;
         while let Some((id, why)) = dump(stream.next()) {
             assert!(id >= REQUESTS_MAX as u64, "{id}");
-            assert_eq!(why, "too many thread dumps requested at once; try again later");
+            assert_eq!(
+                why,
+                "too many thread dumps requested at once; try again later"
+            );
             refused += 1;
         }
         assert_eq!(refused, 2);
@@ -367,12 +431,19 @@ mod tests {
         let dump_reply = none();
         let mut earlier = ControlStream::new(&control, &dump_reply);
         earlier.next();
-        let request = |offset| v1::SymbolRequest { id: 1, build_id: "59fd0a2c".to_owned(), offset };
+        let request = |offset| v1::SymbolRequest {
+            id: 1,
+            build_id: "59fd0a2c".to_owned(),
+            offset,
+        };
         earlier.request_symbols(&request(0));
         let of_earlier = control.take_symbol_request().unwrap();
         let reply = |request, text: &str| SymbolReply {
             request,
-            piece: Ok(SymbolPiece { bytes: 9, content: text.into() }),
+            piece: Ok(SymbolPiece {
+                bytes: 9,
+                content: text.into(),
+            }),
         };
         // The next stream uses the same id for something else.
         let mut stream = ControlStream::new(&control, &dump_reply);
@@ -386,8 +457,13 @@ mod tests {
         assert!(!stream.has_next());
         control.answer_symbols(reply(request.clone(), "later"));
         assert!(stream.has_next() && !earlier.has_next());
-        let Some(Kind::SymbolPiece(piece)) = stream.next() else { panic!() };
-        assert_eq!((piece.id, piece.bytes, &*piece.content), (1, 9, &b"later"[..]));
+        let Some(Kind::SymbolPiece(piece)) = stream.next() else {
+            panic!()
+        };
+        assert_eq!(
+            (piece.id, piece.bytes, &*piece.content),
+            (1, 9, &b"later"[..])
+        );
         assert!(!stream.has_next() && stream.next().is_none());
 
         stream.request_symbols(&v1::SymbolRequest {
@@ -396,8 +472,16 @@ mod tests {
         });
         let request = control.take_symbol_request().unwrap();
         assert!(request.build_id.len() <= BUILD_ID_TEXT_MAX);
-        control.answer_symbols(SymbolReply { request, piece: Err("it is gone") });
-        let Some(Kind::SymbolPiece(piece)) = stream.next() else { panic!() };
-        assert_eq!((&*piece.unavailable, piece.content.len()), ("it is gone", 0));
+        control.answer_symbols(SymbolReply {
+            request,
+            piece: Err("it is gone"),
+        });
+        let Some(Kind::SymbolPiece(piece)) = stream.next() else {
+            panic!()
+        };
+        assert_eq!(
+            (&*piece.unavailable, piece.content.len()),
+            ("it is gone", 0)
+        );
     }
 }

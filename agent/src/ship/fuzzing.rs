@@ -54,14 +54,26 @@ fn at(second: i64) -> Timestamp {
 impl Agent {
     fn new() -> Agent {
         let mut tables = Tables::new();
-        let frames = [Frame::task("load"), Frame::function("main", "src/main.rs", 3)];
+        let frames = [
+            Frame::task("load"),
+            Frame::function("main", "src/main.rs", 3),
+        ];
         let path = frames.map(|frame| tables.symbols.intern(&frame));
-        let leaf = tables.trie.insert_path(path).expect("two nodes are within the limit");
+        let leaf = tables
+            .trie
+            .insert_path(path)
+            .expect("two nodes are within the limit");
         let mut outbox = Outbox::new(Limits::default());
         for second in 0..4 {
             let range = TimeRange::new(at(second), at(second + 1)).expect("it has a length");
-            let span = Span { range, quantum_ns: 10_000_000, ticks: Default::default() };
-            let delta: Delta = [(leaf, Weight::of(State::Cpu, 10_000_000))].into_iter().collect();
+            let span = Span {
+                range,
+                quantum_ns: 10_000_000,
+                ticks: Default::default(),
+            };
+            let delta: Delta = [(leaf, Weight::of(State::Cpu, 10_000_000))]
+                .into_iter()
+                .collect();
             let task = TaskRecord {
                 id: TaskId(1),
                 name: "load".into(),
@@ -84,7 +96,11 @@ impl Agent {
                 ..Batch::of_samples(span, delta, Delta::default())
             });
         }
-        let settings = Settings { interval_ns: 10_000_000, enabled: true, states: StateSet::ALL };
+        let settings = Settings {
+            interval_ns: 10_000_000,
+            enabled: true,
+            states: StateSet::ALL,
+        };
         Agent {
             outbox: Mutex::new(outbox),
             tables: Mutex::new(tables),
@@ -100,9 +116,14 @@ impl Agent {
         messages: &mut dyn Iterator<Item = v1::CollectorMessage>,
     ) -> Conversation {
         let mut conversation = Conversation::default();
-        let Some(first) = messages.next() else { return conversation };
+        let Some(first) = messages.next() else {
+            return conversation;
+        };
         conversation.received = 1;
-        let refs = OutboxRefs { outbox: &self.outbox, tables: &self.tables };
+        let refs = OutboxRefs {
+            outbox: &self.outbox,
+            tables: &self.tables,
+        };
         let control = ControlStream::new(&self.control, &self.dump_reply);
         let Ok(mut session) = Session::open(refs, &mut self.offsets, control, first, at(5)) else {
             conversation.failed = true;
@@ -114,7 +135,11 @@ impl Agent {
             for _ in 0..32 {
                 let has_next = session.has_next();
                 let next = session.next_message(at(6));
-                assert_eq!(has_next, next.is_some(), "an agent sends what it says it has");
+                assert_eq!(
+                    has_next,
+                    next.is_some(),
+                    "an agent sends what it says it has"
+                );
                 conversation.sent += usize::from(next.is_some());
             }
             if session.receive(next, at(7)).is_err() {
@@ -135,7 +160,11 @@ impl Agent {
             account.lost_by_collector_ns,
             account.lost_queue_ns,
         ];
-        assert_eq!(account.accepted_ns, places.iter().sum::<u64>(), "{account:?}");
+        assert_eq!(
+            account.accepted_ns,
+            places.iter().sum::<u64>(),
+            "{account:?}"
+        );
     }
 }
 
@@ -159,21 +188,30 @@ pub fn replies(streams: &[&[u8]]) -> Conversation {
 /// Opens a call over a connection on which a collector has sent `bytes` and then closed it.
 #[must_use]
 pub fn connection(bytes: &[u8]) -> Conversation {
-    let Ok((ours, mut theirs)) = UnixStream::pair() else { return Conversation::default() };
+    let Ok((ours, mut theirs)) = UnixStream::pair() else {
+        return Conversation::default();
+    };
     let _ = theirs.set_nonblocking(true);
     // Bytes without room in the socket's buffer are lost, as on a connection that breaks.
     let _ = theirs.write(bytes);
     let _ = theirs.shutdown(Shutdown::Write);
     let file = File::from(OwnedFd::from(ours));
-    let Some(socket) = Socket::of(file) else { return Conversation::default() };
+    let Some(socket) = Socket::of(file) else {
+        return Conversation::default();
+    };
     let target = Target::parse("http://127.0.0.1:4747").expect("it is a collector's URL");
     let hello = message(agent_message::Kind::Hello(v1::Hello::default()));
     let Some(Ok(mut call)) = at_once(Call::open(socket, &target, None, &hello)) else {
-        return Conversation { failed: true, ..Conversation::default() };
+        return Conversation {
+            failed: true,
+            ..Conversation::default()
+        };
     };
     let mut agent = Agent::new();
     let mut messages = std::iter::from_fn(|| {
-        at_once(std::future::poll_fn(|context| call.poll_message(context)))?.ok().flatten()
+        at_once(std::future::poll_fn(|context| call.poll_message(context)))?
+            .ok()
+            .flatten()
     });
     let conversation = agent.converse(&mut messages);
     agent.check();

@@ -196,7 +196,9 @@ pub(crate) fn prepare(
 ) -> Result<Parts, ShipError> {
     let destinations = stays::parse_list(&options.url, &options.worker)?;
     if options.labels.len() > LABELS_MAX {
-        return Err(ShipError::Labels { count: options.labels.len() });
+        return Err(ShipError::Labels {
+            count: options.labels.len(),
+        });
     }
     let shared = Arc::new(Shared {
         outbox: Mutex::new(Outbox::new(options.limits)),
@@ -234,7 +236,10 @@ pub(crate) fn prepare(
         notice: options.notice.then_some(options.url),
     };
     Ok(Parts {
-        shipper: Shipper { shared: shared.clone(), epoch },
+        shipper: Shipper {
+            shared: shared.clone(),
+            epoch,
+        },
         queue: BatchQueue { shared },
         thread: ShipThread { link },
     })
@@ -326,7 +331,11 @@ fn hello(options: &ShipOptions) -> v1::Hello {
     v1::Hello {
         protocol: PROTOCOL,
         worker: bounded(&options.worker),
-        labels: options.labels.iter().map(|(key, value)| (bounded(key), bounded(value))).collect(),
+        labels: options
+            .labels
+            .iter()
+            .map(|(key, value)| (bounded(key), bounded(value)))
+            .collect(),
         host: bounded(&options.host),
         pid: options.pid,
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -25,7 +25,11 @@ impl Link {
     pub(super) fn move_if_gone(&mut self, begin: Instant, now: Instant) {
         let since = *self.gone_since.get_or_insert(begin);
         let is_patient = self.is_welcomed && self.shared.finish_by().is_none();
-        let patience = if is_patient { GONE_AFTER } else { Duration::ZERO };
+        let patience = if is_patient {
+            GONE_AFTER
+        } else {
+            Duration::ZERO
+        };
         if self.destinations.len() > 1 && now.saturating_duration_since(since) >= patience {
             self.end_stay((self.at + 1) % self.destinations.len(), false);
         }
@@ -56,7 +60,11 @@ impl Link {
         if is_settled {
             ended.add_settled(left.current_account());
         } else {
-            let stay = UnsettledStay { at, key, outbox: Mutex::new(left) };
+            let stay = UnsettledStay {
+                at,
+                key,
+                outbox: Mutex::new(left),
+            };
             ended.add_unsettled(stay, self.unsettled_bytes_max);
         }
         drop(outbox);
@@ -69,7 +77,12 @@ impl Link {
     /// The stays that ended at a collector and are not settled.
     fn unsettled_at(&self, at: usize) -> Vec<Arc<UnsettledStay>> {
         let ended = lock(&self.shared.ended);
-        ended.unsettled().iter().filter(|stay| stay.at == at).cloned().collect()
+        ended
+            .unsettled()
+            .iter()
+            .filter(|stay| stay.at == at)
+            .cloned()
+            .collect()
     }
 
     /// The collectors that are better than the present one, or may have unsettled flushes.
@@ -86,7 +99,9 @@ impl Link {
         self.backoff.reset();
         for tries in 0..LAST_TRIES {
             if tries > 0 {
-                network.wait_until(self.backoff.next_delay(), || false).await;
+                network
+                    .wait_until(self.backoff.next_delay(), || false)
+                    .await;
             }
             for at in 0..self.destinations.len() {
                 self.at = at;

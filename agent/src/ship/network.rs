@@ -65,7 +65,13 @@ pub(super) trait Network {
 
     /// Waits until `is_ready`, at most for `limit`. Returns whether it is.
     async fn wait_until(&self, limit: Duration, is_ready: impl Fn() -> bool) -> bool {
-        let ready = poll_fn(|_| if is_ready() { Poll::Ready(()) } else { Poll::Pending });
+        let ready = poll_fn(|_| {
+            if is_ready() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        });
         self.timeout(limit, ready).await.is_some()
     }
 

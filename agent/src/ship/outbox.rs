@@ -245,7 +245,10 @@ impl Outbox {
 
     /// Returns the account to send with a flush, see the module; `None` if it is not in flight.
     pub(crate) fn account(&self, seq: u64) -> Option<v1::LossAccount> {
-        let end = self.in_flight.binary_search_by_key(&seq, |flush| flush.seq).ok()?;
+        let end = self
+            .in_flight
+            .binary_search_by_key(&seq, |flush| flush.seq)
+            .ok()?;
         let mut in_flight_ns = 0u64;
         let mut queue_ns = self.queue_ns;
         for flush in self.in_flight.range(..=end) {
@@ -254,7 +257,9 @@ impl Outbox {
         }
         let settled_ns = self.delivered_ns.saturating_add(self.refused_ns);
         Some(v1::LossAccount {
-            accepted_ns: settled_ns.saturating_add(in_flight_ns).saturating_add(queue_ns),
+            accepted_ns: settled_ns
+                .saturating_add(in_flight_ns)
+                .saturating_add(queue_ns),
             lost_rejected_ns: self.refused_ns,
             lost_by_collector_ns: self.lost_by_collector_ns,
             lost_tasks: self.lost_tasks,
@@ -322,7 +327,10 @@ impl Outbox {
     /// If it acknowledges flushes that were never sent; then nothing changes.
     pub(crate) fn welcome(&mut self, acked_seq: u64, stored_ns: u64) -> Result<(), UnknownSeq> {
         if acked_seq >= self.next_seq {
-            return Err(UnknownSeq { acked_seq, sent: self.next_seq - 1 });
+            return Err(UnknownSeq {
+                acked_seq,
+                sent: self.next_seq - 1,
+            });
         }
         // Stored, but the acknowledgment was lost with an earlier stream.
         let first_seq = |outbox: &Outbox| outbox.in_flight.front().map(|flush| flush.seq);
@@ -330,7 +338,9 @@ impl Outbox {
             self.deliver(seq);
         }
         // A restored older state may have flushes that a newer one rejected.
-        let regained_ns = stored_ns.saturating_sub(self.delivered_ns).min(self.refused_ns);
+        let regained_ns = stored_ns
+            .saturating_sub(self.delivered_ns)
+            .min(self.refused_ns);
         self.refused_ns -= regained_ns;
         self.delivered_ns = self.delivered_ns.saturating_add(regained_ns);
         let lost_by_collector_ns = self.delivered_ns.saturating_sub(stored_ns);
@@ -347,7 +357,10 @@ impl Outbox {
 
     /// The flush up to which all are answered, by any collector.
     pub(crate) fn answered_seq(&self) -> u64 {
-        self.in_flight.front().map_or(self.next_seq, |flush| flush.seq) - 1
+        self.in_flight
+            .front()
+            .map_or(self.next_seq, |flush| flush.seq)
+            - 1
     }
 
     /// Whether all sent flushes are answered.
@@ -362,7 +375,10 @@ impl Outbox {
         next.waiting = std::mem::take(&mut self.waiting);
         next.waiting_bytes = std::mem::take(&mut self.waiting_bytes);
         next.resend = std::mem::take(&mut self.resend);
-        let moved = next.waiting.iter().map(|batch| batch.weight_ns() + batch.lost_queue_ns);
+        let moved = next
+            .waiting
+            .iter()
+            .map(|batch| batch.weight_ns() + batch.lost_queue_ns);
         next.accepted_ns = moved.sum();
         self.accepted_ns -= next.accepted_ns;
         next.resend_state();
@@ -390,7 +406,9 @@ impl Outbox {
         let in_flight_ns = sum(&mut self.in_flight.iter().map(|flush| flush.weight_ns));
         let waiting_ns = sum(&mut self.waiting.iter().map(Batch::weight_ns));
         let in_flight = self.in_flight.iter().map(|flush| &*flush.batch);
-        let unsettled = in_flight.chain(&self.waiting).map(|batch| batch.lost_queue_ns);
+        let unsettled = in_flight
+            .chain(&self.waiting)
+            .map(|batch| batch.lost_queue_ns);
         OutboxAccount {
             accepted_ns: self.accepted_ns,
             acked_ns: self.delivered_ns - self.lost_by_collector_ns,
@@ -434,14 +452,23 @@ impl Outbox {
         let batch = Arc::new(batch);
         self.next_seq += 1;
         self.in_flight_bytes += bytes;
-        self.in_flight.push_back(InFlight { seq, batch, weight_ns, bytes, sent_here: false });
+        self.in_flight.push_back(InFlight {
+            seq,
+            batch,
+            weight_ns,
+            bytes,
+            sent_here: false,
+        });
         // Two batches take more than one.
         self.enforce_limits();
     }
 
     /// Removes an answered flush; the caller counts its weight.
     fn remove_answered(&mut self, seq: u64) -> Option<InFlight> {
-        let index = self.in_flight.binary_search_by_key(&seq, |flush| flush.seq).ok()?;
+        let index = self
+            .in_flight
+            .binary_search_by_key(&seq, |flush| flush.seq)
+            .ok()?;
         let flush = self.in_flight.remove(index)?;
         self.in_flight_bytes -= flush.bytes;
         self.queue_ns = self.queue_ns.saturating_add(flush.batch.lost_queue_ns);
@@ -455,10 +482,21 @@ impl Outbox {
         if tasks.is_empty() && telemetry.is_empty() {
             return;
         }
-        let rows = Batch { tasks, telemetry, ..Batch::default() };
+        let rows = Batch {
+            tasks,
+            telemetry,
+            ..Batch::default()
+        };
         // A collector that restarts repeatedly must not fill the outbox with the same rows.
-        let has_rows_only = self.waiting.front().is_some_and(|front| front.span.is_none());
-        let rows_only = if has_rows_only { self.waiting.pop_front() } else { None };
+        let has_rows_only = self
+            .waiting
+            .front()
+            .is_some_and(|front| front.span.is_none());
+        let rows_only = if has_rows_only {
+            self.waiting.pop_front()
+        } else {
+            None
+        };
         let batch = match rows_only {
             Some(front) => {
                 self.waiting_bytes -= front.bytes();
@@ -485,7 +523,9 @@ impl Outbox {
         }
         if let Some(only) = self.waiting.front_mut() {
             let before = only.bytes();
-            self.lost_telemetry = self.lost_telemetry.saturating_add(only.shed_telemetry(excess));
+            self.lost_telemetry = self
+                .lost_telemetry
+                .saturating_add(only.shed_telemetry(excess));
             let excess = excess.saturating_sub(before - only.bytes());
             let without_telemetry = only.bytes();
             self.lost_tasks = self.lost_tasks.saturating_add(only.shed_tasks(excess));

@@ -118,7 +118,11 @@ impl Reactor {
             Some(socket) if self.is_answer_due.get() && socket.is_awaited() => {
                 // Another thread's wake-up that came during the poll ends the wait at once.
                 let is_woken = std::mem::take(&mut *lock(&self.wake.woken));
-                let limit = if is_woken { Duration::ZERO } else { at_most(SOCKET_WAIT_MAX) };
+                let limit = if is_woken {
+                    Duration::ZERO
+                } else {
+                    at_most(SOCKET_WAIT_MAX)
+                };
                 socket.wait(limit);
             }
             Some(_) => self.wake.wait(Some(at_most(WAKE_WAIT_MAX))),
@@ -137,7 +141,10 @@ impl Network for Reactor {
     }
 
     fn poll_by(&self, until: Instant) {
-        let earliest = self.deadline.get().map_or(until, |earlier| earlier.min(until));
+        let earliest = self
+            .deadline
+            .get()
+            .map_or(until, |earlier| earlier.min(until));
         self.deadline.set(Some(earliest));
     }
 
@@ -153,7 +160,10 @@ impl Network for Reactor {
     fn watch(&self, socket: Rc<Socket>) -> Watched<'_> {
         self.is_answer_due.set(true);
         let before = self.socket.borrow_mut().replace(socket);
-        Watched { reactor: self, before }
+        Watched {
+            reactor: self,
+            before,
+        }
     }
 
     fn is_stolen(socket: &Socket) -> bool {
@@ -229,7 +239,11 @@ mod tests {
         let three_polls = poll_fn(|context| {
             polls += 1;
             context.waker().wake_by_ref();
-            if polls == 3 { Poll::Ready(()) } else { Poll::Pending }
+            if polls == 3 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         });
         Reactor::new(Arc::default()).block_on(three_polls);
         assert_eq!(polls, 3);

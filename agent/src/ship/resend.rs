@@ -47,7 +47,8 @@ impl ResendState {
         for expected in &telemetry.expected {
             let known = self.expected.contains_key(&expected.name);
             if known || self.expected.len() < EXPECTED_MAX {
-                self.expected.insert(expected.name.clone(), expected.clone());
+                self.expected
+                    .insert(expected.name.clone(), expected.clone());
             } else {
                 self.untracked = self.untracked.saturating_add(1);
             }

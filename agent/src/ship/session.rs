@@ -114,7 +114,10 @@ impl<'a> Session<'a> {
             Some(collector_message::Kind::Welcome(welcome)) => welcome,
             other => {
                 let got = kind_name(other.as_ref());
-                return Err(SessionError::OutOfOrder { got, expected: "Welcome" });
+                return Err(SessionError::OutOfOrder {
+                    got,
+                    expected: "Welcome",
+                });
             }
         };
         lock(outbox).welcome(welcome.acked_seq, welcome.stored_ns)?;
@@ -219,13 +222,23 @@ impl<'a> Session<'a> {
             }
             other => {
                 let got = kind_name(other.as_ref());
-                Err(SessionError::OutOfOrder { got, expected: "an answer or a request" })
+                Err(SessionError::OutOfOrder {
+                    got,
+                    expected: "an answer or a request",
+                })
             }
         }
     }
 
     fn refused(&mut self, refusal: v1::Refusal) -> Result<(), SessionError> {
-        let v1::Refusal { seq, reason, strings, frames, nodes, .. } = refusal;
+        let v1::Refusal {
+            seq,
+            reason,
+            strings,
+            frames,
+            nodes,
+            ..
+        } = refusal;
         let reason = bounded(&reason, CAUSE_BYTES_MAX);
         let before = self.marks;
         self.set_marks([strings, frames, nodes]);
@@ -247,11 +260,16 @@ impl<'a> Session<'a> {
         } else {
             let reason = reason.clone().into_owned();
             log::emit(move || {
-                tracing::debug!(?reason, "the collector rejected a dictionary; sending it again");
+                tracing::debug!(
+                    ?reason,
+                    "the collector rejected a dictionary; sending it again"
+                );
             });
         }
         if is_dictionary_refused && self.dictionary_refusals >= DICTIONARY_REFUSALS_MAX {
-            return Err(SessionError::DictionaryRefused { reason: reason.into_owned() });
+            return Err(SessionError::DictionaryRefused {
+                reason: reason.into_owned(),
+            });
         }
         Ok(())
     }
@@ -269,13 +287,22 @@ impl<'a> Session<'a> {
     }
 
     fn has_dictionary(&self, needs: Marks) -> bool {
-        let Marks { strings, frames, nodes } = self.marks;
+        let Marks {
+            strings,
+            frames,
+            nodes,
+        } = self.marks;
         strings >= needs.strings && frames >= needs.frames && nodes >= needs.nodes
     }
 
     fn next_dictionary(&mut self) -> Option<v1::Dictionary> {
         let tables = lock(self.tables);
-        dictionary_since(&tables.symbols, &tables.trie, &mut self.marks, DICTIONARY_BYTES_MAX)
+        dictionary_since(
+            &tables.symbols,
+            &tables.trie,
+            &mut self.marks,
+            DICTIONARY_BYTES_MAX,
+        )
     }
 
     /// Adds the values that are known only when sending.
@@ -289,8 +316,10 @@ impl<'a> Session<'a> {
             }
         }
         v1::Flush {
-            clock: clock
-                .map(|best| v1::Clock { offset_ns: best.offset_ns, error_ns: best.error_ns }),
+            clock: clock.map(|best| v1::Clock {
+                offset_ns: best.offset_ns,
+                error_ns: best.error_ns,
+            }),
             account: lock(self.outbox).account(flush.seq),
             ..flush
         }
@@ -298,7 +327,10 @@ impl<'a> Session<'a> {
 
     /// Keeps the order of tasks that are sent with different offsets.
     fn correct(&self, time_ns: &mut i64) {
-        *time_ns = self.offsets.corrected(Timestamp::from_unix_ns(*time_ns)).unix_ns();
+        *time_ns = self
+            .offsets
+            .corrected(Timestamp::from_unix_ns(*time_ns))
+            .unix_ns();
     }
 
     fn measure(&mut self, receipt: Option<v1::Receipt>, now: Timestamp) {
@@ -332,16 +364,31 @@ pub(crate) fn encode(seq: u64, batch: &Batch, tables: &Mutex<Tables>) -> Encoded
     });
     let mut tables = lock(tables);
     let mut index = |text: &str| tables.string_id(text).0;
-    let tasks = batch.tasks.iter().map(|task| encode_task(task, &mut index)).collect();
-    let mut flush = v1::Flush { seq, cycle, tasks, ..Default::default() };
+    let tasks = batch
+        .tasks
+        .iter()
+        .map(|task| encode_task(task, &mut index))
+        .collect();
+    let mut flush = v1::Flush {
+        seq,
+        cycle,
+        tasks,
+        ..Default::default()
+    };
     encode_telemetry(&batch.telemetry, &mut flush, &mut index);
     let mut totals_only = v1::Flush::default();
-    let totals = Telemetry { totals: batch.totals.clone(), ..Telemetry::default() };
+    let totals = Telemetry {
+        totals: batch.totals.clone(),
+        ..Telemetry::default()
+    };
     encode_telemetry(&totals, &mut totals_only, &mut index);
     flush.totals = totals_only.totals;
     let needs = marks_of(&tables);
     drop(tables);
-    EncodedMessage { kind: agent_message::Kind::Flush(flush), needs }
+    EncodedMessage {
+        kind: agent_message::Kind::Flush(flush),
+        needs,
+    }
 }
 
 fn kind_name(kind: Option<&collector_message::Kind>) -> &'static str {

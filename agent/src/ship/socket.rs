@@ -189,7 +189,11 @@ impl AsyncWrite for SocketStream {
         let is_full = matches!(&sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         self.0.wants_room.set(is_full);
         // The reactor polls again when there is room.
-        if is_full { Poll::Pending } else { Poll::Ready(sent) }
+        if is_full {
+            Poll::Pending
+        } else {
+            Poll::Ready(sent)
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {

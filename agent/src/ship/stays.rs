@@ -36,11 +36,17 @@ pub(super) struct Destination {
 /// # Errors
 /// [`ShipError::Url`] with the URL that is wrong.
 pub(super) fn parse_list(list: &str, worker: &str) -> Result<Vec<Destination>, ShipError> {
-    let invalid = |url: &str, reason| ShipError::Url { url: url.to_owned(), reason };
+    let invalid = |url: &str, reason| ShipError::Url {
+        url: url.to_owned(),
+        reason,
+    };
     let mut destinations = Vec::new();
     for url in list.split([',', ' ']).filter(|url| !url.is_empty()) {
         let target = Target::parse(url).map_err(|reason| invalid(url, reason))?;
-        destinations.push(Destination { url: url.to_owned(), target });
+        destinations.push(Destination {
+            url: url.to_owned(),
+            target,
+        });
     }
     if destinations.is_empty() {
         return Err(invalid(list, "it is empty".to_owned()));
@@ -118,7 +124,10 @@ impl EndedStays {
     }
 
     fn in_flight_bytes(&self) -> usize {
-        self.unsettled.iter().map(|stay| lock(&stay.outbox).in_flight_bytes()).sum()
+        self.unsettled
+            .iter()
+            .map(|stay| lock(&stay.outbox).in_flight_bytes())
+            .sum()
     }
 }
 

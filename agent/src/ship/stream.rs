@@ -124,13 +124,19 @@ impl Link {
     /// Ships until everything is acknowledged after the request to finish, or until its deadline.
     pub(super) async fn run(mut self, network: &impl Network) {
         let shared = self.shared.clone();
-        let mut notice = self.notice.take().map(|url| Notice::new(url, network.now()));
+        let mut notice = self
+            .notice
+            .take()
+            .map(|url| Notice::new(url, network.now()));
         let mut shipping = pin!(self.ship(network));
         poll_fn(|context| {
             if let Poll::Ready(()) = shipping.as_mut().poll(context) {
                 return Poll::Ready(());
             }
-            if notice.as_ref().is_some_and(|notice| notice.is_settled(network, &shared)) {
+            if notice
+                .as_ref()
+                .is_some_and(|notice| notice.is_settled(network, &shared))
+            {
                 notice = None;
             }
             match shared.finish_by() {
@@ -177,7 +183,9 @@ impl Link {
             }
             let error = error.to_string();
             *lock(&self.shared.last_error) = error.clone();
-            let logged = self.away_logged.is_some_and(|at| network.now() - at < LOG_INTERVAL);
+            let logged = self
+                .away_logged
+                .is_some_and(|at| network.now() - at < LOG_INTERVAL);
             if !self.away && !logged {
                 self.away = true;
                 self.away_logged = Some(network.now());
@@ -234,12 +242,22 @@ impl Link {
         let token = self.token.read()?;
         let connecting = network.connect(&self.destination().target);
         let connected = network.timeout(WELCOME_TIMEOUT, connecting).await;
-        let socket = connected.ok_or(StreamError::Silent)?.map_err(CallError::Connect)?;
+        let socket = connected
+            .ok_or(StreamError::Silent)?
+            .map_err(CallError::Connect)?;
         let _watched = network.watch(socket.clone());
         let left = WELCOME_TIMEOUT.saturating_sub(network.now() - begin);
-        let ended = self.exchange(network, &socket, token.as_ref(), left, unsettled).await;
+        let ended = self
+            .exchange(network, &socket, token.as_ref(), left, unsettled)
+            .await;
         self.shared.connected.store(false, Ordering::Relaxed);
-        ended.map_err(|error| if N::is_stolen(&socket) { StreamError::Stolen } else { error })
+        ended.map_err(|error| {
+            if N::is_stolen(&socket) {
+                StreamError::Stolen
+            } else {
+                error
+            }
+        })
     }
 
     /// Opens the stream within `limit` and exchanges messages until its end.
@@ -263,13 +281,27 @@ impl Link {
             let first = poll_fn(|context| call.poll_message(context)).await?;
             Ok::<_, StreamError>((call, first.ok_or(StreamError::Ended)?))
         };
-        let (call, first) = network.timeout(limit, opening).await.ok_or(StreamError::Silent)??;
+        let (call, first) = network
+            .timeout(limit, opening)
+            .await
+            .ok_or(StreamError::Silent)??;
 
-        let refs = OutboxRefs { outbox, tables: &self.tables };
+        let refs = OutboxRefs {
+            outbox,
+            tables: &self.tables,
+        };
         let control = ControlStream::new(&self.control, &shared.dump_reply);
-        let elsewhere = if unsettled.is_none() { self.elsewhere() } else { Vec::new() };
+        let elsewhere = if unsettled.is_none() {
+            self.elsewhere()
+        } else {
+            Vec::new()
+        };
         let mut settling_offsets = OffsetEstimator::default();
-        let offsets = if unsettled.is_none() { &mut self.offsets } else { &mut settling_offsets };
+        let offsets = if unsettled.is_none() {
+            &mut self.offsets
+        } else {
+            &mut settling_offsets
+        };
         let session = Session::open(refs, offsets, control, first, self.clock.now())?;
         let opened = network.now();
         let probe_at = self.probe_at.get_or_insert(opened + self.probe_interval);
@@ -331,7 +363,10 @@ struct Notice {
 
 impl Notice {
     fn new(url: String, now: Instant) -> Notice {
-        Notice { due: now + NOTICE_AFTER, url }
+        Notice {
+            due: now + NOTICE_AFTER,
+            url,
+        }
     }
 
     /// Whether the line was written, or is not needed.
@@ -345,7 +380,11 @@ impl Notice {
         }
         let url = &self.url;
         let reason = lock(&shared.last_error).clone();
-        let reason = if reason.is_empty() { "no answer yet".to_owned() } else { reason };
+        let reason = if reason.is_empty() {
+            "no answer yet".to_owned()
+        } else {
+            reason
+        };
         log::emit_without_subscriber(format!(
             "emberline: no collector at {url} ({reason}); samples wait in memory, and the agent \
              keeps trying. EMBERLINE_LOG=off silences this.\n"
@@ -400,7 +439,11 @@ impl<N: Network> Stream<'_, N> {
             let idle_until = idle_since + self.session.poll_interval();
             // Not while the agent only waits for answers before it goes: the time of the next look may pass then.
             let is_looking = next_stay.is_none() && !self.elsewhere.is_empty();
-            let until = if is_looking { idle_until.min(*self.probe_at) } else { idle_until };
+            let until = if is_looking {
+                idle_until.min(*self.probe_at)
+            } else {
+                idle_until
+            };
             let limit = until.saturating_duration_since(self.network.now());
             let quiet_since = N::last_received(&self.socket);
             let pinged_for = if is_pinged { 2 } else { 1 };
@@ -412,7 +455,8 @@ impl<N: Network> Stream<'_, N> {
                     Event::Answer(answer) => {
                         is_pinged = false;
                         idle_since = self.network.now();
-                        self.session.receive(answer.ok_or(StreamError::Ended)?, clock.now())?;
+                        self.session
+                            .receive(answer.ok_or(StreamError::Ended)?, clock.now())?;
                     }
                     Event::Room => {
                         idle_since = self.network.now();
@@ -438,7 +482,13 @@ impl<N: Network> Stream<'_, N> {
                 is_pinged = false;
             }
         }
-        let Stream { mut call, mut session, network, is_settling, .. } = self;
+        let Stream {
+            mut call,
+            mut session,
+            network,
+            is_settling,
+            ..
+        } = self;
         let ending = async {
             call.close().await?;
             while let Some(answer) = poll_fn(|context| call.poll_message(context)).await? {
@@ -448,7 +498,10 @@ impl<N: Network> Stream<'_, N> {
         };
         let is_heard = matches!(network.timeout(GOODBYE_TIMEOUT, ending).await, Some(Ok(())));
         match next_stay {
-            Some(next) => Ok(StreamEnd::Left { next, is_settled: is_heard }),
+            Some(next) => Ok(StreamEnd::Left {
+                next,
+                is_settled: is_heard,
+            }),
             None if is_settling && !is_heard => Err(StreamError::Ended),
             // Everything is acknowledged or there is no time left, so it does not matter how the stream ends.
             None => Ok(StreamEnd::Finished),
@@ -469,7 +522,11 @@ impl<N: Network> Stream<'_, N> {
     /// Sends the next message. Returns whether that was Goodbye.
     fn send_next(&mut self, clock: &dyn AgentClock) -> Result<bool, StreamError> {
         let is_late = self.is_late();
-        let next = if is_late { None } else { self.session.next_message(clock.now()) };
+        let next = if is_late {
+            None
+        } else {
+            self.session.next_message(clock.now())
+        };
         if let Some(next) = next {
             self.call.send(&stamp(next, clock, &mut self.codec))?;
             return Ok(false);
@@ -489,7 +546,11 @@ impl<N: Network> Stream<'_, N> {
 
     /// Whether nothing is left to ship here.
     fn is_over(&self) -> bool {
-        if self.is_settling { lock(self.outbox).is_settled() } else { self.shared.is_over() }
+        if self.is_settling {
+            lock(self.outbox).is_settled()
+        } else {
+            self.shared.is_over()
+        }
     }
 
     /// Whether the agent's end is so near that no answer can be awaited.
@@ -518,7 +579,8 @@ impl<N: Network> Stream<'_, N> {
         if let Some(at) = lock(&self.shared.last_goodbye_at).filter(|_| !self.is_settling) {
             self.network.poll_by(at);
         }
-        self.network.set_answer_due(!has_room || lock(self.outbox).has_in_flight());
+        self.network
+            .set_answer_due(!has_room || lock(self.outbox).has_in_flight());
         Poll::Pending
     }
 }
@@ -562,14 +624,29 @@ mod tests {
         let mut codec = FlushDeltaCodec::default();
         let mut decoder = FlushDeltaCodec::default();
         for seq in 1..=3 {
-            let account = Some(v1::LossAccount { accepted_ns: seq, ..Default::default() });
-            let whole = v1::Flush { seq, account, ..Default::default() };
+            let account = Some(v1::LossAccount {
+                accepted_ns: seq,
+                ..Default::default()
+            });
+            let whole = v1::Flush {
+                seq,
+                account,
+                ..Default::default()
+            };
             let whole_message = message(agent_message::Kind::Flush(whole.clone()));
             let sent = stamp(whole_message, &StoppedClock, &mut codec);
-            let Some(agent_message::Kind::Flush(mut flush)) = sent.kind else { panic!("{sent:?}") };
+            let Some(agent_message::Kind::Flush(mut flush)) = sent.kind else {
+                panic!("{sent:?}")
+            };
             assert_eq!((flush.seq, flush.account.unwrap().accepted_ns), (0, 1));
             decoder.decode(&mut flush);
-            assert_eq!(flush, v1::Flush { sent_at_ns: 500, ..whole });
+            assert_eq!(
+                flush,
+                v1::Flush {
+                    sent_at_ns: 500,
+                    ..whole
+                }
+            );
         }
     }
 }

@@ -52,7 +52,9 @@ impl Target {
             }
             Endpoint::Unix { path } => (SOCKET_HOST.to_owned(), Kind::Unix(path)),
         };
-        let authority = authority.parse::<Authority>().map_err(|error| error.to_string())?;
+        let authority = authority
+            .parse::<Authority>()
+            .map_err(|error| error.to_string())?;
         Ok(Target { authority, kind })
     }
 
@@ -92,15 +94,18 @@ impl Target {
         let socket = SocketStream(socket);
         match &self.kind {
             #[cfg(feature = "tls")]
-            Kind::Tls(tls) => {
-                Ok(ByteStream::Tls(Box::new(tls.handshake(self.host(), socket).await?)))
-            }
+            Kind::Tls(tls) => Ok(ByteStream::Tls(Box::new(
+                tls.handshake(self.host(), socket).await?,
+            ))),
             _ => Ok(ByteStream::Plain(socket)),
         }
     }
 
     fn host(&self) -> &str {
-        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+        self.authority
+            .host()
+            .trim_start_matches('[')
+            .trim_end_matches(']')
     }
 }
 

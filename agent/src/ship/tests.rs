@@ -42,9 +42,17 @@ fn start(url: &str, labels: usize) -> Result<Started, ShipError> {
         notice: false,
     };
     let tables = Arc::new(Mutex::new(Tables::new()));
-    let Parts { shipper, queue, thread } = prepare(options, tables, Arc::new(StoppedClock))?;
+    let Parts {
+        shipper,
+        queue,
+        thread,
+    } = prepare(options, tables, Arc::new(StoppedClock))?;
     let thread = thread::spawn(move || thread.run());
-    Ok(Started { shipper, queue, thread })
+    Ok(Started {
+        shipper,
+        queue,
+        thread,
+    })
 }
 
 struct Started {
@@ -65,10 +73,21 @@ impl Started {
 fn cycle() -> Batch {
     let at = Timestamp::from_unix_ns;
     let range = TimeRange::new(at(0), at(9)).unwrap();
-    let span = Span { range, quantum_ns: 10, ticks: Ticks::default() };
-    let delta = [(NodeId(1), Weight::of(State::Cpu, 30))].into_iter().collect();
+    let span = Span {
+        range,
+        quantum_ns: 10,
+        ticks: Ticks::default(),
+    };
+    let delta = [(NodeId(1), Weight::of(State::Cpu, 30))]
+        .into_iter()
+        .collect();
     let samples = Batch::of_samples(span, delta, Delta::default());
-    Batch { lost_tasks: 2, lost_telemetry: 3, lost_queue_ns: 4, ..samples }
+    Batch {
+        lost_tasks: 2,
+        lost_telemetry: 3,
+        lost_queue_ns: 4,
+        ..samples
+    }
 }
 
 fn check_url(url: &str, expected: Option<&str>) {
@@ -82,13 +101,19 @@ fn urls_that_the_agent_cannot_use_are_rejected() {
     check_url("http://[::1]:4747", None);
     check_url("unix:///tmp/socket", None);
     let built_without = "this agent was built without its feature `tls`";
-    check_url("https://127.0.0.1:4747", (!cfg!(feature = "tls")).then_some(built_without));
+    check_url(
+        "https://127.0.0.1:4747",
+        (!cfg!(feature = "tls")).then_some(built_without),
+    );
     let scheme = "it does not start with http://, https:// or unix:/";
     check_url("127.0.0.1:4747", Some(scheme));
     check_url("http://a b", Some("invalid uri character"));
     check_url("collector:4747", Some(scheme));
     check_url("ftp://collector:4747", Some(scheme));
-    check_url("http://me:secret@collector:4747", Some("it contains credentials"));
+    check_url(
+        "http://me:secret@collector:4747",
+        Some("it contains credentials"),
+    );
     check_url("", Some("empty string"));
 }
 
@@ -110,7 +135,10 @@ fn check_unacked(report: ShipReport) {
     };
     assert_eq!(report.account, expected);
     let epoch = SessionKey::new([7; 16]).epoch().0;
-    assert_eq!((report.epoch, report.connected, report.connects), (epoch, false, 0));
+    assert_eq!(
+        (report.epoch, report.connected, report.connects),
+        (epoch, false, 0)
+    );
 }
 
 #[test]
@@ -127,7 +155,11 @@ fn finishing_with_an_empty_outbox_takes_one_attempt() {
     let shared = Arc::downgrade(&started.shipper.shared);
     let report = started.finish(Duration::from_secs(3_600));
     assert_eq!(report.account, OutboxAccount::default());
-    assert_eq!(shared.strong_count(), 0, "the thread is gone, with all that it held");
+    assert_eq!(
+        shared.strong_count(),
+        0,
+        "the thread is gone, with all that it held"
+    );
 }
 
 #[test]
@@ -146,7 +178,9 @@ fn a_silent_peer_does_not_delay_the_end() {
 fn the_end_does_not_wait_for_batches_that_are_late() {
     let started = start(NOBODY, 1).unwrap();
     let limit = Duration::from_millis(50);
-    started.shipper.request_finish(Instant::now() + limit, limit);
+    started
+        .shipper
+        .request_finish(Instant::now() + limit, limit);
     started.thread.join().unwrap();
     assert!(!started.shipper.shared.is_complete());
 }

@@ -27,7 +27,9 @@ impl Tls {
     /// The problem with the variables.
     pub(super) fn new(pin: Option<Fingerprint>) -> Result<Tls, String> {
         let options = ClientOptions::from_environment(pin, |name| std::env::var_os(name));
-        options.map(|options| Tls { options }).map_err(|error| error.to_string())
+        options
+            .map(|options| Tls { options })
+            .map_err(|error| error.to_string())
     }
 
     /// # Errors
@@ -39,8 +41,11 @@ impl Tls {
     ) -> Result<TlsStream<SocketStream>, CallError> {
         let failed = |error: TlsError| CallError::Tls(error.to_string());
         let config = self.options.config(&[b"h2"]).map_err(failed)?;
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| failed(TlsError::Host { host: host.to_owned() }))?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+            failed(TlsError::Host {
+                host: host.to_owned(),
+            })
+        })?;
         let connected = TlsConnector::from(config).connect(name, socket).await;
         connected.map_err(|error| match tls::explain(&error) {
             Some(reason) => CallError::Tls(reason),

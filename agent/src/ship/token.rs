@@ -47,16 +47,27 @@ impl TokenSource {
 }
 
 fn read_file(path: &Path) -> Result<Token, TokenReadError> {
-    let text =
-        read_text(path).map_err(|source| TokenReadError::File { path: path.to_owned(), source })?;
-    Token::parse(&text).map_err(|source| TokenReadError::Content { path: path.to_owned(), source })
+    let text = read_text(path).map_err(|source| TokenReadError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    Token::parse(&text).map_err(|source| TokenReadError::Content {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn read_text(path: &Path) -> io::Result<zeroize::Zeroizing<String>> {
     // A FIFO without a writer must not block the thread.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file",
+        ));
     }
     // Reserved, because growing would leave copies of the secret behind.
     let capacity = usize::try_from(TOKEN_FILE_BYTES_MAX).unwrap_or(usize::MAX);
@@ -84,7 +95,10 @@ mod tests {
         }
         std::fs::write(&path, "secret").unwrap();
         let error = source.read().unwrap_err().to_string();
-        assert!(error.contains("has no token") && !error.contains("secret"), "{error}");
+        assert!(
+            error.contains("has no token") && !error.contains("secret"),
+            "{error}"
+        );
         let folder = TokenSource::File(folder.path().to_owned());
         assert!(matches!(folder.read(), Err(TokenReadError::File { .. })));
     }

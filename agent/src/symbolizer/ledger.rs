@@ -127,7 +127,9 @@ impl Ledger {
 
     /// Finishes the delayed ends without another drain.
     pub(crate) fn finish_all(&mut self) {
-        std::mem::take(&mut self.delayed_ends).into_iter().for_each(|row| self.finish(row));
+        std::mem::take(&mut self.delayed_ends)
+            .into_iter()
+            .for_each(|row| self.finish(row));
     }
 
     /// Whether a seal would return anything.
@@ -151,7 +153,11 @@ impl Ledger {
             open.is_changed = false;
             tasks.extend(open.start.clone().map(|row| open.record(row)));
         }
-        let orphans = self.open.values().filter(|open| open.start.is_none()).count();
+        let orphans = self
+            .open
+            .values()
+            .filter(|open| open.start.is_none())
+            .count();
         if orphans > ORPHANS_MAX {
             self.open.retain(|_, open| open.start.is_some());
         }
@@ -168,7 +174,10 @@ impl Ledger {
     fn add_row(&mut self, cell: &ThreadCell, row: Row) {
         match row {
             Row::Task(row) => {
-                let row = ThreadRow { row, thread: cell.thread.clone() };
+                let row = ThreadRow {
+                    row,
+                    thread: cell.thread.clone(),
+                };
                 if row.row.stop().is_none() {
                     if let Some(open) = self.open(row.row.id) {
                         open.start = Some(row);
@@ -179,14 +188,23 @@ impl Ledger {
                     self.finish(row);
                 }
             }
-            Row::Phase(PhaseRow { task, phase, start, stop }) => match self.open(task) {
+            Row::Phase(PhaseRow {
+                task,
+                phase,
+                start,
+                stop,
+            }) => match self.open(task) {
                 Some(open) => {
                     open.phases.add(Interval { phase, start, stop });
                     open.is_changed = true;
                 }
                 None => self.lost_tasks += 1,
             },
-            Row::Result(ResultRow { task, bytes, type_name }) => {
+            Row::Result(ResultRow {
+                task,
+                bytes,
+                type_name,
+            }) => {
                 if let Some(open) = self.open(task) {
                     open.is_changed = true;
                     open.result_bytes = bytes.or(open.result_bytes);
@@ -252,13 +270,30 @@ impl Ledger {
     /// Adds a sum of a thread whose ring was full.
     fn add_sum(&mut self, sum: SpillSum) {
         match sum {
-            SpillSum::Tasks { name, outcome, stop, duration_ns, buckets } => {
+            SpillSum::Tasks {
+                name,
+                outcome,
+                stop,
+                duration_ns,
+                buckets,
+            } => {
                 self.aggregated_tasks += buckets.iter().map(|(_, count)| count).sum::<u64>();
                 self.sums_of(stop, name, outcome).add(duration_ns, buckets);
             }
-            SpillSum::Phases { task_name, phase, stop, duration_ns, count } => {
+            SpillSum::Phases {
+                task_name,
+                phase,
+                stop,
+                duration_ns,
+                count,
+            } => {
                 let name = registry::name(phase);
-                let phase = PhaseInterval { name, start_ns: 0, duration_ns, count };
+                let phase = PhaseInterval {
+                    name,
+                    start_ns: 0,
+                    duration_ns,
+                    count,
+                };
                 // The tasks themselves have rows or sums of their own, which do not include these
                 // phases.
                 let sums = self.sums_of(stop, task_name, Outcome::Ok);
@@ -268,7 +303,11 @@ impl Ledger {
     }
 
     fn sums_of(&mut self, stop: Timestamp, name: NameId, outcome: Outcome) -> &mut Sums {
-        let mut key = TotalsKey { second: stop.second(), name, outcome: outcome as usize };
+        let mut key = TotalsKey {
+            second: stop.second(),
+            name,
+            outcome: outcome as usize,
+        };
         if self.totals.len() >= CYCLE_TOTALS_MAX && !self.totals.contains_key(&key) {
             key.name = NameId::OVERFLOW;
         }
@@ -302,7 +341,9 @@ impl OpenTask {
             detail.set_result(self.result_bytes, self.type_name);
         }
         let detail = row.detail.as_deref();
-        let thread = detail.and_then(|detail| detail.started_on.as_ref()).unwrap_or(&thread);
+        let thread = detail
+            .and_then(|detail| detail.started_on.as_ref())
+            .unwrap_or(&thread);
         TaskRecord {
             id: row.id.into(),
             name: registry::name(row.name),
@@ -312,7 +353,9 @@ impl OpenTask {
             start: row.start,
             stop,
             outcome: row.outcome,
-            cause: detail.and_then(|detail| detail.cause.clone()).unwrap_or_default(),
+            cause: detail
+                .and_then(|detail| detail.cause.clone())
+                .unwrap_or_default(),
             detail: detail::task_detail(detail, phases),
             key: row.key.unwrap_or_default(),
         }

@@ -74,7 +74,10 @@ fn decompressed(
     let (header_bytes, size) = match compression {
         Compression::Standard => {
             file.read(section.offset, &mut header).ok()?;
-            (24, Some(word(&header, 8)?).filter(|_| half(&header, 0) == Some(ZLIB))?)
+            (
+                24,
+                Some(word(&header, 8)?).filter(|_| half(&header, 0) == Some(ZLIB))?,
+            )
         }
         Compression::Gnu => {
             file.read(section.offset, &mut header[..12]).ok()?;
@@ -92,10 +95,19 @@ fn decompressed(
     while at < end {
         let length = INPUT_BYTES.min(usize::try_from(end - at).ok()?);
         file.read_uncached(at, &mut input[..length]).ok()?;
-        let more = if at + (length as u64) < end { TINFL_FLAG_HAS_MORE_INPUT } else { 0 };
+        let more = if at + (length as u64) < end {
+            TINFL_FLAG_HAS_MORE_INPUT
+        } else {
+            0
+        };
         let flags = TINFL_FLAG_PARSE_ZLIB_HEADER | TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF | more;
-        let (status, read, wrote) =
-            decompress(&mut decompressor, &input[..length], &mut output, written, flags);
+        let (status, read, wrote) = decompress(
+            &mut decompressor,
+            &input[..length],
+            &mut output,
+            written,
+            flags,
+        );
         written += wrote;
         at += read as u64;
         match status {

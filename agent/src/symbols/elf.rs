@@ -68,8 +68,14 @@ pub(super) struct SymbolSections {
 
 /// Opens a regular file. A link to a debug file may name a pipe, whose opening would block.
 fn open_regular(path: &Path) -> Option<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
-    file.metadata().is_ok_and(|metadata| metadata.is_file()).then_some(file)
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    file.metadata()
+        .is_ok_and(|metadata| metadata.is_file())
+        .then_some(file)
 }
 
 impl Elf {
@@ -124,9 +130,16 @@ impl Elf {
                 section.bytes = 0;
             }
             let name_at = names.offset.checked_add(name.into());
-            section.name = name_at.and_then(|at| text_at(&file, at)).unwrap_or_default();
+            section.name = name_at
+                .and_then(|at| text_at(&file, at))
+                .unwrap_or_default();
         }
-        Some(Elf { path: path.to_owned(), file: Rc::new(file), identity, sections })
+        Some(Elf {
+            path: path.to_owned(),
+            file: Rc::new(file),
+            identity,
+            sections,
+        })
     }
 
     pub(super) fn section(&self, name: &str) -> Option<&SectionHeader> {
@@ -139,29 +152,44 @@ impl Elf {
     pub(super) fn symbols(&self) -> Option<SymbolSections> {
         let symbols = &self.sections[self.symbols_index()?];
         let names = self.sections.get(symbols.link as usize)?;
-        Some(SymbolSections { symbols: symbols.clone(), names: names.clone() })
+        Some(SymbolSections {
+            symbols: symbols.clone(),
+            names: names.clone(),
+        })
     }
 
     fn symbols_index(&self) -> Option<usize> {
         [SHT_SYMTAB, SHT_DYNSYM].into_iter().find_map(|kind| {
-            self.sections.iter().position(|section| section.kind == kind && section.bytes > 0)
+            self.sections
+                .iter()
+                .position(|section| section.kind == kind && section.bytes > 0)
         })
     }
 
     /// That table as names are searched in it.
     pub(super) fn symbol_table<'a>(&'a self, sections: &'a SymbolSections) -> SymbolsOf<'a> {
-        SymbolsOf { elf: self, sections }
+        SymbolsOf {
+            elf: self,
+            sections,
+        }
     }
 
     /// Whether it has a full table of symbols.
     pub(super) fn has_full_symbols(&self) -> bool {
-        self.sections.iter().any(|section| section.kind == SHT_SYMTAB && section.bytes > 0)
+        self.sections
+            .iter()
+            .any(|section| section.kind == SHT_SYMTAB && section.bytes > 0)
     }
 
     /// The build id in hexadecimal.
     pub(super) fn build_id(&self) -> Option<String> {
-        let notes = self.sections.iter().filter(|section| section.kind == SHT_NOTE);
-        notes.into_iter().find_map(|section| build_id_in(&self.small(section)?))
+        let notes = self
+            .sections
+            .iter()
+            .filter(|section| section.kind == SHT_NOTE);
+        notes
+            .into_iter()
+            .find_map(|section| build_id_in(&self.small(section)?))
     }
 
     /// Whether its debug information is compressed.
@@ -188,7 +216,10 @@ impl Elf {
     ) -> SectionReader {
         if let Some(section) = self.section(name) {
             if section.flags & SHF_COMPRESSED == 0 {
-                let source = Section::File { file: self.file.clone(), start: section.offset };
+                let source = Section::File {
+                    file: self.file.clone(),
+                    start: section.offset,
+                };
                 return SectionReader::new(source, section.bytes);
             }
             return decompressed.section(&self.file, name, section, Compression::Standard);
@@ -205,7 +236,9 @@ impl Elf {
     pub(super) fn separate_debug_file(&self, cache: &ChunkCache) -> Option<Elf> {
         let build_id = self.build_id();
         let by_id = build_id.as_deref().and_then(debug_file_of);
-        let linked = self.section(".gnu_debuglink").and_then(|section| self.small(section));
+        let linked = self
+            .section(".gnu_debuglink")
+            .and_then(|section| self.small(section));
         let name = linked.as_deref().and_then(leading_text);
         let candidates = by_id.into_iter().chain(name.into_iter().flat_map(|name| {
             let folder = self.path.parent().unwrap_or(Path::new("/"));
@@ -216,20 +249,25 @@ impl Elf {
                 Path::new(DEBUG_FILES).join(below).join(&name),
             ]
         }));
-        candidates.filter(|candidate| *candidate != self.path).find_map(|candidate| {
-            let found = Elf::open(&candidate, cache)?;
-            // A file of another build names wrong functions.
-            let same_build = build_id.is_none() || found.build_id() == build_id;
-            same_build.then_some(found)
-        })
+        candidates
+            .filter(|candidate| *candidate != self.path)
+            .find_map(|candidate| {
+                let found = Elf::open(&candidate, cache)?;
+                // A file of another build names wrong functions.
+                let same_build = build_id.is_none() || found.build_id() == build_id;
+                same_build.then_some(found)
+            })
     }
 
     /// The file that shares parts of this file's debug information with other files.
     pub(super) fn supplementary_file(&self, cache: &ChunkCache) -> Option<Elf> {
         let linked = self.small(self.section(".gnu_debugaltlink")?)?;
         let name = leading_text(&linked)?;
-        let id: String =
-            linked.get(name.len() + 1..)?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id: String = linked
+            .get(name.len() + 1..)?
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let candidates = [Some(folder.join(name)), debug_file_of(&id)];
         candidates.into_iter().flatten().find_map(|candidate| {
@@ -258,24 +296,36 @@ impl SymbolTable for SymbolsOf<'_> {
     }
 
     fn is_code(&self, section: u16) -> bool {
-        self.elf.sections.get(usize::from(section)).is_some_and(SectionHeader::is_code)
+        self.elf
+            .sections
+            .get(usize::from(section))
+            .is_some_and(SectionHeader::is_code)
     }
 
     fn name(&self, offset: u32, bytes_max: u64) -> Option<String> {
-        text_within(&self.elf.file, self.sections.names.offset + u64::from(offset), bytes_max)
+        text_within(
+            &self.elf.file,
+            self.sections.names.offset + u64::from(offset),
+            bytes_max,
+        )
     }
 }
 
 /// The package's debug file of a build.
 fn debug_file_of(build_id: &str) -> Option<PathBuf> {
     let rest = build_id.get(2..).filter(|rest| !rest.is_empty())?;
-    let folder = Path::new(DEBUG_FILES).join(".build-id").join(&build_id[..2]);
+    let folder = Path::new(DEBUG_FILES)
+        .join(".build-id")
+        .join(&build_id[..2]);
     Some(folder.join(format!("{rest}.debug")))
 }
 
 /// The text before the first zero.
 fn leading_text(bytes: &[u8]) -> Option<String> {
-    let end = bytes.iter().position(|byte| *byte == 0).filter(|end| *end > 0)?;
+    let end = bytes
+        .iter()
+        .position(|byte| *byte == 0)
+        .filter(|end| *end > 0)?;
     String::from_utf8(bytes[..end].to_vec()).ok()
 }
 

@@ -43,7 +43,11 @@ impl ChunkCache {
     /// An empty cache in the memory of an earlier one, or in new memory; `None` if there is none.
     pub(super) fn new(memory: Option<Pages>) -> Option<ChunkCache> {
         let memory = memory.or_else(|| Pages::new(CHUNKS_MAX * CHUNK_BYTES))?;
-        Some(ChunkCache(Rc::new(RefCell::new(Chunks { memory, used: 0, round: 1 }))))
+        Some(ChunkCache(Rc::new(RefCell::new(Chunks {
+            memory,
+            used: 0,
+            round: 1,
+        }))))
     }
 
     /// Its memory, if all files are closed.
@@ -81,7 +85,11 @@ pub(super) struct Unreadable;
 impl CachedFile {
     pub(super) fn new(file: File, cache: &ChunkCache) -> Option<(CachedFile, FileIdentity)> {
         let file = CheckedFile::new(file)?;
-        let metadata = file.unchecked().metadata().ok().filter(|metadata| metadata.is_file())?;
+        let metadata = file
+            .unchecked()
+            .metadata()
+            .ok()
+            .filter(|metadata| metadata.is_file())?;
         let bytes = metadata.len();
         if bytes > FILE_BYTES_MAX {
             return None;
@@ -98,13 +106,29 @@ impl CachedFile {
     /// A copy of a file that only exists in memory.
     pub(super) fn in_memory(content: Vec<u8>, cache: &ChunkCache) -> (CachedFile, FileIdentity) {
         let bytes = content.len() as u64;
-        let identity = FileIdentity { device: 0, inode: 0, bytes, modified_ns: 0 };
-        (CachedFile::of(Source::Memory(content), bytes, cache), identity)
+        let identity = FileIdentity {
+            device: 0,
+            inode: 0,
+            bytes,
+            modified_ns: 0,
+        };
+        (
+            CachedFile::of(Source::Memory(content), bytes, cache),
+            identity,
+        )
     }
 
     fn of(source: Source, bytes: u64, cache: &ChunkCache) -> CachedFile {
-        let table = RefCell::new(Table { round: 0, places: Vec::new() });
-        CachedFile { source, bytes, cache: cache.clone(), table }
+        let table = RefCell::new(Table {
+            round: 0,
+            places: Vec::new(),
+        });
+        CachedFile {
+            source,
+            bytes,
+            cache: cache.clone(),
+            table,
+        }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -120,7 +144,9 @@ impl CachedFile {
             }
             Source::Memory(content) => {
                 let start = usize::try_from(offset).map_err(|_| Unreadable)?;
-                let part = content.get(start..).and_then(|rest| rest.get(..buffer.len()));
+                let part = content
+                    .get(start..)
+                    .and_then(|rest| rest.get(..buffer.len()));
                 buffer.copy_from_slice(part.ok_or(Unreadable)?);
                 Ok(())
             }
@@ -175,7 +201,11 @@ impl CachedFile {
         let length = (self.bytes - (number * CHUNK_BYTES) as u64).min(CHUNK_BYTES as u64) as usize;
         let mut table = self.table.borrow_mut();
         let mut chunks = self.cache.0.borrow_mut();
-        let known = if table.round == chunks.round { table.places.get(number) } else { None };
+        let known = if table.round == chunks.round {
+            table.places.get(number)
+        } else {
+            None
+        };
         let place = match known {
             Some(place) if *place > 0 => usize::from(*place) - 1,
             _ => self.load(number, length, &mut table, &mut chunks)?,
@@ -201,7 +231,10 @@ impl CachedFile {
         if table.round != chunks.round {
             let chunks_of_file = self.bytes.div_ceil(CHUNK_BYTES as u64) as usize;
             table.places.clear();
-            table.places.try_reserve_exact(chunks_of_file).map_err(|_| Unreadable)?;
+            table
+                .places
+                .try_reserve_exact(chunks_of_file)
+                .map_err(|_| Unreadable)?;
             table.places.resize(chunks_of_file, 0);
             table.round = chunks.round;
         }

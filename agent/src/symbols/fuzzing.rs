@@ -9,17 +9,31 @@ use super::*;
 /// functions that have names.
 #[must_use]
 pub fn symbols(path: &Path, addresses: &[u64]) -> usize {
-    let module =
-        Arc::new(CodeModule { path: path.to_string_lossy().into(), build_id: "".into(), base: 0 });
-    let addresses: Vec<_> =
-        addresses.iter().map(|&address| Address { address, module: Some(&module) }).collect();
-    let mut resolver = Resolver { program: Some(path.to_owned()), ..Resolver::default() };
+    let module = Arc::new(CodeModule {
+        path: path.to_string_lossy().into(),
+        build_id: "".into(),
+        base: 0,
+    });
+    let addresses: Vec<_> = addresses
+        .iter()
+        .map(|&address| Address {
+            address,
+            module: Some(&module),
+        })
+        .collect();
+    let mut resolver = Resolver {
+        program: Some(path.to_owned()),
+        ..Resolver::default()
+    };
     let mut named = 0;
     // Twice: the second batch uses the indexes of the first.
     for _ in 0..2 {
         named = 0;
         resolver.resolve(&addresses, |_, frames| {
-            named += frames.iter().filter(|frame| frame.kind == FrameKind::Function).count();
+            named += frames
+                .iter()
+                .filter(|frame| frame.kind == FrameKind::Function)
+                .count();
         });
     }
     named

@@ -82,12 +82,19 @@ struct ModuleIndex {
 impl Resolver {
     pub(crate) fn of_this_process(symbols: Symbols) -> Resolver {
         let program = std::fs::read_link("/proc/self/exe").ok();
-        Resolver { symbols, program, ..Resolver::default() }
+        Resolver {
+            symbols,
+            program,
+            ..Resolver::default()
+        }
     }
 
     /// Stops finding names at that time, once it is set: addresses are then left to the collector.
     pub(crate) fn until(self, names_until: Arc<OnceLock<Instant>>) -> Resolver {
-        Resolver { names_until, ..self }
+        Resolver {
+            names_until,
+            ..self
+        }
     }
 
     /// Resolves `addresses` in an order of its own. Passes each one's index and its functions to
@@ -101,7 +108,8 @@ impl Resolver {
         for index in self.indexes.values_mut() {
             index.idle_batches += 1;
         }
-        self.indexes.retain(|_, index| index.idle_batches < IDLE_BATCHES_MAX);
+        self.indexes
+            .retain(|_, index| index.idle_batches < IDLE_BATCHES_MAX);
         if addresses.is_empty() {
             if self.indexes.is_empty() {
                 self.memory = None;
@@ -112,7 +120,10 @@ impl Resolver {
         // By module, and by address so that each unit is parsed once.
         order.sort_unstable_by_key(|index| {
             let Address { address, module } = addresses[*index];
-            (module.map(|module| (&module.path, &module.build_id)), address)
+            (
+                module.map(|module| (&module.path, &module.build_id)),
+                address,
+            )
         });
         let cache = ChunkCache::new(self.memory.take());
         let names_until = self.names_until.clone();
@@ -168,17 +179,26 @@ impl Resolver {
 
     fn index_of(&mut self, module: &CodeModule, open: &mut OpenModule) -> &mut ModuleIndex {
         let key = (module.path.clone(), module.build_id.clone());
-        let known = self.indexes.get(&key).is_some_and(|index| index.files == open.files);
+        let known = self
+            .indexes
+            .get(&key)
+            .is_some_and(|index| index.files == open.files);
         if !known {
             if self.indexes.len() >= INDEXED_MODULES_MAX {
-                let oldest = self.indexes.iter().max_by_key(|(_, index)| index.idle_batches);
+                let oldest = self
+                    .indexes
+                    .iter()
+                    .max_by_key(|(_, index)| index.idle_batches);
                 if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                     self.indexes.remove(&oldest);
                 }
             }
             self.indexes.insert(key.clone(), ModuleIndex::empty(open));
         }
-        let index = self.indexes.entry(key).or_insert_with(|| ModuleIndex::empty(open));
+        let index = self
+            .indexes
+            .entry(key)
+            .or_insert_with(|| ModuleIndex::empty(open));
         index.idle_batches = 0;
         open.load_sections(index);
         if !known {
@@ -250,11 +270,19 @@ impl OpenModule {
         })?;
         let has_own = [".debug_info", ".zdebug_info"];
         let has_own = has_own.iter().any(|name| binary.section(name).is_some());
-        let debug = if has_own { None } else { binary.separate_debug_file(cache) };
+        let debug = if has_own {
+            None
+        } else {
+            binary.separate_debug_file(cache)
+        };
         let with_info = debug.as_ref().unwrap_or(&binary);
         let supplementary = with_info.supplementary_file(cache);
         let files = [Some(&binary), debug.as_ref(), supplementary.as_ref()];
-        let files = files.into_iter().flatten().map(|elf| elf.identity).collect();
+        let files = files
+            .into_iter()
+            .flatten()
+            .map(|elf| elf.identity)
+            .collect();
         let mut open = OpenModule {
             binary,
             debug,
@@ -322,9 +350,10 @@ impl OpenModule {
         });
         let found = match &self.sections {
             // Damaged debug information leaves the symbol.
-            Some(sections) if !index.debug_info.is_empty() => {
-                index.debug_info.locate(sections, last, address).unwrap_or_default()
-            }
+            Some(sections) if !index.debug_info.is_empty() => index
+                .debug_info
+                .locate(sections, last, address)
+                .unwrap_or_default(),
             _ => Locations::default(),
         };
         frames_of(&found, symbol.as_deref())

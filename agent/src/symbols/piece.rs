@@ -30,7 +30,10 @@ impl Resolver {
         build_id: &str,
         offset: u64,
     ) -> Result<SymbolPiece, &'static str> {
-        let module = self.sampled.get(build_id).ok_or("no code of this build id was sampled")?;
+        let module = self
+            .sampled
+            .get(build_id)
+            .ok_or("no code of this build id was sampled")?;
         let cache = ChunkCache::new(self.memory.take()).ok_or("there is no memory to read them")?;
         let piece = read(module, &cache, offset);
         self.memory = cache.into_memory();
@@ -42,8 +45,13 @@ fn read(module: &CodeModule, cache: &ChunkCache, offset: u64) -> Result<SymbolPi
     let open = OpenModule::open(module, cache, false);
     let open = open.ok_or("the file of the module is gone, or another one is in its place")?;
     let elf = open.debug.as_ref().unwrap_or(&open.binary);
-    let extract = elf.extract().ok_or("the file of the module has no symbols")?;
+    let extract = elf
+        .extract()
+        .ok_or("the file of the module has no symbols")?;
     let content = extract.read(offset, PIECE_BYTES_MAX);
     let content = content.map_err(|_| "the file of the module cannot be read")?;
-    Ok(SymbolPiece { bytes: extract.bytes(), content })
+    Ok(SymbolPiece {
+        bytes: extract.bytes(),
+        content,
+    })
 }

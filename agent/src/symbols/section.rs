@@ -26,7 +26,9 @@ impl Section {
             Section::File { file, start } => file.read(start + at, buffer).map_err(|_| Error::Io),
             Section::Memory(bytes) => {
                 let start = usize::try_from(at).map_err(|_| Error::Io)?;
-                let source = bytes.get(start..).and_then(|bytes| bytes.get(..buffer.len()));
+                let source = bytes
+                    .get(start..)
+                    .and_then(|bytes| bytes.get(..buffer.len()));
                 buffer.copy_from_slice(source.ok_or(Error::Io)?);
                 Ok(())
             }
@@ -48,12 +50,17 @@ impl Section {
     fn find(&self, byte: u8, from: u64, to: u64) -> Result<Option<u64>> {
         match self {
             Section::File { file, start } => {
-                let found = file.find(byte, start + from, start + to).map_err(|_| Error::Io)?;
+                let found = file
+                    .find(byte, start + from, start + to)
+                    .map_err(|_| Error::Io)?;
                 Ok(found.map(|at| at - start))
             }
             Section::Memory(bytes) => {
                 let part = bytes.get(from as usize..to as usize).ok_or(Error::Io)?;
-                Ok(part.iter().position(|next| *next == byte).map(|at| from + at as u64))
+                Ok(part
+                    .iter()
+                    .position(|next| *next == byte)
+                    .map(|at| from + at as u64))
             }
             Section::Missing => Ok(None),
         }
@@ -70,7 +77,11 @@ pub(super) struct SectionReader {
 
 impl SectionReader {
     pub(super) fn new(section: Section, bytes: u64) -> SectionReader {
-        SectionReader { section: Rc::new(section), at: 0, end: bytes }
+        SectionReader {
+            section: Rc::new(section),
+            at: 0,
+            end: bytes,
+        }
     }
 
     pub(super) fn missing() -> SectionReader {
@@ -125,7 +136,9 @@ impl Reader for SectionReader {
 
     fn find(&self, byte: u8) -> Result<usize> {
         let found = self.section.find(byte, self.at, self.end)?;
-        found.map(|at| (at - self.at) as usize).ok_or(Error::UnexpectedEof(self.offset_id()))
+        found
+            .map(|at| (at - self.at) as usize)
+            .ok_or(Error::UnexpectedEof(self.offset_id()))
     }
 
     fn skip(&mut self, length: usize) -> Result<()> {
@@ -158,7 +171,9 @@ impl Reader for SectionReader {
     fn to_string_lossy(&self) -> Result<Cow<'_, str>> {
         let bytes = self.to_slice()?.into_owned();
         let text = String::from_utf8(bytes);
-        Ok(text.unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()).into())
+        Ok(text
+            .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned())
+            .into())
     }
 
     fn read_slice(&mut self, buffer: &mut [u8]) -> Result<()> {

@@ -25,8 +25,12 @@ pub(super) fn open(module: &CodeModule, cache: &ChunkCache) -> Option<Elf> {
     }
     // It ends with the table of sections.
     let sections = usize::from(short(&header, 60)?) * SECTION_HEADER_BYTES;
-    let bytes = usize::try_from(word(&header, 40)?).ok()?.checked_add(sections)?;
+    let bytes = usize::try_from(word(&header, 40)?)
+        .ok()?
+        .checked_add(sections)?;
     let mut content = vec![0; Some(bytes).filter(|bytes| *bytes <= BYTES_MAX)?];
     let is_whole = read_memory(module.base, &mut content) == content.len();
-    is_whole.then(|| Elf::in_memory(Path::new(NAME), content, cache)).flatten()
+    is_whole
+        .then(|| Elf::in_memory(Path::new(NAME), content, cache))
+        .flatten()
 }

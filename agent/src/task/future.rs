@@ -38,7 +38,12 @@ impl TaskBuilder {
     /// # });
     /// ```
     pub fn future<F: Future>(self, future: F) -> TaskFuture<F> {
-        TaskFuture { state: State::of(self), future: Some(future), cause: |_| None, result: None }
+        TaskFuture {
+            state: State::of(self),
+            future: Some(future),
+            cause: |_| None,
+            result: None,
+        }
     }
 
     /// Like [`TaskBuilder::future`], for a future of a [`Result`]: `Err` ends the task as `failed`, with
@@ -58,7 +63,12 @@ impl TaskBuilder {
         E: Display,
     {
         let cause = |output: &Result<T, E>| output.as_ref().err().map(bounded_cause);
-        TaskFuture { state: State::of(self), future: Some(future), cause, result: None }
+        TaskFuture {
+            state: State::of(self),
+            future: Some(future),
+            cause,
+            result: None,
+        }
     }
 }
 
@@ -139,7 +149,9 @@ impl<F: Future> Future for TaskFuture<F> {
         let _scope = this.state.enter();
         let mut if_panicking = EndAs(Outcome::Panicked, Some(this.state));
         let future = this.future.as_mut().as_pin_mut();
-        let polled = future.expect("a TaskFuture is not polled after it was ready").poll(context);
+        let polled = future
+            .expect("a TaskFuture is not polled after it was ready")
+            .poll(context);
         let cause = match &polled {
             Poll::Ready(output) => {
                 this.future.set(None);
@@ -155,7 +167,11 @@ impl<F: Future> Future for TaskFuture<F> {
         };
         let state = if_panicking.1.take();
         if let (Some(state), Poll::Ready(_)) = (state, &polled) {
-            let outcome = if cause.is_some() { Outcome::Failed } else { Outcome::Ok };
+            let outcome = if cause.is_some() {
+                Outcome::Failed
+            } else {
+                Outcome::Ok
+            };
             state.end(outcome, cause);
         }
         polled
@@ -164,7 +180,10 @@ impl<F: Future> Future for TaskFuture<F> {
 
 impl<F: Future> fmt::Debug for TaskFuture<F> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("TaskFuture").field("state", &self.state).finish_non_exhaustive()
+        formatter
+            .debug_struct("TaskFuture")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
 

@@ -36,7 +36,11 @@ use crate::wanted;
 /// own task when the scope ends.
 #[must_use = "a handle does nothing until it is entered"]
 pub fn current_task() -> TaskHandle {
-    TaskHandle(if wanted::by_anyone() { thread::current() } else { TaskRef::NONE })
+    TaskHandle(if wanted::by_anyone() {
+        thread::current()
+    } else {
+        TaskRef::NONE
+    })
 }
 
 /// A reference to a task, or to none, for any thread: made by [`current_task`] and
@@ -63,7 +67,13 @@ impl TaskHandle {
     /// to the previous task again. No row is recorded. An empty handle puts the samples outside any
     /// task.
     pub fn enter(&self) -> TaskScope {
-        TaskScope { _scope: if wanted::by_anyone() { Scope::enter(self.0) } else { Scope::none() } }
+        TaskScope {
+            _scope: if wanted::by_anyone() {
+                Scope::enter(self.0)
+            } else {
+                Scope::none()
+            },
+        }
     }
 
     /// Runs `work` for the task, as between [`TaskHandle::enter`] and the end of its scope. Returns
@@ -128,7 +138,9 @@ impl TaskGuard {
     /// Returns a handle of the task, for other threads that work for it.
     #[must_use = "a handle does nothing until it is entered"]
     pub fn handle(&self) -> TaskHandle {
-        let task = self.scope.and_then(|scope| with_here(scope, |running| running.task()));
+        let task = self
+            .scope
+            .and_then(|scope| with_here(scope, |running| running.task()));
         TaskHandle(task.unwrap_or(TaskRef::NONE))
     }
 }

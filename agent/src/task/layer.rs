@@ -132,7 +132,9 @@ impl Debug for TaskLayer {
 }
 
 fn is_below(target: &str, prefix: &str) -> bool {
-    target.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    target
+        .strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 /// The task of a span, as the span's extension.
@@ -145,7 +147,9 @@ struct SpanTask {
 
 /// Returns the task of the span itself, without its parents.
 fn own_task<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> Option<TaskRef> {
-    span.extensions().get::<SpanTask>().map(|task| task.running.task())
+    span.extensions()
+        .get::<SpanTask>()
+        .map(|task| task.running.task())
 }
 
 impl<S> Layer<S> for TaskLayer
@@ -161,17 +165,25 @@ where
         attributes.record(&mut fields);
         let name = registry::name_id(fields.name.as_deref().unwrap_or(span.name()));
         let parent = match attributes.parent() {
-            Some(parent) => {
-                context.span_scope(parent).and_then(|mut all| all.find_map(|s| own_task(&s)))
-            }
+            Some(parent) => context
+                .span_scope(parent)
+                .and_then(|mut all| all.find_map(|s| own_task(&s))),
             None if attributes.is_root() => None,
             None => Some(thread::current()),
         };
         let key = fields.key.map(Arc::from);
         let parent = Some(parent.unwrap_or(TaskRef::NONE));
-        let options = TaskOptions { key, parent, ..TaskOptions::default() };
+        let options = TaskOptions {
+            key,
+            parent,
+            ..TaskOptions::default()
+        };
         if let Some(running) = Running::begin(name, options) {
-            let task = SpanTask { running, error: None, panicked: false };
+            let task = SpanTask {
+                running,
+                error: None,
+                panicked: false,
+            };
             span.extensions_mut().replace(task);
         }
     }
@@ -225,8 +237,12 @@ where
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        let Some(span) = context.span(&id) else { return };
-        let Some(mut task) = span.extensions_mut().remove::<SpanTask>() else { return };
+        let Some(span) = context.span(&id) else {
+            return;
+        };
+        let Some(mut task) = span.extensions_mut().remove::<SpanTask>() else {
+            return;
+        };
         let (outcome, cause) = match task.error.take() {
             _ if task.panicked => (Outcome::Panicked, None),
             Some(cause) => (Outcome::Failed, Some(cause)),

@@ -47,7 +47,9 @@ impl<'a> Phase<'a> {
             Phase::Serialize,
             Phase::DiskWrite,
         ];
-        own.into_iter().find(|phase| phase.name() == name).unwrap_or(Phase::Custom(name))
+        own.into_iter()
+            .find(|phase| phase.name() == name)
+            .unwrap_or(Phase::Custom(name))
     }
 
     /// Returns the phase's name, as in profiles and task records.
@@ -120,7 +122,9 @@ impl<'a> From<&'a str> for Phase<'a> {
 pub fn phase<'a>(phase: impl Into<Phase<'a>>) -> PhaseGuard {
     let active = wanted::by_anyone();
     let scope = || Scope::enter_phase(phase.into().id());
-    PhaseGuard { _scope: if active { scope() } else { Scope::none() } }
+    PhaseGuard {
+        _scope: if active { scope() } else { Scope::none() },
+    }
 }
 
 /// The time in which a thread is in a phase of its task; made by [`phase`]. It stays on its thread.
@@ -147,8 +151,16 @@ pub trait PhaseFutureExt: Future + Sized {
     /// dropped: in the task's record for all that time, in samples while the future is polled. Inner
     /// phases interrupt it, as with [`phase`].
     fn in_phase<'a>(self, phase: impl Into<Phase<'a>>) -> PhaseFuture<Self> {
-        let phase = if wanted::by_anyone() { phase.into().id() } else { NameId::NONE };
-        PhaseFuture { future: Some(self), phase, state: State::Waiting }
+        let phase = if wanted::by_anyone() {
+            phase.into().id()
+        } else {
+            NameId::NONE
+        };
+        PhaseFuture {
+            future: Some(self),
+            phase,
+            state: State::Waiting,
+        }
     }
 }
 
@@ -186,7 +198,9 @@ impl<F: Future> Future for PhaseFuture<F> {
         }
         let polling = Polling::enter(this.state);
         let future = this.future.as_mut().as_pin_mut();
-        let polled = future.expect("a PhaseFuture is not polled after it was ready").poll(context);
+        let polled = future
+            .expect("a PhaseFuture is not polled after it was ready")
+            .poll(context);
         if polled.is_ready() {
             this.future.set(None);
             drop(polling);
@@ -198,7 +212,10 @@ impl<F: Future> Future for PhaseFuture<F> {
 
 impl<F: Future> fmt::Debug for PhaseFuture<F> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("PhaseFuture").field("state", &self.state).finish_non_exhaustive()
+        formatter
+            .debug_struct("PhaseFuture")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
 
@@ -225,8 +242,14 @@ struct Polling<'a>(Option<(&'a mut FuturePhase, ScopeNumber)>);
 
 impl<'a> Polling<'a> {
     fn enter(state: &'a mut State) -> Polling<'a> {
-        let State::In(phase) = state else { return Polling(None) };
-        let number = if wanted::by_anyone() { phase.enter() } else { None };
+        let State::In(phase) = state else {
+            return Polling(None);
+        };
+        let number = if wanted::by_anyone() {
+            phase.enter()
+        } else {
+            None
+        };
         Polling(number.map(|number| (phase, number)))
     }
 }
@@ -248,7 +271,10 @@ mod tests {
         for name in PHASES {
             assert_eq!(Phase::of_name(name).name(), name);
             assert!(!matches!(Phase::of_name(name), Phase::Custom(_)), "{name}");
-            assert_eq!(registry::name(Phase::of_name(name).id()).is_empty(), name == "execute");
+            assert_eq!(
+                registry::name(Phase::of_name(name).id()).is_empty(),
+                name == "execute"
+            );
         }
         assert_eq!(Phase::from("decode"), Phase::Custom("decode"));
         assert_eq!(Phase::Custom("transfer").id(), Phase::Transfer.id());

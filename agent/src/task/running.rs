@@ -76,8 +76,10 @@ impl Running {
         let begin = |thread: &Thread| {
             let started = StartedTask::begin(thread, name, Some(&options));
             let origin = Some(thread.link().cell.thread.clone());
-            let mut running =
-                Running { thread: origin, ..started.running(name, Some(&mut options)) };
+            let mut running = Running {
+                thread: origin,
+                ..started.running(name, Some(&mut options))
+            };
             running.announce_start(thread, options.queued);
             running
         };
@@ -129,7 +131,14 @@ impl Running {
 
     #[inline(always)]
     fn write_end(&mut self, thread: &Thread, stop: Timestamp, outcome: Outcome) {
-        let Running { id, parent, start, name, start_written, .. } = *self;
+        let Running {
+            id,
+            parent,
+            start,
+            name,
+            start_written,
+            ..
+        } = *self;
         let mut link = thread.link();
         // The agent does not wait for this end, because the start had no room either.
         if !start_written && link.room() <= ROWS_FOR_KNOWN_ENDS {
@@ -144,12 +153,25 @@ impl Running {
         }
         let key = self.key.take();
         let detail = self.detail.take();
-        link.push(Row::Task(TaskRow { id, parent, start, stop, key, detail, name, outcome }));
+        link.push(Row::Task(TaskRow {
+            id,
+            parent,
+            start,
+            stop,
+            key,
+            detail,
+            name,
+            outcome,
+        }));
     }
 
     /// Returns the task as the observer sees it.
     fn record(&self, stop: Option<Timestamp>, outcome: Outcome) -> TaskRecord {
-        let here = || THREAD.try_with(|thread| thread.link().cell.thread.clone()).ok();
+        let here = || {
+            THREAD
+                .try_with(|thread| thread.link().cell.thread.clone())
+                .ok()
+        };
         let thread = self.thread.clone().or_else(here);
         TaskRecord {
             id: self.id.into(),
@@ -161,13 +183,20 @@ impl Running {
             start: self.start,
             stop,
             outcome,
-            cause: self.detail.as_ref().and_then(|it| it.cause.clone()).unwrap_or_default(),
+            cause: self
+                .detail
+                .as_ref()
+                .and_then(|it| it.cause.clone())
+                .unwrap_or_default(),
             detail: detail::task_detail(self.detail.as_deref(), Vec::new()),
         }
     }
 
     pub(super) fn task(&self) -> TaskRef {
-        TaskRef { id: Some(self.id), name: self.name }
+        TaskRef {
+            id: Some(self.id),
+            name: self.name,
+        }
     }
 
     /// Sets the cause of a failure, if there is one.
@@ -198,8 +227,10 @@ impl StartedTask {
     #[inline(always)]
     fn begin(thread: &Thread, name: NameId, options: Option<&TaskOptions>) -> StartedTask {
         let recorded = WantedBy::now().agent();
-        let parent =
-            options.and_then(|options| options.parent).unwrap_or_else(|| thread.current()).id;
+        let parent = options
+            .and_then(|options| options.parent)
+            .unwrap_or_else(|| thread.current())
+            .id;
         let mut link = thread.link();
         let id = link.ids.next();
         let start = clock::now();
@@ -218,12 +249,24 @@ impl StartedTask {
                 outcome: Outcome::Running,
             }));
         }
-        StartedTask { id, parent, start, recorded, start_written }
+        StartedTask {
+            id,
+            parent,
+            start,
+            recorded,
+            start_written,
+        }
     }
 
     #[inline(always)]
     fn running(self, name: NameId, options: Option<&mut TaskOptions>) -> Running {
-        let StartedTask { id, parent, start, recorded, start_written } = self;
+        let StartedTask {
+            id,
+            parent,
+            start,
+            recorded,
+            start_written,
+        } = self;
         let (key, detail) = match options {
             Some(options) => (options.key.take(), options.detail.take()),
             None => (None, None),
@@ -272,7 +315,10 @@ pub(super) fn begin_here(
 #[inline(always)]
 fn push_running(thread: &Thread, running: Running) -> ScopeNumber {
     let scope = thread.enter(running.task());
-    thread.tasks.borrow_mut().push(ScopedTask { scope, running });
+    thread
+        .tasks
+        .borrow_mut()
+        .push(ScopedTask { scope, running });
     scope
 }
 
@@ -288,7 +334,9 @@ pub(super) fn end_here(scope: ScopeNumber, outcome: Outcome) {
     let end = |thread: &Thread| {
         thread.leave(scope);
         let mut tasks = thread.tasks.borrow_mut();
-        let Some(index) = tasks.iter().rposition(|task| task.scope == scope) else { return };
+        let Some(index) = tasks.iter().rposition(|task| task.scope == scope) else {
+            return;
+        };
         if index + 1 < tasks.len() || tasks[index].running.observed.is_some() {
             // Callbacks may start tasks.
             let mut task = tasks.remove(index);
@@ -305,7 +353,10 @@ pub(super) fn end_here(scope: ScopeNumber, outcome: Outcome) {
 pub(super) fn with_here<T>(scope: ScopeNumber, with: impl FnOnce(&mut Running) -> T) -> Option<T> {
     let with = |thread: &Thread| {
         let mut tasks = thread.tasks.borrow_mut();
-        tasks.iter_mut().rfind(|task| task.scope == scope).map(|task| with(&mut task.running))
+        tasks
+            .iter_mut()
+            .rfind(|task| task.scope == scope)
+            .map(|task| with(&mut task.running))
     };
     THREAD.try_with(with).ok().flatten()
 }

@@ -21,18 +21,27 @@ impl Scope {
         let enters = |thread: &Thread| task != TaskRef::NONE || !thread.is_idle();
         let enter = |thread: &Thread| enters(thread).then(|| thread.enter(task));
         let number = THREAD.try_with(enter).ok().flatten();
-        Scope { number, not_send: PhantomData }
+        Scope {
+            number,
+            not_send: PhantomData,
+        }
     }
 
     /// Puts the current task into a phase, in samples and in the task's record, until the scope ends.
     pub(super) fn enter_phase(phase: NameId) -> Scope {
         let number = THREAD.try_with(|thread| thread.enter_phase(phase)).ok();
-        Scope { number, not_send: PhantomData }
+        Scope {
+            number,
+            not_send: PhantomData,
+        }
     }
 
     /// Changes nothing.
     pub(super) fn none() -> Scope {
-        Scope { number: None, not_send: PhantomData }
+        Scope {
+            number: None,
+            not_send: PhantomData,
+        }
     }
 }
 
@@ -60,9 +69,17 @@ impl FuturePhase {
         let begin = |thread: &Thread| {
             let task = thread.current();
             let now = thread.interrupt(task);
-            FuturePhase { phase, task, since: now.filter(|_| phase != NameId::NONE) }
+            FuturePhase {
+                phase,
+                task,
+                since: now.filter(|_| phase != NameId::NONE),
+            }
         };
-        let nothing = FuturePhase { phase, task: TaskRef::NONE, since: None };
+        let nothing = FuturePhase {
+            phase,
+            task: TaskRef::NONE,
+            since: None,
+        };
         THREAD.try_with(begin).unwrap_or(nothing)
     }
 
@@ -99,7 +116,10 @@ pub(super) mod span {
     pub(in crate::task) fn enter(task: TaskRef) {
         let _ = THREAD.try_with(|thread| {
             let unwinding = std::thread::panicking();
-            thread.push_entry(Entry { unwinding, ..thread.entry(None, task) });
+            thread.push_entry(Entry {
+                unwinding,
+                ..thread.entry(None, task)
+            });
         });
     }
 
@@ -108,6 +128,9 @@ pub(super) mod span {
     pub(in crate::task) fn leave(task: TaskRef) -> bool {
         let entry = THREAD
             .try_with(|thread| thread.remove(|entry| entry.scope.is_none() && entry.task == task));
-        entry.ok().flatten().is_some_and(|entry| !entry.unwinding && std::thread::panicking())
+        entry
+            .ok()
+            .flatten()
+            .is_some_and(|entry| !entry.unwinding && std::thread::panicking())
     }
 }

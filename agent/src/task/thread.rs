@@ -25,7 +25,10 @@ pub(super) struct TaskRef {
 }
 
 impl TaskRef {
-    pub(super) const NONE: TaskRef = TaskRef { id: None, name: NameId::NONE };
+    pub(super) const NONE: TaskRef = TaskRef {
+        id: None,
+        name: NameId::NONE,
+    };
 }
 
 /// Returns the innermost task of this thread.
@@ -37,7 +40,11 @@ pub(super) fn current() -> TaskRef {
 pub(super) fn record_result(task: LocalTaskId, bytes: Option<u64>, type_name: NameId) {
     let wanted = WantedBy::now();
     if wanted.agent() {
-        let row = Row::Result(ResultRow { task, bytes, type_name });
+        let row = Row::Result(ResultRow {
+            task,
+            bytes,
+            type_name,
+        });
         let _ = THREAD.try_with(|thread| thread.link().push_reserving(ROWS_FOR_ENDS, row));
     }
     if wanted.observer() {
@@ -82,7 +89,10 @@ pub(super) struct Entry {
 impl Entry {
     /// Returns the task and phase to which the thread's samples belong.
     fn context(stack: &[Entry]) -> TaskContext {
-        let context = |entry: &Entry| TaskContext { task: entry.task.name, phase: entry.phase };
+        let context = |entry: &Entry| TaskContext {
+            task: entry.task.name,
+            phase: entry.phase,
+        };
         stack.last().map_or_else(TaskContext::default, context)
     }
 }
@@ -110,7 +120,13 @@ impl AgentLink {
     fn new() -> AgentLink {
         let (cell, rows) = ThreadCell::new();
         let ids = TaskIds::default();
-        AgentLink { cell, rows, ids, registered: false, generation: fork::generation() }
+        AgentLink {
+            cell,
+            rows,
+            ids,
+            registered: false,
+            generation: fork::generation(),
+        }
     }
 
     /// Returns the number of rows for which the ring has room.
@@ -162,7 +178,10 @@ impl Thread {
     }
 
     pub(super) fn current(&self) -> TaskRef {
-        self.stack.borrow().last().map_or(TaskRef::NONE, |entry| entry.task)
+        self.stack
+            .borrow()
+            .last()
+            .map_or(TaskRef::NONE, |entry| entry.task)
     }
 
     fn next_scope(&self) -> ScopeNumber {
@@ -174,7 +193,10 @@ impl Thread {
     /// Makes an entry for `task`, in the current phase if that is of the same task.
     pub(super) fn entry(&self, scope: Option<ScopeNumber>, task: TaskRef) -> Entry {
         let stack = self.stack.borrow();
-        let phase = stack.last().filter(|last| last.task == task).map(|last| last.phase);
+        let phase = stack
+            .last()
+            .filter(|last| last.task == task)
+            .map(|last| last.phase);
         Entry {
             scope,
             task,
@@ -200,7 +222,12 @@ impl Thread {
         let scope = self.next_scope();
         let task = self.current();
         let since = self.interrupt(task).filter(|_| phase != NameId::NONE);
-        self.push_entry(Entry { phase, is_phase: true, since, ..self.entry(Some(scope), task) });
+        self.push_entry(Entry {
+            phase,
+            is_phase: true,
+            since,
+            ..self.entry(Some(scope), task)
+        });
         scope
     }
 
@@ -208,20 +235,31 @@ impl Thread {
         let scope = self.next_scope();
         let task = self.current();
         let FuturePhase { phase, since, .. } = future;
-        self.push_entry(Entry { phase, is_phase: true, since, ..self.entry(Some(scope), task) });
+        self.push_entry(Entry {
+            phase,
+            is_phase: true,
+            since,
+            ..self.entry(Some(scope), task)
+        });
         scope
     }
 
     pub(super) fn push_entry(&self, entry: Entry) {
         self.stack.borrow_mut().push(entry);
-        self.link().cell.set_context(TaskContext { task: entry.task.name, phase: entry.phase });
+        self.link().cell.set_context(TaskContext {
+            task: entry.task.name,
+            phase: entry.phase,
+        });
     }
 
     /// Removes an entry, wherever in the stack it is. If it is a phase, its interval ends, and the phase
     /// that it interrupted continues.
     pub(super) fn leave(&self, scope: ScopeNumber) {
         let mut stack = self.stack.borrow_mut();
-        if stack.last().is_some_and(|last| last.scope == Some(scope) && !last.is_phase) {
+        if stack
+            .last()
+            .is_some_and(|last| last.scope == Some(scope) && !last.is_phase)
+        {
             stack.pop();
             return self.link.borrow().cell.set_context(Entry::context(&stack));
         }
@@ -269,7 +307,10 @@ impl Thread {
     /// Calls `change` for the innermost phase of the innermost task, if that is `task` and is in one.
     fn with_phase_of<T>(&self, task: TaskRef, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         let mut stack = self.stack.borrow_mut();
-        let mut of_task = stack.iter_mut().rev().take_while(|entry| entry.task == task);
+        let mut of_task = stack
+            .iter_mut()
+            .rev()
+            .take_while(|entry| entry.task == task);
         of_task.find(|entry| entry.is_phase).map(change)
     }
 
@@ -284,7 +325,9 @@ impl Thread {
             let mut rest = stack.iter_mut().enumerate().skip(from);
             let matches_entry =
                 |(_, entry): &(usize, &mut Entry)| entry.is_phase && entry.task.id == Some(id);
-            let Some((index, entry)) = rest.find(matches_entry) else { return };
+            let Some((index, entry)) = rest.find(matches_entry) else {
+                return;
+            };
             from = index + 1;
             entry.is_phase = false;
             let ended = (entry.task, entry.phase, entry.since.take());
@@ -301,12 +344,19 @@ impl Thread {
         since: Option<Timestamp>,
         stop: Timestamp,
     ) {
-        let (Some(start), Some(id)) = (since, task.id) else { return };
+        let (Some(start), Some(id)) = (since, task.id) else {
+            return;
+        };
         let wanted = WantedBy::now();
         if wanted.agent() {
             let mut link = self.link();
             if link.room() > ROWS_FOR_ENDS {
-                link.push(Row::Phase(PhaseRow { task: id, phase, start, stop }));
+                link.push(Row::Phase(PhaseRow {
+                    task: id,
+                    phase,
+                    start,
+                    stop,
+                }));
             } else {
                 let cell = link.cell.clone();
                 // The first sum allocates.

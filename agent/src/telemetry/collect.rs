@@ -65,13 +65,19 @@ impl TelemetryCollector {
 
     /// Samples resources if a sample is due.
     pub(crate) fn sample_resources(&mut self) {
-        let sample = self.resources.as_mut().and_then(ResourceSampler::sample_if_due);
+        let sample = self
+            .resources
+            .as_mut()
+            .and_then(ResourceSampler::sample_if_due);
         self.add_sample(sample);
     }
 
     /// Samples the rest of the last resource interval.
     pub(crate) fn sample_resources_last(&mut self) {
-        let sample = self.resources.as_mut().and_then(ResourceSampler::sample_last);
+        let sample = self
+            .resources
+            .as_mut()
+            .and_then(ResourceSampler::sample_last);
         self.add_sample(sample);
     }
 
@@ -90,7 +96,10 @@ impl TelemetryCollector {
 
     /// Takes the telemetry since the last call, and the number of lost items.
     pub(crate) fn take(&mut self) -> (Telemetry, u64) {
-        (std::mem::take(&mut self.telemetry), std::mem::take(&mut self.lost))
+        (
+            std::mem::take(&mut self.telemetry),
+            std::mem::take(&mut self.lost),
+        )
     }
 
     fn add(&mut self, event: TelemetryEvent) {
@@ -128,12 +137,16 @@ impl TelemetryCollector {
             return;
         }
         let name = more.name.clone();
-        let sum =
-            self.expected.entry(name).or_insert_with(|| ExpectedTasks { total: 0, ..more.clone() });
+        let sum = self.expected.entry(name).or_insert_with(|| ExpectedTasks {
+            total: 0,
+            ..more.clone()
+        });
         sum.total = sum.total.saturating_add(more.total);
         sum.since = sum.since.min(more.since);
         let sum = sum.clone();
-        self.telemetry.expected.retain(|earlier| earlier.name != sum.name);
+        self.telemetry
+            .expected
+            .retain(|earlier| earlier.name != sum.name);
         self.telemetry.expected.push(sum);
     }
 
@@ -201,7 +214,12 @@ mod tests {
     }
 
     fn run(id: u64, stop: Option<i64>) -> RunMarker {
-        RunMarker { id: RunId(id), name: "nightly".into(), start: at(1), stop: stop.map(at) }
+        RunMarker {
+            id: RunId(id),
+            name: "nightly".into(),
+            start: at(1),
+            stop: stop.map(at),
+        }
     }
 
     #[test]
@@ -211,12 +229,21 @@ mod tests {
             collector.add(transfer(&format!("peer-{number}"), "peer-0"));
         }
         let peer = |index: usize| collector.telemetry.transfers[index].peer.to_string();
-        assert_eq!(peer(LINK_NAMES_MAX - 1), format!("peer-{}", LINK_NAMES_MAX - 1));
+        assert_eq!(
+            peer(LINK_NAMES_MAX - 1),
+            format!("peer-{}", LINK_NAMES_MAX - 1)
+        );
         assert_eq!(
             (peer(LINK_NAMES_MAX), peer(LINK_NAMES_MAX + 4)),
             ("[overflow]".into(), "[overflow]".into())
         );
-        assert!(collector.telemetry.transfers.iter().all(|it| &*it.type_name == "peer-0"));
+        assert!(
+            collector
+                .telemetry
+                .transfers
+                .iter()
+                .all(|it| &*it.type_name == "peer-0")
+        );
     }
 
     #[test]
@@ -227,7 +254,10 @@ mod tests {
         assert_eq!((telemetry.transfers.len(), lost), (CYCLE_TRANSFERS_MAX, 3));
         assert!(collector.is_empty());
         collector.add(transfer("p", ""));
-        assert_eq!((collector.take().0.transfers.len(), collector.take().1), (1, 0));
+        assert_eq!(
+            (collector.take().0.transfers.len(), collector.take().1),
+            (1, 0)
+        );
     }
 
     /// Each cycle carries the sum since the first, so that a lost cycle does no harm.
@@ -239,7 +269,14 @@ mod tests {
         assert_eq!(collector.take().0.expected[0].total, 10);
         collector.add(expect("load", 1, 20));
         let expected = collector.take().0.expected;
-        assert_eq!(expected, [ExpectedTasks { name: "load".into(), total: 11, since: at(7) }]);
+        assert_eq!(
+            expected,
+            [ExpectedTasks {
+                name: "load".into(),
+                total: 11,
+                since: at(7)
+            }]
+        );
         (0..EXPECTED_MAX).for_each(|number| collector.add(expect(&number.to_string(), 1, 1)));
         assert_eq!(collector.take().1, 1);
         collector.add(expect("load", 1, 1));
@@ -261,13 +298,18 @@ mod tests {
                     cycles.push(collector.take().0.runs);
                 }
             }
-            let expected: Vec<Vec<RunMarker>> =
-                expected.iter().map(|runs| runs.iter().copied().cloned().collect()).collect();
+            let expected: Vec<Vec<RunMarker>> = expected
+                .iter()
+                .map(|runs| runs.iter().copied().cloned().collect())
+                .collect();
             assert_eq!(cycles, expected, "{events:?}");
         };
         check(&[(&started, false), (&ended, true)], &[&[&ended]]);
         check(&[(&ended, false), (&started, true)], &[&[&ended]]);
-        check(&[(&started, true), (&ended, true)], &[&[&started], &[&ended]]);
+        check(
+            &[(&started, true), (&ended, true)],
+            &[&[&started], &[&ended]],
+        );
         check(&[(&ended, true), (&started, true)], &[&[&ended], &[]]);
     }
 }

@@ -81,9 +81,17 @@ struct RingWriter {
 impl RingWriter {
     fn new() -> RingWriter {
         let (events, reader) = queue(RING_MAX);
-        let ring = Arc::new(Ring { events: Mutex::new(reader), gone: AtomicBool::new(false) });
+        let ring = Arc::new(Ring {
+            events: Mutex::new(reader),
+            gone: AtomicBool::new(false),
+        });
         lock(&shared().rings).push(ring.clone());
-        RingWriter { ring, events, thread_id: threads::own_id(), generation: fork::generation() }
+        RingWriter {
+            ring,
+            events,
+            thread_id: threads::own_id(),
+            generation: fork::generation(),
+        }
     }
 
     /// In a forked child both the thread's id and the agent are others.

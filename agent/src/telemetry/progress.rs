@@ -25,7 +25,11 @@ use crate::{clock, wanted};
 pub fn expect_tasks(name: impl AsRef<str>, tasks: u64) {
     if wanted::by_agent() {
         let name = bounded_name(name.as_ref()).into();
-        let expected = ExpectedTasks { name, total: tasks, since: clock::now() };
+        let expected = ExpectedTasks {
+            name,
+            total: tasks,
+            since: clock::now(),
+        };
         telemetry::record(TelemetryEvent::Expect(Box::new(expected)));
     }
 }

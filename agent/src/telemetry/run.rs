@@ -33,12 +33,20 @@ pub fn mark_run(name: impl AsRef<str>) -> RunGuard {
     let run = wanted::by_agent().then(|| {
         let id = RunId(NEXT_RUN.fetch_add(1, Ordering::Relaxed));
         let name = bounded_name(name.as_ref()).into();
-        Box::new(RunMarker { id, name, start: clock::now(), stop: None })
+        Box::new(RunMarker {
+            id,
+            name,
+            start: clock::now(),
+            stop: None,
+        })
     });
     if let Some(run) = &run {
         telemetry::record(TelemetryEvent::Run(run.clone()));
     }
-    RunGuard { run, generation: fork::generation() }
+    RunGuard {
+        run,
+        generation: fork::generation(),
+    }
 }
 
 /// A named run, which ends when this is dropped, on any thread.
@@ -55,7 +63,9 @@ pub struct RunGuard {
 
 impl Drop for RunGuard {
     fn drop(&mut self) {
-        let Some(mut run) = self.run.take() else { return };
+        let Some(mut run) = self.run.take() else {
+            return;
+        };
         if self.generation == fork::generation() && wanted::by_agent() {
             run.stop = Some(clock::now());
             telemetry::record(TelemetryEvent::Run(run));

@@ -57,7 +57,10 @@ pub fn transfer(direction: Direction, peer: impl AsRef<str>) -> TransferBuilder 
             cause: "".into(),
         })
     });
-    TransferBuilder { record, keys_bytes: 0 }
+    TransferBuilder {
+        record,
+        keys_bytes: 0,
+    }
 }
 
 /// A transfer about to start.
@@ -72,7 +75,9 @@ impl TransferBuilder {
     /// Adds the key of something that is transferred, for example `x-17`. The first 64 keys, of at
     /// most 4 KiB together, are kept; further ones are only counted.
     pub fn key(mut self, key: impl AsRef<str>) -> Self {
-        let Some(record) = &mut self.record else { return self };
+        let Some(record) = &mut self.record else {
+            return self;
+        };
         let key = key.as_ref();
         self.keys_bytes = self.keys_bytes.saturating_add(key.len());
         if record.keys.len() < TRANSFER_KEYS_MAX && self.keys_bytes <= KEYS_BYTES_MAX {
@@ -106,7 +111,10 @@ impl TransferBuilder {
             record.thread_id = telemetry::thread_id();
             record.start = clock::now();
         }
-        TransferGuard { record: self.record, generation: fork::generation() }
+        TransferGuard {
+            record: self.record,
+            generation: fork::generation(),
+        }
     }
 
     /// Starts the transfer and counts the bytes read from `inner`, sync or async.
@@ -167,7 +175,9 @@ impl TransferGuard {
     }
 
     fn end(&mut self, outcome: Outcome, change: impl FnOnce(&mut TransferEvent)) {
-        let Some(mut record) = self.record.take() else { return };
+        let Some(mut record) = self.record.take() else {
+            return;
+        };
         if self.generation != fork::generation() || !wanted::by_agent() {
             return;
         }
@@ -181,6 +191,13 @@ impl TransferGuard {
 impl Drop for TransferGuard {
     fn drop(&mut self) {
         let panicked = std::thread::panicking();
-        self.end(if panicked { Outcome::Panicked } else { Outcome::Ok }, |_| {});
+        self.end(
+            if panicked {
+                Outcome::Panicked
+            } else {
+                Outcome::Ok
+            },
+            |_| {},
+        );
     }
 }

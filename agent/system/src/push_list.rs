@@ -14,7 +14,10 @@ pub struct Link<T> {
 impl<T> Link<T> {
     /// A link of an element that is in no list.
     pub const fn unlinked() -> Link<T> {
-        Link { is_linked: AtomicBool::new(false), next: AtomicPtr::new(ptr::null_mut()) }
+        Link {
+            is_linked: AtomicBool::new(false),
+            next: AtomicPtr::new(ptr::null_mut()),
+        }
     }
 }
 
@@ -28,7 +31,10 @@ pub struct PushList<T> {
 impl<T> PushList<T> {
     /// `link_of` returns the link of an element, which is always the same and used by this list alone.
     pub const fn new(link_of: fn(&T) -> &Link<T>) -> PushList<T> {
-        PushList { newest: AtomicPtr::new(ptr::null_mut()), link_of }
+        PushList {
+            newest: AtomicPtr::new(ptr::null_mut()),
+            link_of,
+        }
     }
 
     /// Adds `element`, unless it was added before. Never waits: a retry means that another thread has
@@ -66,7 +72,10 @@ impl<T> PushList<T> {
             oldest = newest;
             newest = older;
         }
-        Elements { oldest, link_of: self.link_of }
+        Elements {
+            oldest,
+            link_of: self.link_of,
+        }
     }
 }
 
@@ -115,7 +124,10 @@ mod tests {
     }
 
     fn element(number: usize) -> Arc<Element> {
-        Arc::new(Element { number, link: Link::unlinked() })
+        Arc::new(Element {
+            number,
+            link: Link::unlinked(),
+        })
     }
 
     #[test]
@@ -124,13 +136,22 @@ mod tests {
         let elements: Vec<_> = (0..5).map(element).collect();
         elements[..3].iter().for_each(|element| list.push(element));
         list.push(&elements[1]);
-        assert_eq!(list.take().map(|element| element.number).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(
+            list.take()
+                .map(|element| element.number)
+                .collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
         elements[3..].iter().for_each(|element| list.push(element));
         assert_eq!(list.take().next().map(|element| element.number), Some(3));
         assert!(list.take().next().is_none());
         list.push(&element(9));
         drop(list);
-        assert!(elements.iter().all(|element| Arc::strong_count(element) == 1));
+        assert!(
+            elements
+                .iter()
+                .all(|element| Arc::strong_count(element) == 1)
+        );
     }
 
     #[test]
@@ -153,7 +174,10 @@ mod tests {
                 let all_ended = ended.load(Ordering::Acquire) == 4;
                 for element in list.take() {
                     let writer = element.number / EACH;
-                    assert!(last[writer] < Some(element.number), "in the order of each thread");
+                    assert!(
+                        last[writer] < Some(element.number),
+                        "in the order of each thread"
+                    );
                     last[writer] = Some(element.number);
                     count += 1;
                 }

@@ -48,8 +48,13 @@ fn a_future_is_attributed_on_every_thread_that_polls_it() {
     let recording = agent.finish();
     assert_eq!(only_top(&recording, "work_of_red"), "red");
     assert_eq!(only_top(&recording, "work_between"), "[no task]");
-    let [red] = &recording.tasks[..] else { panic!("{:?}", recording.tasks) };
-    assert_eq!((&*red.key, red.outcome, red.thread_id), ("red-1", Outcome::Ok, first));
+    let [red] = &recording.tasks[..] else {
+        panic!("{:?}", recording.tasks)
+    };
+    assert_eq!(
+        (&*red.key, red.outcome, red.thread_id),
+        ("red-1", Outcome::Ok, first)
+    );
     assert!(red.stop > Some(red.start));
 }
 
@@ -70,7 +75,10 @@ fn tasks_of_a_runtime_keep_their_samples() {
         panic!("never moved");
     }
     let (agent, _turn) = start();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let red = tokio::spawn(task("red").future(on_two_threads(work_of_red)));
         let blue = tokio::spawn(on_two_threads(work_of_blue).in_task(task("blue")));
@@ -84,8 +92,14 @@ fn tasks_of_a_runtime_keep_their_samples() {
     assert_eq!(only_top(&recording, "work_of_red"), "red");
     assert_eq!(only_top(&recording, "work_of_blue"), "blue");
     assert_eq!(only_top(&recording, "work_between"), "[no task]");
-    let ends: BTreeSet<_> = ends(&recording).into_iter().map(|end| (end.0, end.1)).collect();
-    assert_eq!(ends, [("red".into(), Outcome::Ok), ("blue".into(), Outcome::Ok)].into());
+    let ends: BTreeSet<_> = ends(&recording)
+        .into_iter()
+        .map(|end| (end.0, end.1))
+        .collect();
+    assert_eq!(
+        ends,
+        [("red".into(), Outcome::Ok), ("blue".into(), Outcome::Ok)].into()
+    );
 }
 
 /// Samples belong to an inner task while it is polled, and to the outer one again afterwards.
@@ -110,7 +124,9 @@ fn nested_futures_restore_the_outer_task() {
     assert_eq!(only_top(&recording, "work_inner"), "inner");
     assert_eq!(only_top(&recording, "work_outer"), "outer");
     assert_eq!(only_top(&recording, "work_after"), "[no task]");
-    let [outer, inner] = &recording.tasks[..] else { panic!("{:?}", recording.tasks) };
+    let [outer, inner] = &recording.tasks[..] else {
+        panic!("{:?}", recording.tasks)
+    };
     assert_eq!((&*outer.name, outer.parent), ("outer", None));
     assert_eq!((&*inner.name, inner.parent), ("inner", Some(outer.id)));
 }
@@ -128,7 +144,9 @@ fn futures_have_the_outcome_of_their_end() {
     let mut panicking: Pin<Box<dyn Future<Output = ()>>> = panicking;
     assert!(catch_unwind(AssertUnwindSafe(|| poll(panicking.as_mut()))).is_err());
     drop(panicking);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let aborted = tokio::spawn(task("aborted").future(std::future::pending::<()>()));
         tokio::task::yield_now().await;
@@ -185,12 +203,17 @@ fn a_future_is_dropped_inside_its_task() {
 #[test]
 fn a_blocked_runtime_is_still_sampled() {
     let (agent, _turn) = start();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(task("blocking").future(async {
         work_blocking(Duration::from_millis(1_500));
     }));
     let recording = agent.finish();
-    assert!(recording.ticks.made * 2 >= recording.ticks.expected, "{recording:?}");
+    assert!(
+        recording.ticks.made * 2 >= recording.ticks.expected,
+        "{recording:?}"
+    );
     assert!(recording.ticks.expected >= 100);
     assert_eq!(only_top(&recording, "work_blocking"), "blocking");
     let tops = tops_of(&recording.profile, "work_blocking");
@@ -213,7 +236,9 @@ fn tasks_that_end_on_another_thread_do_not_stay_running() {
         let mut sum = 0;
         for future in ending {
             let mut future: Pin<Box<dyn Future<Output = usize> + Send>> = future;
-            let Poll::Ready(number) = poll(future.as_mut()) else { panic!("it paused once") };
+            let Poll::Ready(number) = poll(future.as_mut()) else {
+                panic!("it paused once")
+            };
             sum += number;
         }
         sum
@@ -227,14 +252,22 @@ fn tasks_that_end_on_another_thread_do_not_stay_running() {
             };
             let mut moving = Box::pin(moving.in_task(task("moving")));
             assert!(poll(moving.as_mut()).is_pending());
-            to_end.send(moving as Pin<Box<dyn Future<Output = usize> + Send>>).unwrap();
+            to_end
+                .send(moving as Pin<Box<dyn Future<Output = usize> + Send>>)
+                .unwrap();
         }
     });
     begins.join().unwrap();
     assert_eq!(ends.join().unwrap(), TASKS * (TASKS - 1) / 2);
     let recording = agent.finish();
-    assert_eq!(recording.tasks.len() + usize::try_from(recording.lost_tasks).unwrap(), TASKS + 1);
-    let running: Vec<_> =
-        recording.tasks.iter().filter(|task| task.outcome != Outcome::Ok).collect();
+    assert_eq!(
+        recording.tasks.len() + usize::try_from(recording.lost_tasks).unwrap(),
+        TASKS + 1
+    );
+    let running: Vec<_> = recording
+        .tasks
+        .iter()
+        .filter(|task| task.outcome != Outcome::Ok)
+        .collect();
     assert!(running.is_empty(), "{running:?}");
 }

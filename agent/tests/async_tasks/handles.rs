@@ -14,7 +14,10 @@ use crate::{SLICE, pause, poll, work_after, work_between, work_of_blue, work_of_
 #[test]
 fn a_pool_works_for_the_task_of_the_entered_handle() {
     let (agent, _turn) = start();
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(2)
+        .build()
+        .unwrap();
     let run = |name: &str, work: fn(Duration)| {
         let _task = task(name).start();
         let here = current_task();
@@ -84,7 +87,12 @@ fn a_parent_can_be_set() {
     drop(parent);
     let tasks = agent.finish().tasks;
     assert_eq!(tasks.len(), 4);
-    assert!(tasks[1..].iter().all(|task| task.parent == Some(tasks[0].id)), "{tasks:?}");
+    assert!(
+        tasks[1..]
+            .iter()
+            .all(|task| task.parent == Some(tasks[0].id)),
+        "{tasks:?}"
+    );
 }
 
 #[test]

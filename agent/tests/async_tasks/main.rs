@@ -1,7 +1,10 @@
 //! Tasks that move between threads: futures on runtimes, closures on pools, spans of `tracing`. One
 //! process has one agent, so these tests take turns.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 #[allow(unused, reason = "other tests use the rest")]
 #[path = "../common/mod.rs"]

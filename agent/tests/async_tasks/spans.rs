@@ -62,9 +62,15 @@ fn instrumented_functions_are_tasks() {
     assert_eq!(only_top(&recording, "work_of_red"), "red");
     assert_eq!(only_top(&recording, "work_of_blue"), "azure");
     assert_eq!(only_top(&recording, "work_between"), "[no task]");
-    let rows: Vec<_> =
-        recording.tasks.iter().map(|task| (&*task.name, &*task.key, task.outcome)).collect();
-    assert_eq!(rows, [("red", "7", Outcome::Ok), ("azure", "", Outcome::Ok)]);
+    let rows: Vec<_> = recording
+        .tasks
+        .iter()
+        .map(|task| (&*task.name, &*task.key, task.outcome))
+        .collect();
+    assert_eq!(
+        rows,
+        [("red", "7", Outcome::Ok), ("azure", "", Outcome::Ok)]
+    );
 }
 
 /// Spans nest, are entered twice, and end in any order; tasks that still run keep their samples. A
@@ -112,9 +118,18 @@ fn spans_have_parents() {
     drop(info_span!(parent: None, "alone"));
     drop((outer, guard));
     let recording = agent.finish();
-    let name = |id| recording.tasks.iter().find(|task| Some(task.id) == id).map(|task| &*task.name);
-    let parents: Vec<_> =
-        recording.tasks.iter().map(|task| (&*task.name, name(task.parent))).collect();
+    let name = |id| {
+        recording
+            .tasks
+            .iter()
+            .find(|task| Some(task.id) == id)
+            .map(|task| &*task.name)
+    };
+    let parents: Vec<_> = recording
+        .tasks
+        .iter()
+        .map(|task| (&*task.name, name(task.parent)))
+        .collect();
     assert_eq!(
         parents,
         [
@@ -180,13 +195,22 @@ fn spans_are_filtered_by_level_target_and_rule() {
         drop(info_span!("marked", task = "chosen"));
     };
     for layer in [
-        TaskLayer::new().with_max_level(Level::TRACE).with_target_prefix("async_tasks"),
-        TaskLayer::new().with_target_prefix("nothing").with_target_prefix("other"),
+        TaskLayer::new()
+            .with_max_level(Level::TRACE)
+            .with_target_prefix("async_tasks"),
+        TaskLayer::new()
+            .with_target_prefix("nothing")
+            .with_target_prefix("other"),
         TaskLayer::new().with_filter_fn(|span| span.fields().field("task").is_some()),
     ] {
         let _layer = with(layer);
         spans();
     }
-    let names: Vec<_> = agent.finish().tasks.iter().map(|task| task.name.to_string()).collect();
+    let names: Vec<_> = agent
+        .finish()
+        .tasks
+        .iter()
+        .map(|task| task.name.to_string())
+        .collect();
     assert_eq!(names, ["here", "fine", "chosen", "elsewhere", "chosen"]);
 }

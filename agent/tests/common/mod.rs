@@ -21,7 +21,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "waited in vain for {what}"
+        );
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }
@@ -40,7 +43,11 @@ pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 pub(crate) async fn pause() {
     let mut paused = false;
     std::future::poll_fn(|_| {
-        if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
+        if std::mem::replace(&mut paused, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
 }
@@ -59,7 +66,9 @@ pub(crate) fn work(length: Duration) {
 
 /// CPU time of this thread.
 fn processor_time() -> Duration {
-    nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+    nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .unwrap()
+        .into()
 }
 
 /// Six threads for each processor: the processors are never idle, and a thread waits for one often.
@@ -76,7 +85,10 @@ pub(crate) struct OtherPrograms {
 
 impl OtherPrograms {
     pub(crate) fn measure() -> OtherPrograms {
-        OtherPrograms { begin: Instant::now(), cpu: process_cpu() }
+        OtherPrograms {
+            begin: Instant::now(),
+            cpu: process_cpu(),
+        }
     }
 
     /// The part of all processors' time since the begin that this process did not get.
@@ -95,15 +107,24 @@ pub(crate) struct CrowdRun<T> {
 /// Runs `body` in [`crowded_threads`], each with a seed of its own.
 pub(crate) fn run_crowd<T: Send + 'static>(body: fn(u64) -> T) -> CrowdRun<T> {
     let others = OtherPrograms::measure();
-    let threads: Vec<_> =
-        (1..=crowded_threads()).map(|seed| std::thread::spawn(move || body(seed))).collect();
-    let results = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    CrowdRun { results, others: others.part() }
+    let threads: Vec<_> = (1..=crowded_threads())
+        .map(|seed| std::thread::spawn(move || body(seed)))
+        .collect();
+    let results = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect();
+    CrowdRun {
+        results,
+        others: others.part(),
+    }
 }
 
 /// CPU time of this process.
 fn process_cpu() -> Duration {
-    nix::time::clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
+    nix::time::clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+        .unwrap()
+        .into()
 }
 
 /// Defines a function that uses CPU time under its own name. Each has a number, or the linker would merge
@@ -127,7 +148,11 @@ pub(crate) fn tops_of(profile: &Profile, function: &str) -> Vec<(String, u64)> {
         let label = profile.frame(node.frame).label();
         let (top, inside) = &above[node.parent.index()];
         let inside = *inside || label.contains(function);
-        let top = if node.parent == NodeId::ROOT { label } else { top.clone() };
+        let top = if node.parent == NodeId::ROOT {
+            label
+        } else {
+            top.clone()
+        };
         if inside && !node.own.is_zero() {
             match sums.iter_mut().find(|(name, _)| *name == top) {
                 Some((_, sum)) => *sum += node.own.total_ns(),
@@ -142,7 +167,9 @@ pub(crate) fn tops_of(profile: &Profile, function: &str) -> Vec<(String, u64)> {
 /// The only first level above all weight of `function`.
 pub(crate) fn only_top(recording: &Recording, function: &str) -> String {
     let tops = tops_of(&recording.profile, function);
-    let [(top, nanoseconds)] = &tops[..] else { panic!("{function}: {tops:?}") };
+    let [(top, nanoseconds)] = &tops[..] else {
+        panic!("{function}: {tops:?}")
+    };
     assert!(*nanoseconds >= 100_000_000, "{function}: {tops:?}");
     top.clone()
 }

@@ -45,7 +45,9 @@ impl FromStr for SchedulerAddress {
     fn from_str(text: &str) -> Result<SchedulerAddress, NoAddress> {
         let (host, port) = text.rsplit_once(':').ok_or(NoAddress)?;
         let is_port = port.parse::<u16>().is_ok_and(|port| port != 0);
-        let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let inner = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
         let is_host = match inner {
             Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
             None => {
@@ -53,7 +55,9 @@ impl FromStr for SchedulerAddress {
                 !host.is_empty() && host.bytes().all(is_allowed)
             }
         };
-        (is_port && is_host).then(|| SchedulerAddress(text.to_owned())).ok_or(NoAddress)
+        (is_port && is_host)
+            .then(|| SchedulerAddress(text.to_owned()))
+            .ok_or(NoAddress)
     }
 }
 
@@ -69,12 +73,25 @@ mod tests {
 
     #[test]
     fn a_scheduler_is_a_host_and_a_port() {
-        for text in ["localhost:50050", "10.0.0.1:1", "[::1]:50050", "s-1.example:65535"] {
+        for text in [
+            "localhost:50050",
+            "10.0.0.1:1",
+            "[::1]:50050",
+            "s-1.example:65535",
+        ] {
             assert_eq!(text.parse::<SchedulerAddress>().unwrap().to_string(), text);
         }
-        for text in
-            ["", "host", "host:", ":1", "host:0", "host:65536", "http://host:1", "::1:5", "a/b:1"]
-        {
+        for text in [
+            "",
+            "host",
+            "host:",
+            ":1",
+            "host:0",
+            "host:65536",
+            "http://host:1",
+            "::1:5",
+            "a/b:1",
+        ] {
             assert!(text.parse::<SchedulerAddress>().is_err(), "{text}");
         }
     }

@@ -105,11 +105,16 @@ pub(crate) struct TimeSpan {
 impl TimeSpan {
     /// `FROM..TO`; without `TO` it ends now.
     fn parse(text: &str) -> Result<TimeSpan, String> {
-        let ends = text.split_once("..").map(|(from, to)| (from.trim(), to.trim()));
+        let ends = text
+            .split_once("..")
+            .map(|(from, to)| (from.trim(), to.trim()));
         match ends {
             Some((from, to)) if !from.is_empty() => {
                 let to = if to.is_empty() { "now" } else { to };
-                Ok(TimeSpan { from: from.to_owned(), to: to.to_owned() })
+                Ok(TimeSpan {
+                    from: from.to_owned(),
+                    to: to.to_owned(),
+                })
             }
             _ => Err("expected FROM..TO, such as -20m..-10m, 16:00..16:30 or -10m..".to_owned()),
         }
@@ -132,7 +137,10 @@ mod tests {
             "2026-01-31 16:00 .. 2026-01-31 16:30",
             Some(("2026-01-31 16:00", "2026-01-31 16:30")),
         );
-        check("1769860800.5..1769860801.5", Some(("1769860800.5", "1769860801.5")));
+        check(
+            "1769860800.5..1769860801.5",
+            Some(("1769860800.5", "1769860801.5")),
+        );
         check("-10m..", Some(("-10m", "now")));
         for invalid in ["", "-10m", "..-10m", "..", "-10m,-5m"] {
             check(invalid, None);

@@ -7,11 +7,15 @@ pub(crate) struct DebuginfodUrls(pub(crate) Vec<String>);
 /// Parses `DEBUGINFOD_URLS`. Policies for signatures (`ima:…`), which distributions put between the URLs,
 /// are ignored.
 pub(crate) fn debuginfod_urls(text: &str) -> Result<DebuginfodUrls, String> {
-    let words = text.split_whitespace().filter(|word| !word.starts_with("ima:"));
+    let words = text
+        .split_whitespace()
+        .filter(|word| !word.starts_with("ima:"));
     let urls: Vec<String> = words.map(str::to_owned).collect();
     let is_url = |url: &&String| url.starts_with("http://") || url.starts_with("https://");
     match urls.iter().find(|url| !is_url(url)) {
-        Some(other) => Err(format!("{other:?} is no URL: expected http://HOST or https://HOST")),
+        Some(other) => Err(format!(
+            "{other:?} is no URL: expected http://HOST or https://HOST"
+        )),
         None => Ok(DebuginfodUrls(urls)),
     }
 }
@@ -26,6 +30,9 @@ mod tests {
         assert_eq!(urls.0, ["https://a/", "http://b:8002"]);
         assert_eq!(debuginfod_urls("").unwrap().0, Vec::<String>::new());
         let error = debuginfod_urls("http://a ftp://b").unwrap_err();
-        assert_eq!(error, "\"ftp://b\" is no URL: expected http://HOST or https://HOST");
+        assert_eq!(
+            error,
+            "\"ftp://b\" is no URL: expected http://HOST or https://HOST"
+        );
     }
 }

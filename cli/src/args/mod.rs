@@ -167,8 +167,15 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         let own = |command: &&clap::Command| command.get_name() != "help";
-        let below = cli.get_subcommands().filter(own).flat_map(clap::Command::get_subcommands);
-        for command in cli.get_subcommands().chain(below).filter(|c| !c.is_hide_set()) {
+        let below = cli
+            .get_subcommands()
+            .filter(own)
+            .flat_map(clap::Command::get_subcommands);
+        for command in cli
+            .get_subcommands()
+            .chain(below)
+            .filter(|c| !c.is_hide_set())
+        {
             if command.get_name() == "help" {
                 continue;
             }
@@ -189,12 +196,23 @@ mod tests {
         while let Some(mut command) = commands.pop() {
             for line in command.render_long_help().to_string().lines() {
                 let columns = line.chars().count();
-                assert!(columns <= 80, "{}: {columns} columns: {line}", command.get_name());
+                assert!(
+                    columns <= 80,
+                    "{}: {columns} columns: {line}",
+                    command.get_name()
+                );
             }
             // Otherwise the end of an example is on a line of its own, at the margin.
-            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
             for line in examples.lines().filter(|line| line.starts_with("  ")) {
-                assert!(line.chars().count() <= 80, "{}: broken: {line}", command.get_name());
+                assert!(
+                    line.chars().count() <= 80,
+                    "{}: broken: {line}",
+                    command.get_name()
+                );
             }
             let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
             commands.extend(shown.map(|one| one.clone().term_width(80)));
@@ -204,16 +222,23 @@ mod tests {
     /// The collector reads the words, so they must be those that it knows.
     #[test]
     fn states_are_called_as_in_the_model() {
-        let typed: Vec<String> = State::value_variants().iter().map(|state| word(*state)).collect();
+        let typed: Vec<String> = State::value_variants()
+            .iter()
+            .map(|state| word(*state))
+            .collect();
         assert_eq!(typed, StateSet::NAMES);
     }
 
     #[test]
     fn outcomes_are_called_as_in_the_model() {
-        let typed: Vec<String> =
-            TaskOutcome::value_variants().iter().map(|outcome| word(*outcome)).collect();
-        let mut known: Vec<String> =
-            Outcome::ALL.iter().map(|outcome| outcome.name().to_owned()).collect();
+        let typed: Vec<String> = TaskOutcome::value_variants()
+            .iter()
+            .map(|outcome| word(*outcome))
+            .collect();
+        let mut known: Vec<String> = Outcome::ALL
+            .iter()
+            .map(|outcome| outcome.name().to_owned())
+            .collect();
         known.sort_unstable_by_key(|name| typed.iter().position(|one| one == name));
         assert_eq!(typed, known);
     }
@@ -245,17 +270,32 @@ mod tests {
             ),
             ("demo --workers 3", "4..=64"),
             ("demo --seconds 0", "0"),
-            ("serve --listen 4747", "expected an address with a port, such as 127.0.0.1:4747"),
+            (
+                "serve --listen 4747",
+                "expected an address with a port, such as 127.0.0.1:4747",
+            ),
             ("workers set --interval 5ms", "<WORKER>"),
             ("workers set w --all --enabled true", "cannot be used with"),
             ("workers set w --interval 5", "such as 20ms or 0.5s"),
             ("workers set w --interval ms", "such as 20ms or 0.5s"),
-            ("workers set w --enabled maybe", "[possible values: true, false]"),
-            ("workers set w --state cpu,asleep", "[possible values: cpu, runnable"),
-            ("thread-dump --threads mine", "[possible values: program, agent, all]"),
+            (
+                "workers set w --enabled maybe",
+                "[possible values: true, false]",
+            ),
+            (
+                "workers set w --state cpu,asleep",
+                "[possible values: cpu, runnable",
+            ),
+            (
+                "thread-dump --threads mine",
+                "[possible values: program, agent, all]",
+            ),
             ("serve --seal-every 5", "such as 20ms or 0.5s"),
             ("store info", "--data <DIR>"),
-            ("completions csh", "[possible values: bash, elvish, fish, powershell, zsh]"),
+            (
+                "completions csh",
+                "[possible values: bash, elvish, fish, powershell, zsh]",
+            ),
             ("compare --before -10m", "such as -20m..-10m"),
         ] {
             let words = ["emberline"].into_iter().chain(typed.split(' '));

@@ -71,7 +71,9 @@ pub(crate) struct OutputArgs {
 impl OutputArgs {
     /// The file; `None` is stdout.
     pub(crate) fn file(&self) -> Option<&Path> {
-        self.output.as_deref().filter(|file| *file != Path::new("-"))
+        self.output
+            .as_deref()
+            .filter(|file| *file != Path::new("-"))
     }
 }
 
@@ -337,8 +339,11 @@ pub(crate) enum TaskOutcome {
 
 impl TaskOutcome {
     /// Outcomes that `--failed` selects.
-    pub(crate) const FAILED: [TaskOutcome; 3] =
-        [TaskOutcome::Failed, TaskOutcome::Panicked, TaskOutcome::Lost];
+    pub(crate) const FAILED: [TaskOutcome; 3] = [
+        TaskOutcome::Failed,
+        TaskOutcome::Panicked,
+        TaskOutcome::Lost,
+    ];
 }
 
 /// `emberline thread-dump`
@@ -427,7 +432,11 @@ pub(crate) struct WorkersSetArgs {
     pub(crate) url: UrlArgs,
 
     /// Ids of the workers to change.
-    #[arg(value_name = "WORKER", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(
+        value_name = "WORKER",
+        required_unless_present = "all",
+        conflicts_with = "all"
+    )]
     pub(crate) workers: Vec<String>,
 
     /// Change all workers, including those that connect later.
@@ -572,5 +581,8 @@ pub(crate) struct FileArgs {
 
 /// The word for a value, in arguments and in requests.
 pub(crate) fn word(value: impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    value
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
 }

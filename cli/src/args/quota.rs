@@ -26,7 +26,9 @@ pub(super) fn quota(text: &str) -> Result<QuotaArg, String> {
         let names = Quota::SETTABLE.map(Quota::name).join(", ");
         format!("a quota is NAME=VALUE, such as sessions=100; names: {names}")
     })?;
-    let quota: Quota = name.parse().map_err(|error: QuotaError| error.to_string())?;
+    let quota: Quota = name
+        .parse()
+        .map_err(|error: QuotaError| error.to_string())?;
     let value = split_unit(value, &UNITS)
         .and_then(|(number, factor)| number.checked_mul(factor))
         .ok_or_else(|| {
@@ -55,15 +57,27 @@ mod tests {
     fn quotas_have_known_names_and_values_with_units() {
         let parsed = |text| quota(text).map(|arg| (arg.quota, arg.value));
         assert_eq!(parsed("sessions=100"), Ok((Quota::Sessions, 100)));
-        assert_eq!(parsed("bytes_per_second=4MiB"), Ok((Quota::BytesPerSecond, 4 << 20)));
+        assert_eq!(
+            parsed("bytes_per_second=4MiB"),
+            Ok((Quota::BytesPerSecond, 4 << 20))
+        );
         for (text, error) in [
             ("sessions", "a quota is NAME=VALUE"),
-            ("session=1", "no quota is called \"session\"; allowed: sessions, bytes_per_second"),
-            ("event_streams=1", "no quota is called \"event_streams\"; allowed: "),
+            (
+                "session=1",
+                "no quota is called \"session\"; allowed: sessions, bytes_per_second",
+            ),
+            (
+                "event_streams=1",
+                "no quota is called \"event_streams\"; allowed: ",
+            ),
             ("sessions=0", "sessions is 0; at least 1 is needed"),
             ("nodes=many", "a value is a whole number"),
             ("nodes=99999999999GiB", "a value is a whole number"),
-            ("decoded_bytes=1MiB", "decoded_bytes is 1048576; at least 4194304 is needed"),
+            (
+                "decoded_bytes=1MiB",
+                "decoded_bytes is 1048576; at least 4194304 is needed",
+            ),
         ] {
             let found = parsed(text).unwrap_err();
             assert!(found.starts_with(error), "{text}: {found}");

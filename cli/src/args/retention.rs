@@ -43,14 +43,20 @@ impl From<&RetentionArgs> for Retention {
 /// Splits a text into a number and the factor of its unit.
 pub(super) fn split_unit(text: &str, units: &[(&str, u64)]) -> Option<(u64, u64)> {
     let digits = text.trim_end_matches(char::is_alphabetic);
-    let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[digits.len()..])?;
+    let (_, factor) = units
+        .iter()
+        .find(|(unit, _)| *unit == &text[digits.len()..])?;
     Some((digits.parse().ok()?, *factor))
 }
 
 /// An age such as `12h`, `7d` or `1y`.
 pub(super) fn age(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, u64); 4] =
-        [("h", 3_600), ("d", 86_400), ("w", 7 * 86_400), ("y", 365 * 86_400)];
+    const UNITS: [(&str, u64); 4] = [
+        ("h", 3_600),
+        ("d", 86_400),
+        ("w", 7 * 86_400),
+        ("y", 365 * 86_400),
+    ];
     let (number, factor) = split_unit(text, &UNITS).ok_or_else(|| {
         "an age is a whole number with its unit (h, d, w, y), such as 12h or 30d".to_owned()
     })?;
@@ -83,7 +89,9 @@ pub(super) fn any_size(text: &str) -> Result<u64, String> {
         "a size is a whole number with its unit (MB, GB, TB, MiB, GiB, TiB), such as 500MB or 2GiB"
             .to_owned()
     })?;
-    number.checked_mul(factor).ok_or_else(|| "it must be at most 16777215TiB".to_owned())
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| "it must be at most 16777215TiB".to_owned())
 }
 
 #[cfg(test)]
@@ -124,7 +132,10 @@ mod tests {
             assert_eq!(retention(&typed).unwrap(), expected);
         }
         assert_eq!(size("10MB"), Ok(RETENTION_BYTES_LEAST));
-        assert_eq!([age("1h"), age("3650d")], [Ok(RETENTION_MIN), Ok(RETENTION_MAX)]);
+        assert_eq!(
+            [age("1h"), age("3650d")],
+            [Ok(RETENTION_MIN), Ok(RETENTION_MAX)]
+        );
     }
 
     #[test]
@@ -136,11 +147,17 @@ mod tests {
             ("--retention-tasks d", "such as 12h or 30d"),
             ("--retention-tasks 0h", "from 1h to 3650d"),
             ("--retention-rollups 11y", "from 1h to 3650d"),
-            ("--retention-rollups 18446744073709551615y", "from 1h to 3650d"),
+            (
+                "--retention-rollups 18446744073709551615y",
+                "from 1h to 3650d",
+            ),
             ("--retention-size 10", "such as 500MB or 2GiB"),
             ("--retention-size 10gb", "such as 500MB or 2GiB"),
             ("--retention-size 9MB", "at least 10MB"),
-            ("--retention-size 18446744073709551615TB", "at most 16777215TiB"),
+            (
+                "--retention-size 18446744073709551615TB",
+                "at most 16777215TiB",
+            ),
         ] {
             let error = retention(&format!("serve {typed}")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{typed}");

@@ -22,7 +22,9 @@ pub(crate) struct ScrapeArg {
 
 /// Whether a part of a list of services is a URL, with which a service begins.
 pub(crate) fn is_scraped_url(part: &str) -> bool {
-    ["http://", "https://"].iter().any(|scheme| part.starts_with(scheme))
+    ["http://", "https://"]
+        .iter()
+        .any(|scheme| part.starts_with(scheme))
 }
 
 /// Parses `URL[,name=NAME][,every=TIME]`.
@@ -41,12 +43,18 @@ pub(super) fn scrape(text: &str) -> Result<ScrapeArg, String> {
             Some(("name", value)) if !value.is_empty() => name = Some(value.to_owned()),
             Some(("every", value)) => every = duration(value)?,
             _ => {
-                return Err(format!("unknown option {part:?}; known: name=NAME, every=TIME"));
+                return Err(format!(
+                    "unknown option {part:?}; known: name=NAME, every=TIME"
+                ));
             }
         }
     }
     let (host, url) = with_path(url);
-    Ok(ScrapeArg { url, name: name.unwrap_or(host), every })
+    Ok(ScrapeArg {
+        url,
+        name: name.unwrap_or(host),
+        every,
+    })
 }
 
 /// The host with its port, and the address with the path of pprof unless it has another one.
@@ -54,7 +62,9 @@ fn with_path(url: &str) -> (String, String) {
     let (address, query) = split_query(url);
     let (scheme, rest) = address.split_once("://").unwrap_or(("http", address));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
     let url = match path {
         "" => format!("{scheme}://{authority}{PATH}{query}"),
         _ => url.to_owned(),
@@ -64,9 +74,12 @@ fn with_path(url: &str) -> (String, String) {
 
 /// Whole seconds, because that is what pprof's endpoint takes.
 fn duration(text: &str) -> Result<Duration, String> {
-    let seconds = text.strip_suffix('s').and_then(|seconds| seconds.parse().ok());
-    let every =
-        seconds.map(Duration::from_secs).filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every));
+    let seconds = text
+        .strip_suffix('s')
+        .and_then(|seconds| seconds.parse().ok());
+    let every = seconds
+        .map(Duration::from_secs)
+        .filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every));
     every.ok_or_else(|| "every must be from 1s to 300s".to_owned())
 }
 
@@ -84,7 +97,10 @@ mod tests {
         };
         assert_eq!(target, expected);
         let target = scrape("https://h/prof?x=1,name=shop,every=5s").unwrap();
-        assert_eq!((&*target.url, &*target.name), ("https://h/prof?x=1", "shop"));
+        assert_eq!(
+            (&*target.url, &*target.name),
+            ("https://h/prof?x=1", "shop")
+        );
         assert_eq!(target.every, Duration::from_secs(5));
         let target = scrape("http://h:6060?key=s3cret").unwrap();
         let expected = ("http://h:6060/debug/pprof/profile?key=s3cret", "h:6060");

@@ -85,7 +85,13 @@ pub(crate) struct ServeArgs {
     pub(crate) store: Option<StorePlace>,
 
     /// Name of this collector in the store. One collector at a time may have it.
-    #[arg(long, value_name = "NAME", requires = "store", group = "role", help_heading = "Bucket")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "store",
+        group = "role",
+        help_heading = "Bucket"
+    )]
     pub(crate) name: Option<StoreName>,
 
     /// Answer for all collectors of --store, and accept nothing: one page for the fleet, also for
@@ -98,7 +104,13 @@ pub(crate) struct ServeArgs {
 
     /// Durability that an acknowledgment guarantees: the data is on the disk of --data, or in the store.
     /// Default: disk with --data, else store.
-    #[arg(long, value_name = "WHERE", value_enum, requires = "store", help_heading = "Bucket")]
+    #[arg(
+        long,
+        value_name = "WHERE",
+        value_enum,
+        requires = "store",
+        help_heading = "Bucket"
+    )]
     pub(crate) ack: Option<AckArg>,
 
     /// Adopt the stores of other collectors in the place whose owner has not shown that it lives for so long, such
@@ -227,12 +239,16 @@ pub(crate) enum LogFormat {
 fn watchdog(text: &str) -> Result<Duration, String> {
     let seconds: u64 = text.parse().map_err(|_| WATCHDOG_EXPECTED)?;
     let is_valid = seconds == 0 || WATCHDOG_SECONDS.contains(&seconds);
-    is_valid.then(|| Duration::from_secs(seconds)).ok_or_else(|| WATCHDOG_EXPECTED.to_owned())
+    is_valid
+        .then(|| Duration::from_secs(seconds))
+        .ok_or_else(|| WATCHDOG_EXPECTED.to_owned())
 }
 
 /// The address of a server.
 fn forward(text: &str) -> Result<String, String> {
-    let is_http = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
+    let is_http = ["http://", "https://"]
+        .iter()
+        .any(|scheme| text.starts_with(scheme));
     if !is_http {
         return Err("expected http://HOST:PORT or https://HOST:PORT, such as \
                     http://127.0.0.1:4040 or http://127.0.0.1:4318/v1development/profiles"

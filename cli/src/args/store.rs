@@ -88,7 +88,9 @@ impl StorePlaceArgs {
 
     /// The store of another collector in the same place.
     pub(crate) fn sibling(&self, name: &StoreName) -> Option<StoreLocation> {
-        self.store.clone().map(|place| StoreLocation::Named(place, name.clone()))
+        self.store
+            .clone()
+            .map(|place| StoreLocation::Named(place, name.clone()))
     }
 
     /// The store that is meant.
@@ -104,7 +106,12 @@ impl StorePlaceArgs {
 #[derive(Args, Debug)]
 pub(crate) struct StorePlaceArgs {
     /// Folder of the store: the one of `emberline serve --data`.
-    #[arg(long, value_name = "DIR", required_unless_present = "store", conflicts_with = "store")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        required_unless_present = "store",
+        conflicts_with = "store"
+    )]
     data: Option<PathBuf>,
 
     /// Place of the store, s3://BUCKET/PREFIX: the one of `emberline serve --store`.

@@ -62,8 +62,10 @@ pub(crate) struct TokenPlaceArgs {
 /// `emberline token new`
 #[derive(Args, Debug)]
 // The generated line is longer than 80 columns.
-#[command(override_usage = "emberline token new --role <ROLE> --data <DIR> [OPTIONS]\n       \
-                            emberline token new --role <ROLE> --tokens <FILE> [OPTIONS]")]
+#[command(
+    override_usage = "emberline token new --role <ROLE> --data <DIR> [OPTIONS]\n       \
+                            emberline token new --role <ROLE> --tokens <FILE> [OPTIONS]"
+)]
 pub(crate) struct NewTokenArgs {
     /// Permissions of its holder.
     #[arg(long, value_enum)]
@@ -79,7 +81,12 @@ pub(crate) struct NewTokenArgs {
     pub(crate) expires: Option<std::time::Duration>,
 
     /// Its holder and purpose. Readers of the page see their own.
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub(crate) note: String,
 
     /// Quota that its holders share, where it differs from `emberline serve --quota`; may be repeated.

@@ -75,7 +75,10 @@ pub(crate) fn download(url: &str, output: &mut impl Write) -> Result<bool, Exter
         404 => return Ok(false),
         status => return Err(ExternalError::Status(status)),
     }
-    let body = response.into_body().into_with_config().limit(DOWNLOAD_BYTES_MAX);
+    let body = response
+        .into_body()
+        .into_with_config()
+        .limit(DOWNLOAD_BYTES_MAX);
     io::copy(&mut body.reader(), output).map_err(ExternalError::Body)?;
     Ok(true)
 }
@@ -96,8 +99,14 @@ pub(crate) fn fetch_profile(
         return Err(ExternalError::Status(status));
     }
     let mut profile = Vec::new();
-    let body = response.into_body().into_with_config().limit(u64::MAX).reader();
-    body.take(bytes_max as u64 + 1).read_to_end(&mut profile).map_err(ExternalError::Body)?;
+    let body = response
+        .into_body()
+        .into_with_config()
+        .limit(u64::MAX)
+        .reader();
+    body.take(bytes_max as u64 + 1)
+        .read_to_end(&mut profile)
+        .map_err(ExternalError::Body)?;
     if profile.len() > bytes_max {
         return Err(ExternalError::TooLarge(bytes_max));
     }
@@ -112,14 +121,20 @@ pub(crate) fn split_query(url: &str) -> (&str, &str) {
 /// A URL as it may be shown: without its user and password, and without the values of its query, of which any
 /// may be a secret.
 pub(crate) fn without_secrets(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
     let (address, query) = split_query(rest);
     let (authority, path) = address.split_at(address.find('/').unwrap_or(address.len()));
     let mut shown = match authority.rsplit_once('@') {
         Some((_, host)) => format!("{scheme}://{HIDDEN}@{host}{path}"),
         None => format!("{scheme}://{address}"),
     };
-    let parameters = query.strip_prefix('?').map(|query| query.split('&')).into_iter().flatten();
+    let parameters = query
+        .strip_prefix('?')
+        .map(|query| query.split('&'))
+        .into_iter()
+        .flatten();
     for (number, parameter) in parameters.enumerate() {
         shown.push(if number == 0 { '?' } else { '&' });
         if let Some((name, _)) = parameter.split_once('=') {
@@ -156,7 +171,12 @@ impl Receiver {
         content_type: &'static str,
         headers: Vec<(String, String)>,
     ) -> Result<Receiver, ExternalError> {
-        Ok(Receiver { agent: agent_for(&url, POST_TIMEOUT)?, url, content_type, headers })
+        Ok(Receiver {
+            agent: agent_for(&url, POST_TIMEOUT)?,
+            url,
+            content_type,
+            headers,
+        })
     }
 
     /// Sends a message.
@@ -172,9 +192,20 @@ impl Receiver {
             .get("retry-after")
             .and_then(|seconds| seconds.to_str().ok()?.parse().ok());
         let mut body = Vec::new();
-        let answer = response.into_body().into_with_config().limit(u64::MAX).reader();
-        answer.take(ANSWER_BYTES_MAX).read_to_end(&mut body).map_err(ExternalError::Body)?;
-        Ok(Received { status, retry_after: retry_after.map(Duration::from_secs), body })
+        let answer = response
+            .into_body()
+            .into_with_config()
+            .limit(u64::MAX)
+            .reader();
+        answer
+            .take(ANSWER_BYTES_MAX)
+            .read_to_end(&mut body)
+            .map_err(ExternalError::Body)?;
+        Ok(Received {
+            status,
+            retry_after: retry_after.map(Duration::from_secs),
+            body,
+        })
     }
 }
 
@@ -189,10 +220,16 @@ mod tests {
             ("https://h/a/b", "https://h/a/b"),
             ("http://u:p@h", "http://[hidden]@h"),
             ("http://u:p@q@h:1/a@b", "http://[hidden]@h:1/a@b"),
-            ("http://h/x?key=s3cret&seconds=5", "http://h/x?key=[hidden]&seconds=[hidden]"),
+            (
+                "http://h/x?key=s3cret&seconds=5",
+                "http://h/x?key=[hidden]&seconds=[hidden]",
+            ),
             ("http://u:p@h?s3cret", "http://[hidden]@h?[hidden]"),
             ("http://h?key=a@b/c=d", "http://h?key=[hidden]"),
-            ("http://h?key=1&&s3cret", "http://h?key=[hidden]&[hidden]&[hidden]"),
+            (
+                "http://h?key=1&&s3cret",
+                "http://h?key=[hidden]&[hidden]&[hidden]",
+            ),
             ("h:4040?key=s3cret", "h:4040?key=s3cret"),
         ] {
             assert_eq!(without_secrets(url), shown);

@@ -64,7 +64,11 @@ pub(crate) enum ClientError {
     Setup(#[from] TlsError),
     /// The collector failed to answer.
     #[error("the collector at {url} failed (HTTP {status}): {text}")]
-    Failed { url: String, status: u16, text: String },
+    Failed {
+        url: String,
+        status: u16,
+        text: String,
+    },
     /// The body is not what the API defines.
     #[error("unexpected response from {url}: not an Emberline collector, or another version")]
     Unexpected {
@@ -79,7 +83,9 @@ const SOCKET_HOST: &str = "http://127.0.0.1";
 
 /// A URL with the scheme that `HOST:PORT` lacks.
 pub(crate) fn with_scheme(url: &str) -> Cow<'_, str> {
-    let port = url.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !url.contains('/'));
+    let port = url
+        .rsplit_once(':')
+        .filter(|(host, _)| !host.is_empty() && !url.contains('/'));
     match port.map(|(_, port)| port.parse::<u16>()) {
         Some(Ok(_)) => format!("http://{url}").into(),
         _ => url.into(),
@@ -110,7 +116,10 @@ impl Client {
 
     /// The same with this token.
     pub(crate) fn with_token(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
-        let invalid = |reason: String| ClientError::Url { url: url.to_owned(), reason };
+        let invalid = |reason: String| ClientError::Url {
+            url: url.to_owned(),
+            reason,
+        };
         let full_url = with_scheme(url);
         let endpoint = Endpoint::parse(&full_url).map_err(|error| invalid(error.to_string()))?;
         let config = Agent::config_builder()
@@ -148,7 +157,12 @@ impl Client {
         if authority.contains(char::is_whitespace) {
             return Err(invalid("it contains a blank".to_owned()));
         }
-        Ok(Client { url: url.trim_end_matches('/').to_owned(), base, agent, token })
+        Ok(Client {
+            url: url.trim_end_matches('/').to_owned(),
+            base,
+            agent,
+            token,
+        })
     }
 
     /// Sends `GET /api/v1/{path}` with these parameters, which may repeat.
@@ -156,8 +170,9 @@ impl Client {
     /// # Errors
     /// [`ClientError`] if it is not reachable, rejects the request, or fails.
     pub(crate) fn get(&self, path: &str, query: &Query) -> Result<Answer, ClientError> {
-        let request =
-            self.with_authorization(self.agent.get(self.address(path))).query_pairs(query.pairs());
+        let request = self
+            .with_authorization(self.agent.get(self.address(path)))
+            .query_pairs(query.pairs());
         self.answer(request.call())
     }
 
@@ -168,7 +183,10 @@ impl Client {
     pub(crate) fn stream(&self, path: &str, query: &Query) -> Result<Stream, ClientError> {
         let request = self.with_authorization(self.agent.get(self.address(path)));
         let response = request.query_pairs(query.pairs()).call();
-        if !response.as_ref().is_ok_and(|response| response.status().is_success()) {
+        if !response
+            .as_ref()
+            .is_ok_and(|response| response.status().is_success())
+        {
             self.answer(response)?;
             return Err(ClientError::Failed {
                 url: self.url.clone(),
@@ -179,7 +197,10 @@ impl Client {
         let response = response.map_err(|error| self.unreachable(error))?;
         let (parts, body) = response.into_parts();
         let body = body.into_with_config().limit(RESPONSE_BYTES_MAX).reader();
-        Ok(Stream { body, headers: parts.headers })
+        Ok(Stream {
+            body,
+            headers: parts.headers,
+        })
     }
 
     /// Sends `PUT /api/v1/{path}` with these parameters and this body.
@@ -192,8 +213,9 @@ impl Client {
         query: &Query,
         body: &impl Serialize,
     ) -> Result<Answer, ClientError> {
-        let request =
-            self.with_authorization(self.agent.put(self.address(path))).query_pairs(query.pairs());
+        let request = self
+            .with_authorization(self.agent.put(self.address(path)))
+            .query_pairs(query.pairs());
         self.answer(request.send_json(body))
     }
 
@@ -216,9 +238,14 @@ impl Client {
         query: &Query,
         body: &[u8],
     ) -> Result<Answer, ClientError> {
-        let request =
-            self.with_authorization(self.agent.post(self.address(path))).query_pairs(query.pairs());
-        self.answer(request.header("content-type", "application/octet-stream").send(body))
+        let request = self
+            .with_authorization(self.agent.post(self.address(path)))
+            .query_pairs(query.pairs());
+        self.answer(
+            request
+                .header("content-type", "application/octet-stream")
+                .send(body),
+        )
     }
 
     fn with_authorization<T>(&self, request: RequestBuilder<T>) -> RequestBuilder<T> {
@@ -238,9 +265,10 @@ impl Client {
     ) -> Result<Answer, ClientError> {
         let unreachable = |source| self.unreachable(source);
         let mut response = response.map_err(|error| match error {
-            ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-                ClientError::Url { url: self.url.clone(), reason: error.to_string() }
-            }
+            ureq::Error::BadUri(_) | ureq::Error::Http(_) => ClientError::Url {
+                url: self.url.clone(),
+                reason: error.to_string(),
+            },
             error => unreachable(error),
         })?;
         let status = response.status().as_u16();
@@ -251,7 +279,10 @@ impl Client {
             .read_to_vec()
             .map_err(unreachable)?;
         match status {
-            200..300 => Ok(Answer { body, headers: response.headers().clone() }),
+            200..300 => Ok(Answer {
+                body,
+                headers: response.headers().clone(),
+            }),
             400..500 => Err(self.rejected(status, &body)),
             _ => Err(self.failed(status, &body)),
         }
@@ -269,8 +300,10 @@ impl Client {
 
     /// Parses a JSON body.
     pub(crate) fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
-        serde_json::from_slice(body)
-            .map_err(|source| ClientError::Unexpected { url: self.url.clone(), source })
+        serde_json::from_slice(body).map_err(|source| ClientError::Unexpected {
+            url: self.url.clone(),
+            source,
+        })
     }
 
     fn unreachable(&self, source: ureq::Error) -> ClientError {
@@ -303,7 +336,11 @@ impl Client {
             Err(_) => String::from_utf8_lossy(body).into_owned(),
         };
         let text = text.trim().chars().take(ECHO_CHARS_MAX).collect();
-        ClientError::Failed { url: self.url.clone(), status, text }
+        ClientError::Failed {
+            url: self.url.clone(),
+            status,
+            text,
+        }
     }
 }
 
@@ -320,9 +357,16 @@ fn tls_agent(
         .trim_end_matches(']')
         .to_owned();
     let name = ServerName::try_from(host.clone()).map_err(|_| TlsError::Host { host })?;
-    let connector = TlsConnector { config: options.config(&[b"http/1.1"])?, host: name };
+    let connector = TlsConnector {
+        config: options.config(&[b"http/1.1"])?,
+        host: name,
+    };
     let connector = TcpConnector::default().chain(connector);
-    Ok(Agent::with_parts(config, connector, DefaultResolver::default()))
+    Ok(Agent::with_parts(
+        config,
+        connector,
+        DefaultResolver::default(),
+    ))
 }
 
 /// A response.
@@ -392,7 +436,9 @@ impl Query {
         name: &'static str,
         values: impl IntoIterator<Item = S>,
     ) -> Self {
-        values.into_iter().fold(self, |query, value| query.with(name, value))
+        values
+            .into_iter()
+            .fold(self, |query, value| query.with(name, value))
     }
 }
 
@@ -426,9 +472,18 @@ mod tests {
                 "unknown task \"laod\"\nnearest: load, loud",
             ),
             (invalid, words(&["function", "line"]), None, invalid),
-            ("no", words(&["1 to 10"]), words(&[]), "no\nallowed: 1 to 10"),
+            (
+                "no",
+                words(&["1 to 10"]),
+                words(&[]),
+                "no\nallowed: 1 to 10",
+            ),
         ] {
-            let failure = Failure { error: error.to_owned(), allowed, nearest };
+            let failure = Failure {
+                error: error.to_owned(),
+                allowed,
+                nearest,
+            };
             assert_eq!(failure_text(&failure), expected);
         }
         for body in ["{\"message\": \"not found\"}", "[1]", "nginx"] {
@@ -453,7 +508,15 @@ mod tests {
         for url in valid.into_iter().chain([&*pinned]) {
             assert!(Client::with_token(url, None).is_ok(), "{url}");
         }
-        for url in ["", "4747", "a/b", "ftp://host", "http://", "http://a b", "http://a/b"] {
+        for url in [
+            "",
+            "4747",
+            "a/b",
+            "ftp://host",
+            "http://",
+            "http://a b",
+            "http://a/b",
+        ] {
             let error = Client::with_token(url, None).unwrap_err().to_string();
             assert!(error.contains("such as http://127.0.0.1:4747"), "{error}");
         }
@@ -464,9 +527,14 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
-        let error = Client::with_token(&url, None).unwrap().get("workers", &Query::default());
+        let error = Client::with_token(&url, None)
+            .unwrap()
+            .get("workers", &Query::default());
         let error = error.unwrap_err().to_string();
-        assert!(error.contains(&url) && error.contains("emberline serve"), "{error}");
+        assert!(
+            error.contains(&url) && error.contains("emberline serve"),
+            "{error}"
+        );
         assert!(error.contains("EMBERLINE_URL"), "{error}");
     }
 }

@@ -34,7 +34,9 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
         CompareFormat::Svg => Some(NAMES_MAX),
     };
     let limit = limit.map(|limit| limit.to_string());
-    let body = client.get("tasks/compare", &query(args).with_each("limit", limit))?.body;
+    let body = client
+        .get("tasks/compare", &query(args).with_each("limit", limit))?
+        .body;
     if format == CompareFormat::Json {
         return put(file, &json_line(body));
     }
@@ -43,11 +45,18 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     if format == CompareFormat::Svg {
         return put(file, picture(args, &client, &answer)?.as_bytes());
     }
-    let shown = if args.task.is_empty() { Shown::Changes } else { Shown::All };
+    let shown = if args.task.is_empty() {
+        Shown::Changes
+    } else {
+        Shown::All
+    };
     let mut text = comparison(&answer, shown);
     for name in explained(&answer, !args.task.is_empty()) {
         text.push('\n');
-        text.push_str(&explanation(&name.name, &function_changes(args, &client, &answer, name)?));
+        text.push_str(&explanation(
+            &name.name,
+            &function_changes(args, &client, &answer, name)?,
+        ));
     }
     put(file, text.as_bytes())
 }
@@ -59,10 +68,18 @@ fn picture(
     answer: &TaskComparisonAnswer,
 ) -> anyhow::Result<String> {
     let [before, after] = profiles(args, client, answer, &args.task)?;
-    let tasks = if args.task.is_empty() { "all tasks".to_owned() } else { args.task.join(", ") };
+    let tasks = if args.task.is_empty() {
+        "all tasks".to_owned()
+    } else {
+        args.task.join(", ")
+    };
     let options = SvgOptions {
         title: format!("Change of {tasks}"),
-        subtitle: Some(format!("{}, then {}", range(&answer.before), range(&answer.after))),
+        subtitle: Some(format!(
+            "{}, then {}",
+            range(&answer.before),
+            range(&answer.after)
+        )),
         ..SvgOptions::default()
     };
     Ok(diff_svg(&before, &after, &options)?)
@@ -73,11 +90,18 @@ pub(super) fn explained(
     answer: &TaskComparisonAnswer,
     are_asked_for: bool,
 ) -> Vec<&NameComparison> {
-    let on_both = answer.names.iter().filter(|name| name.before.ended > 0 && name.after.ended > 0);
+    let on_both = answer
+        .names
+        .iter()
+        .filter(|name| name.before.ended > 0 && name.after.ended > 0);
     let is_changed = |name: &&NameComparison| {
         are_asked_for || ["slower", "mixed", "faster"].contains(&&*name.verdict)
     };
-    let most = if are_asked_for { usize::MAX } else { EXPLAINED_MAX };
+    let most = if are_asked_for {
+        usize::MAX
+    } else {
+        EXPLAINED_MAX
+    };
     on_both.filter(is_changed).take(most).collect()
 }
 
@@ -88,7 +112,11 @@ fn function_changes(
     name: &NameComparison,
 ) -> anyhow::Result<FunctionChanges> {
     let [before, after] = profiles(args, client, answer, std::slice::from_ref(&name.name))?;
-    Ok(FunctionChanges::of(&before, &after, [name.before.ended, name.after.ended]))
+    Ok(FunctionChanges::of(
+        &before,
+        &after,
+        [name.before.ended, name.after.ended],
+    ))
 }
 
 /// The time of these tasks on both sides.
@@ -146,9 +174,22 @@ impl<'a> Side<'a> {
 
     /// Its parameters by these names: from, to, run, task, worker, label.
     fn query(&self, query: Query, names: [&'static str; 6], tasks: &[String]) -> Query {
-        let [from_name, to_name, run_name, task_name, worker_name, label_name] = names;
-        let from = self.span.as_ref().map(|span| zone::for_collector(&span.from, RangeEnd::From));
-        let to = self.span.as_ref().map(|span| zone::for_collector(&span.to, RangeEnd::To));
+        let [
+            from_name,
+            to_name,
+            run_name,
+            task_name,
+            worker_name,
+            label_name,
+        ] = names;
+        let from = self
+            .span
+            .as_ref()
+            .map(|span| zone::for_collector(&span.from, RangeEnd::From));
+        let to = self
+            .span
+            .as_ref()
+            .map(|span| zone::for_collector(&span.to, RangeEnd::To));
         query
             .with_each(from_name, from)
             .with_each(to_name, to)
@@ -165,14 +206,28 @@ fn own_or_shared<'a>(own: &'a [String], shared: &'a [String]) -> &'a [String] {
 
 fn query(args: &CompareArgs) -> Query {
     const AFTER: [&str; 6] = ["from", "to", "run", "task", "worker", "label"];
-    const BEFORE: [&str; 6] =
-        ["before_from", "before_to", "before_run", "before_task", "before_worker", "before_label"];
+    const BEFORE: [&str; 6] = [
+        "before_from",
+        "before_to",
+        "before_run",
+        "before_task",
+        "before_worker",
+        "before_label",
+    ];
     let query = Side::after(args).query(Query::default(), AFTER, &args.task);
-    let one_sided =
-        [&args.before_worker, &args.after_worker, &args.before_label, &args.after_label];
+    let one_sided = [
+        &args.before_worker,
+        &args.after_worker,
+        &args.before_label,
+        &args.after_label,
+    ];
     let has_own_before = args.before.is_some()
         || args.before_run.is_some()
         || one_sided.iter().any(|values| !values.is_empty());
     // Without parameters of its own, the side before is the time right before the side after.
-    if has_own_before { Side::before(args).query(query, BEFORE, &args.task) } else { query }
+    if has_own_before {
+        Side::before(args).query(query, BEFORE, &args.task)
+    } else {
+        query
+    }
 }

@@ -49,7 +49,12 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     let tokens = DemoTokens::create()?;
     let program = std::env::current_exe().context("could not find this program itself")?;
     // For `emberline symbols fetch`.
-    let symbols = SymbolSource { folder: None, debuginfod: Vec::new(), agents: false, program };
+    let symbols = SymbolSource {
+        folder: None,
+        debuginfod: Vec::new(),
+        agents: false,
+        program,
+    };
     let options = ServeOptions {
         data: args.data.clone(),
         symbols: Some(symbols),
@@ -60,8 +65,11 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     };
     let server = runtime.block_on(bind(args.listen, options))?;
     let address = server.local_addr().context("a demo has a port")?;
-    let demo =
-        RunningDemo { url: server.url(), files: DemoTokenFiles::write(address, &tokens), tokens };
+    let demo = RunningDemo {
+        url: server.url(),
+        files: DemoTokenFiles::write(address, &tokens),
+        tokens,
+    };
     report_damage(&server);
     let (end, ended) = oneshot::channel::<()>();
     let serving = runtime.spawn(server.serve(async {
@@ -85,7 +93,10 @@ fn fleet_alone(
 ) -> anyhow::Result<()> {
     let exe = std::env::current_exe().context("could not find this program itself")?;
     let workers = usize::try_from(args.workers)?;
-    let fleet = Fleet::spawn(FleetOptions { workers, ..FleetOptions::new(exe, collectors) })?;
+    let fleet = Fleet::spawn(FleetOptions {
+        workers,
+        ..FleetOptions::new(exe, collectors)
+    })?;
     say(&format!("{workers} workers report to {collectors}"));
     runtime.block_on(wait(args.seconds, stop));
     check(&fleet.stop()?)
@@ -102,7 +113,11 @@ struct RunningDemo {
 impl RunningDemo {
     /// Where a browser is logged in. Browsers do not send the part after `#`.
     fn link(&self) -> Zeroizing<String> {
-        Zeroizing::new(format!("{}/login#token={}", self.url, self.tokens.operator.expose()))
+        Zeroizing::new(format!(
+            "{}/login#token={}",
+            self.url,
+            self.tokens.operator.expose()
+        ))
     }
 
     /// How other programs identify themselves.
@@ -122,7 +137,10 @@ impl RunningDemo {
 
 /// Opens the collector's port: the requested one, else the default one, else any free one.
 async fn bind(listen: Option<SocketAddr>, options: ServeOptions) -> Result<Server, ServeError> {
-    let options = |address: SocketAddr| ServeOptions { listen: address.into(), ..options.clone() };
+    let options = |address: SocketAddr| ServeOptions {
+        listen: address.into(),
+        ..options.clone()
+    };
     let first = listen.unwrap_or(ADDRESS_DEFAULT);
     match Server::bind(options(first)).await {
         Err(ServeError::InUse { address, .. }) if listen.is_none() => {
@@ -152,7 +170,12 @@ fn with_fleet(
     say(&format!(
         "collector on {url}; {} workers with process ids {}",
         args.workers,
-        fleet.pids().iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+        fleet
+            .pids()
+            .iter()
+            .map(u32::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
     ));
     if let Some(data) = &args.data {
         say(&store_line(data));
@@ -161,7 +184,9 @@ fn with_fleet(
     say(&demo.token_hint());
     let out = match args.seconds {
         Some(seconds) => {
-            say(&format!("It stops in {seconds} s; Ctrl-C stops it earlier."));
+            say(&format!(
+                "It stops in {seconds} s; Ctrl-C stops it earlier."
+            ));
             Some(args.out.as_deref().unwrap_or(OUT_DEFAULT.as_ref()))
         }
         None => {
@@ -213,7 +238,10 @@ fn failure(worker: &WorkerSummary) -> Option<String> {
         (_, _, None) => "wrote no summary".to_owned(),
         _ => return None,
     };
-    Some(format!("worker {} (process {}) {reason}", worker.index, worker.pid))
+    Some(format!(
+        "worker {} (process {}) {reason}",
+        worker.index, worker.pid
+    ))
 }
 
 /// Names the folder of the store.
@@ -252,7 +280,11 @@ pub(crate) fn hints(url: &str) -> String {
 /// characters.
 fn program_name(typed: &str) -> &str {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if typed.contains('/') && typed.chars().all(plain) { typed } else { "emberline" }
+    if typed.contains('/') && typed.chars().all(plain) {
+        typed
+    } else {
+        "emberline"
+    }
 }
 
 fn commands(program: &str, option: &str) -> String {
@@ -288,11 +320,17 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let error = runtime.block_on(bind(Some(address), ServeOptions::default())).unwrap_err();
+        let error = runtime
+            .block_on(bind(Some(address), ServeOptions::default()))
+            .unwrap_err();
         assert!(matches!(error, ServeError::InUse { .. }));
         // Whether or not the default port is in use meanwhile, binding succeeds.
-        let first = runtime.block_on(bind(None, ServeOptions::default())).unwrap();
-        let second = runtime.block_on(bind(None, ServeOptions::default())).unwrap();
+        let first = runtime
+            .block_on(bind(None, ServeOptions::default()))
+            .unwrap();
+        let second = runtime
+            .block_on(bind(None, ServeOptions::default()))
+            .unwrap();
         assert_ne!(first.local_addr(), second.local_addr());
     }
 }

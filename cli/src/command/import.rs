@@ -57,7 +57,9 @@ fn run_names(args: &ImportArgs) -> Result<Vec<String>, BadInput> {
         if names.contains(&name) {
             let name = printable(&name).into_owned();
             let hint = "import them one by one, with --run";
-            return Err(BadInput(format!("several files would become the run {name}; {hint}")));
+            return Err(BadInput(format!(
+                "several files would become the run {name}; {hint}"
+            )));
         }
         names.push(name);
     }
@@ -105,10 +107,16 @@ fn import_file(
     let identity = format!("{options:?}");
     let worker = ImportedWorker::new(imported, placement, &[&content, identity.as_bytes()]);
     let bar = progress::bar("importing", worker.flushes());
-    let uploaded = upload(&args.url.url, token, &worker, &|acked| bar.set_position(acked));
+    let uploaded = upload(&args.url.url, token, &worker, &|acked| {
+        bar.set_position(acked)
+    });
     bar.finish_and_clear();
     let uploaded = uploaded?;
-    worker.imported().notes.iter().for_each(|note| say_wrapped(&format!("note: {note}")));
+    worker
+        .imported()
+        .notes
+        .iter()
+        .for_each(|note| say_wrapped(&format!("note: {note}")));
     Ok(summary(&worker, uploaded))
 }
 
@@ -148,9 +156,17 @@ fn place(
             Timestamp::from_unix_ns(now_ns).shifted(-length_ns)
         }),
     };
-    let file = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+    let file = file
+        .file_name()
+        .unwrap_or(file.as_os_str())
+        .to_string_lossy();
     let file = profiler_core::limits::bounded_name(&file).into_owned();
-    Ok(Placement { run: run.to_owned(), worker, file, start })
+    Ok(Placement {
+        run: run.to_owned(),
+        worker,
+        file,
+        start,
+    })
 }
 
 fn summary(worker: &ImportedWorker, uploaded: Uploaded) -> String {

@@ -28,8 +28,14 @@ use crate::zone;
 
 /// The parameters of a range that were given; the collector has defaults for the others.
 fn range_query(range: &RangeArgs) -> Query {
-    let from = range.from.as_deref().map(|text| zone::for_collector(text, RangeEnd::From));
-    let to = range.to.as_deref().map(|text| zone::for_collector(text, RangeEnd::To));
+    let from = range
+        .from
+        .as_deref()
+        .map(|text| zone::for_collector(text, RangeEnd::From));
+    let to = range
+        .to
+        .as_deref()
+        .map(|text| zone::for_collector(text, RangeEnd::To));
     Query::default()
         .with_each("from", &from)
         .with_each("to", &to)
@@ -40,7 +46,9 @@ fn range_query(range: &RangeArgs) -> Query {
 
 /// The error about a range that has none of what a file would hold.
 fn nothing_written(rows: &str) -> BadInput {
-    BadInput(format!("no matching {rows} in this range, so nothing was written"))
+    BadInput(format!(
+        "no matching {rows} in this range, so nothing was written"
+    ))
 }
 
 /// Requests `path` and prints the response: as it came, or as the view of `T`.
@@ -62,7 +70,11 @@ fn show_changed<T: View>(
     }
     let mut answer: T = client.parse(&body)?;
     let note = change(&mut answer);
-    answer.notes().iter().chain(&note).for_each(|note| say_wrapped(note));
+    answer
+        .notes()
+        .iter()
+        .chain(&note)
+        .for_each(|note| say_wrapped(note));
     print(answer.text().as_bytes())
 }
 

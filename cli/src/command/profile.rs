@@ -132,14 +132,21 @@ fn document(
         part: Some("profile"),
         run: args.range.run.as_deref(),
         program: None,
-        timeline: samples.place.with_each("task", &args.task).with_each("phase", &args.phase),
+        timeline: samples
+            .place
+            .with_each("task", &args.task)
+            .with_each("phase", &args.phase),
         workers: &samples.workers,
         labels: &samples.labels,
     };
     report::write_parts(client, &scope, file, |same_range| {
         let samples = same_range.clone().and(samples.filter);
         let query = query(samples, args, ProfileFormat::Html);
-        vec![Part { name: "profile", path: "profile", query }]
+        vec![Part {
+            name: "profile",
+            path: "profile",
+            query,
+        }]
     })
 }
 
@@ -149,7 +156,11 @@ fn table_options(args: &ProfileArgs) -> TableOptions {
         ProfileSort::Total => TableOrder::Total,
         ProfileSort::Name => TableOrder::Name,
     };
-    TableOptions { rows: args.top as usize, order, columns: line_columns() }
+    TableOptions {
+        rows: args.top as usize,
+        order,
+        columns: line_columns(),
+    }
 }
 
 /// The newest task with that key in the range.
@@ -253,7 +264,9 @@ mod tests {
     use crate::args::{Cli, Command};
 
     fn view_of(words: &str) -> Query {
-        let words = ["emberline", "profile"].into_iter().chain(words.split_whitespace());
+        let words = ["emberline", "profile"]
+            .into_iter()
+            .chain(words.split_whitespace());
         let Command::Profile(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("profile was typed");
         };
@@ -268,13 +281,20 @@ mod tests {
         };
         assert_eq!(view_of(""), view(&["cpu"], "hidden", "simple"));
         let everything = "--runnable --waiting --outside --stacks full";
-        assert_eq!(view_of(everything), view(&["cpu", "runnable", "wait"], "shown", "full"));
+        assert_eq!(
+            view_of(everything),
+            view(&["cpu", "runnable", "wait"], "shown", "full")
+        );
         assert_eq!(view_of("--state disk"), view(&["disk"], "hidden", "simple"));
     }
 
     #[test]
     fn a_task_has_the_seconds_in_which_its_cycles_start() {
-        let task = |start_ns, duration_ns| Task { start_ns, duration_ns, ..Task::default() };
+        let task = |start_ns, duration_ns| Task {
+            start_ns,
+            duration_ns,
+            ..Task::default()
+        };
         assert_eq!(seconds_of(&task(10 * SECOND_NS + 1, 1)), 9..11);
         assert_eq!(seconds_of(&task(10 * SECOND_NS, 1_260_000_000)), 9..12);
         assert_eq!(seconds_of(&task(-1, 0)), -2..0);

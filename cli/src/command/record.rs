@@ -26,7 +26,9 @@ const NO_AGENT: &str = "no agent reported, so no report was written; the program
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     // An agent starts this from a thread that blocks all signals.
-    SigSet::empty().thread_set_mask().context("could not unblock signals")?;
+    SigSet::empty()
+        .thread_set_mask()
+        .context("could not unblock signals")?;
     if args.output.as_os_str() == "-" {
         let text = "a report of `emberline record` is a file; expected a name such as report.html";
         return Err(BadInput(text.to_owned()).into());
@@ -70,7 +72,11 @@ fn record(
         return Err(BadInput(failed.unwrap_or_default() + NO_AGENT).into());
     }
     let bytes = written?.bytes;
-    say(&format!("wrote {} ({bytes} bytes) and {}", args.output.display(), json.display()));
+    say(&format!(
+        "wrote {} ({bytes} bytes) and {}",
+        args.output.display(),
+        json.display()
+    ));
     match failure {
         Some(status) => bail!("the program failed: {status}"),
         None => Ok(()),
@@ -102,7 +108,10 @@ fn until_it_ends(
     };
     // Ctrl-C reaches the program too. The report is about what it did until then.
     let stop = runtime.spawn(stop.first());
-    let status = Command::new(name).args(arguments).env("EMBERLINE_URL", url).status();
+    let status = Command::new(name)
+        .args(arguments)
+        .env("EMBERLINE_URL", url)
+        .status();
     stop.abort();
     let status = status.with_context(|| format!("could not start {}", name.display()))?;
     Ok(Some(status))

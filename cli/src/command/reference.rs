@@ -42,12 +42,15 @@ fn write_pages(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
     let commands: Vec<_> = command.get_subcommands().filter(shown).cloned().collect();
     let man = Man::new(command);
     write_file(&folder.join(man.get_filename()), &page(&man)?)?;
-    commands.into_iter().try_for_each(|command| write_pages(command, folder))
+    commands
+        .into_iter()
+        .try_for_each(|command| write_pages(command, folder))
 }
 
 fn page(man: &Man) -> anyhow::Result<Vec<u8>> {
     let mut page = Vec::new();
-    man.render(&mut page).context("could not render the manual page")?;
+    man.render(&mut page)
+        .context("could not render the manual page")?;
     Ok(page)
 }
 
@@ -76,17 +79,26 @@ mod tests {
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
         let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && complaint.is_empty(), "{program}: {complaint}");
+        assert!(
+            output.status.success() && complaint.is_empty(),
+            "{program}: {complaint}"
+        );
         Some(output.stdout)
     }
 
     #[test]
     fn completions_are_valid_scripts_with_every_command() {
-        for (shell, program) in [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")]
-        {
+        for (shell, program) in [
+            (Shell::Bash, "bash"),
+            (Shell::Zsh, "zsh"),
+            (Shell::Fish, "fish"),
+        ] {
             let script = completion_script(shell);
             let text = String::from_utf8(script.clone()).unwrap();
-            for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
+            for command in Cli::command()
+                .get_subcommands()
+                .filter(|c| !c.is_hide_set())
+            {
                 assert!(text.contains(command.get_name()), "{program}: {command}");
             }
             accepted_output(program, &["-n"], &script);
@@ -97,16 +109,25 @@ mod tests {
     fn each_shown_command_has_a_page_that_renders() {
         let folder = tempfile::tempdir().unwrap();
         let pages = folder.path().join("man/man1");
-        man(&ManArgs { folder: Some(pages.clone()) }).unwrap();
+        man(&ManArgs {
+            folder: Some(pages.clone()),
+        })
+        .unwrap();
         for name in ["emberline", "emberline-profile", "emberline-token-new"] {
             assert!(pages.join(format!("{name}.1")).is_file(), "{name}");
         }
-        assert!(!pages.join("emberline-fleet-worker.1").exists(), "a hidden command");
+        assert!(
+            !pages.join("emberline-fleet-worker.1").exists(),
+            "a hidden command"
+        );
 
         let profile = fs::read(pages.join("emberline-profile.1")).unwrap();
         if let Some(text) = accepted_output("man", &["-l", "-"], &profile) {
             let text = String::from_utf8(text).unwrap();
-            assert!(text.contains("SYNOPSIS") && text.contains("--format"), "{text}");
+            assert!(
+                text.contains("SYNOPSIS") && text.contains("--format"),
+                "{text}"
+            );
         }
     }
 }

@@ -94,7 +94,10 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     for path in file.into_iter().chain(json.as_deref()) {
         check_writable(path)?;
     }
-    let mut scope = Scope { program: args.about.as_deref(), ..Scope::of(&args.range, None) };
+    let mut scope = Scope {
+        program: args.about.as_deref(),
+        ..Scope::of(&args.range, None)
+    };
     if let (Some(name), Some(limit)) = (&args.range.run, args.wait) {
         let run = run_end::wait_for(&client, name, Duration::from_secs(limit))?;
         scope.timeline = whole_seconds(&run)
@@ -114,9 +117,16 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     if args.parquet {
         others.extend(write_tables(&client, file, &written)?);
     }
-    let others: Vec<_> = others.iter().map(|other| other.display().to_string()).collect();
+    let others: Vec<_> = others
+        .iter()
+        .map(|other| other.display().to_string())
+        .collect();
     let bytes = written.bytes;
-    say(&format!("wrote {} ({bytes} bytes) and {}", file.display(), others.join(", ")));
+    say(&format!(
+        "wrote {} ({bytes} bytes) and {}",
+        file.display(),
+        others.join(", ")
+    ));
     Ok(())
 }
 
@@ -138,7 +148,14 @@ pub(super) fn write_whole(
     program: Option<&str>,
     [document, json]: [&Path; 2],
 ) -> anyhow::Result<Written> {
-    let scope = Scope { part: None, run: None, program, timeline, workers: &[], labels: &[] };
+    let scope = Scope {
+        part: None,
+        run: None,
+        program,
+        timeline,
+        workers: &[],
+        labels: &[],
+    };
     write(client, &scope, Some(document), Some(json), whole_report)
 }
 
@@ -154,7 +171,11 @@ pub(super) fn write_parts(
 ) -> anyhow::Result<()> {
     let written = write(client, scope, file, None, parts)?;
     if let Some(file) = file {
-        say(&format!("wrote {} ({} bytes)", file.display(), written.bytes));
+        say(&format!(
+            "wrote {} ({} bytes)",
+            file.display(),
+            written.bytes
+        ));
     }
     Ok(())
 }
@@ -219,7 +240,9 @@ pub(super) fn write(
         let bar = progress::bar("writing", parts.len() as u64);
         for Part { name, path, query } in &parts {
             let mut body = client.stream(path, query)?;
-            report.part(name, &mut body).with_context(|| format!("could not copy {name}"))?;
+            report
+                .part(name, &mut body)
+                .with_context(|| format!("could not copy {name}"))?;
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -253,7 +276,11 @@ fn workers<'a>(scope: &Scope<'a>, timeline: &'a TimelineAnswer) -> &'a [String] 
 /// The command without the folder of the program.
 fn command_line() -> String {
     let arguments = std::env::args().skip(1);
-    ["emberline".to_owned()].into_iter().chain(arguments).collect::<Vec<_>>().join(" ")
+    ["emberline".to_owned()]
+        .into_iter()
+        .chain(arguments)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn no_data(timeline: &TimelineAnswer) -> BadInput {
@@ -261,7 +288,10 @@ fn no_data(timeline: &TimelineAnswer) -> BadInput {
         Some(data) => format!("the collector has data of {}", span(&data.from, &data.to)),
         None => "the collector has no data yet".to_owned(),
     };
-    BadInput(format!("no data in {}, so nothing was written; {retained}", range(&timeline.range)))
+    BadInput(format!(
+        "no data in {}, so nothing was written; {retained}",
+        range(&timeline.range)
+    ))
 }
 
 fn whole_report(same_range: &Query) -> Vec<Part> {
@@ -273,15 +303,24 @@ fn whole_report(same_range: &Query) -> Vec<Part> {
 
 /// Totals of tasks by name.
 pub(super) fn summary_part(query: Query) -> Part {
-    Part { name: "summary", path: "tasks", query: query.with("summary", "true") }
+    Part {
+        name: "summary",
+        path: "tasks",
+        query: query.with("summary", "true"),
+    }
 }
 
 /// The tasks as they are drawn, and the newest and the longest in full.
 pub(super) fn task_parts(query: &Query) -> [Part; 3] {
-    let longest = query.clone().with("sort", "duration").with("limit", LONGEST_MAX.to_string());
+    let longest = query
+        .clone()
+        .with("sort", "duration")
+        .with("limit", LONGEST_MAX.to_string());
     let rows = query.clone().with("limit", TASK_RECORDS_MAX.to_string());
-    let columns =
-        query.clone().with("format", "columns").with("limit", TASKS_DRAWN_MAX.to_string());
+    let columns = query
+        .clone()
+        .with("format", "columns")
+        .with("limit", TASKS_DRAWN_MAX.to_string());
     [("tasks", rows), ("longest", longest), ("columns", columns)].map(|(name, query)| Part {
         name,
         path: "tasks",
@@ -307,7 +346,15 @@ fn other_parts(same_range: &Query) -> Vec<Part> {
         part("threads", "thread-time", query().with("by", "thread")),
         part("resources", "resources", query()),
         part("transfers", "transfers", query().with("summary", "true")),
-        part("workers", "workers", Query::default().with("sort", "attention")),
-        part("events", "events/recent", Query::default().with("limit", EVENTS_MAX.to_string())),
+        part(
+            "workers",
+            "workers",
+            Query::default().with("sort", "attention"),
+        ),
+        part(
+            "events",
+            "events/recent",
+            Query::default().with("limit", EVENTS_MAX.to_string()),
+        ),
     ]
 }

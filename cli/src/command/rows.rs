@@ -47,7 +47,12 @@ struct Facts {
 }
 
 fn notes_of(facts: Facts) -> Vec<String> {
-    let Facts { rows, total, aggregated, corrupt_files } = facts;
+    let Facts {
+        rows,
+        total,
+        aggregated,
+        corrupt_files,
+    } = facts;
     let mut notes = Vec::new();
     if rows == 0 {
         notes.push("no rows in this range".to_owned());
@@ -59,7 +64,10 @@ fn notes_of(facts: Facts) -> Vec<String> {
         ));
     }
     if aggregated > 0 {
-        notes.push(format!("in sums only: {} without a row", counted(aggregated, "task")));
+        notes.push(format!(
+            "in sums only: {} without a row",
+            counted(aggregated, "task")
+        ));
     }
     notes.extend(corrupt_count(corrupt_files));
     notes
@@ -94,8 +102,20 @@ mod tests {
 
     #[test]
     fn what_a_file_lacks_is_told() {
-        assert_eq!(notes_of(Facts { rows: 3, total: 3, ..Facts::default() }), [""; 0]);
-        let facts = Facts { rows: 50, total: 1_234, aggregated: 1, corrupt_files: 2 };
+        assert_eq!(
+            notes_of(Facts {
+                rows: 3,
+                total: 3,
+                ..Facts::default()
+            }),
+            [""; 0]
+        );
+        let facts = Facts {
+            rows: 50,
+            total: 1_234,
+            aggregated: 1,
+            corrupt_files: 2,
+        };
         assert_eq!(
             notes_of(facts),
             [

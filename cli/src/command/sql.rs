@@ -36,7 +36,11 @@ pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
         let extension = asked_format.name();
         reject_terminal(extension, file, &format!("rows.{extension}"))?;
     }
-    let asked = SqlRequest { query: query(args)?, format: asked_format, rows: args.rows };
+    let asked = SqlRequest {
+        query: query(args)?,
+        format: asked_format,
+        rows: args.rows,
+    };
     let is_local = args.data.is_some() || args.store.is_some();
     if args.cluster.scheduler.is_some() && !is_local {
         return Err(BadInput(SCHEDULER_OF_COLLECTOR.to_owned()).into());
@@ -47,7 +51,9 @@ pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
         let answer = Client::new(&args.url.url)?.post("sql", &asked)?;
         if asked_format != SqlFormat::Json {
             let count = answer.header("x-emberline-corrupt-files").unwrap_or(0);
-            corrupt_count(count).iter().for_each(|note| say_wrapped(note));
+            corrupt_count(count)
+                .iter()
+                .for_each(|note| say_wrapped(note));
         }
         answer.body
     };
@@ -77,7 +83,10 @@ fn query(args: &SqlArgs) -> anyhow::Result<String> {
 /// Has `emberline-sql` answer the query, whose messages go to the same place as those of this program.
 fn from_store(args: &SqlArgs, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
     let mut command = Command::new(installed_sql_program()?);
-    command.arg("query").args(store_arguments(args)).args(cluster_arguments(&args.cluster));
+    command
+        .arg("query")
+        .args(store_arguments(args))
+        .args(cluster_arguments(&args.cluster));
     command.args(["--format", asked.format.name()]);
     if let Some(rows) = asked.rows {
         command.args(["--rows", &rows.to_string()]);
@@ -99,7 +108,10 @@ fn from_store(args: &SqlArgs, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
     match output.status.code() {
         Some(0) => Ok(output.stdout),
         Some(code) => Err(Reported(u8::try_from(code).unwrap_or(1)).into()),
-        None => bail!("the program that read the store was killed ({})", output.status),
+        None => bail!(
+            "the program that read the store was killed ({})",
+            output.status
+        ),
     }
 }
 
@@ -117,11 +129,19 @@ fn store_arguments(args: &SqlArgs) -> Vec<OsString> {
 
 /// Runs a program with this input. It is killed when this future is dropped.
 async fn output_of(mut command: Command, input: &[u8]) -> anyhow::Result<Output> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().with_context(|| format!("could not start {command:?}"))?;
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("could not start {command:?}"))?;
     if let Some(mut to_child) = child.stdin.take() {
         // A program that ends before it has read its input says why.
         let _ = to_child.write_all(input).await;
     }
-    child.wait_with_output().await.context("the answer to the query cannot be read")
+    child
+        .wait_with_output()
+        .await
+        .context("the answer to the query cannot be read")
 }

@@ -59,7 +59,10 @@ impl Made {
         match SymbolFile::open(source.file().try_clone()?) {
             Ok(file) => {
                 let content = std::fs::read(path)?;
-                Ok(Made { facts: file.facts().clone(), content })
+                Ok(Made {
+                    facts: file.facts().clone(),
+                    content,
+                })
             }
             Err(SymbolFileError::NotSymbols) => {
                 let mut content = Vec::new();
@@ -148,7 +151,9 @@ fn verify(args: &AskArgs) -> anyhow::Result<()> {
 
 fn remove_unused(args: &CollectSymbolsArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.url.url)?;
-    let request = SymbolsGcRequest { unused_seconds: args.unused.as_secs() };
+    let request = SymbolsGcRequest {
+        unused_seconds: args.unused.as_secs(),
+    };
     let answer = client.post("symbols/gc", &request)?;
     let removed: SymbolsGcAnswer = client.parse(&answer.body)?;
     print(view::removed(&removed).as_bytes())
@@ -158,7 +163,9 @@ fn remove_unused(args: &CollectSymbolsArgs) -> anyhow::Result<()> {
 fn fetch(args: &FetchSymbolsArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.url.url)?;
     let build_id = &args.build_id;
-    let request = SymbolsFetchRequest { build_id: build_id.clone() };
+    let request = SymbolsFetchRequest {
+        build_id: build_id.clone(),
+    };
     let answer = client.post("symbols/fetch", &request)?;
     let asked: SymbolsFetchAnswer = client.parse(&answer.body)?;
     say(&view::asked(asked.agents));
@@ -166,7 +173,11 @@ fn fetch(args: &FetchSymbolsArgs) -> anyhow::Result<()> {
     loop {
         let answer = client.get("symbols", &Query::default())?;
         let list: SymbolsAnswer = client.parse(&answer.body)?;
-        let Some(fetch) = list.fetches.iter().find(|fetch| fetch.build_id == *build_id) else {
+        let Some(fetch) = list
+            .fetches
+            .iter()
+            .find(|fetch| fetch.build_id == *build_id)
+        else {
             let file = list
                 .files
                 .iter()
@@ -175,7 +186,10 @@ fn fetch(args: &FetchSymbolsArgs) -> anyhow::Result<()> {
             return print(view::fetched(file).as_bytes());
         };
         if !fetch.problem.is_empty() {
-            bail!("the symbols of build id {build_id} were not fetched: {}", fetch.problem);
+            bail!(
+                "the symbols of build id {build_id} were not fetched: {}",
+                fetch.problem
+            );
         }
         let progress = view::progress(fetch);
         if progress != shown {
@@ -192,7 +206,9 @@ fn source(args: &ReduceSymbolsArgs) -> anyhow::Result<Source> {
         .file
         .to_str()
         .filter(|text| text.starts_with("http://") || text.starts_with("https://"));
-    let Some(url) = url else { return Source::open(&args.file) };
+    let Some(url) = url else {
+        return Source::open(&args.file);
+    };
     let shown = without_secrets(url);
     let mut file = temporary_file(&args.output, "download")?;
     let is_found = download(url, &mut file);
@@ -218,8 +234,12 @@ fn temporary_file(output: &Path, purpose: &str) -> anyhow::Result<File> {
     let path = output.with_file_name(name);
     let cannot = || format!("cannot write {}", path.display());
     // Never a file of somebody else.
-    let file =
-        File::options().read(true).write(true).create_new(true).open(&path).with_context(cannot)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .with_context(cannot)?;
     std::fs::remove_file(&path).with_context(cannot)?;
     Ok(file)
 }

@@ -27,7 +27,10 @@ pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
     if args.send_to.is_some() && format != TasksFormat::Otlp {
         return Err(BadInput("--send-to needs --format otlp".to_owned()).into());
     }
-    if matches!(format, TasksFormat::Trace | TasksFormat::Firefox | TasksFormat::Otlp) {
+    if matches!(
+        format,
+        TasksFormat::Trace | TasksFormat::Firefox | TasksFormat::Otlp
+    ) {
         let name = word(format);
         if args.summary {
             let text =
@@ -77,7 +80,12 @@ fn histograms(args: &TasksArgs, client: &Client, file: Option<&Path>) -> anyhow:
                     the range alone";
         return Err(BadInput(text.to_owned()).into());
     }
-    rows::write(client, "tasks/durations", &by_task.with("format", "hlog"), file)
+    rows::write(
+        client,
+        "tasks/durations",
+        &by_task.with("format", "hlog"),
+        file,
+    )
 }
 
 /// Writes the page's task stream as one file. Totals by name are of all outcomes, keys and types, so they
@@ -90,14 +98,19 @@ fn document(args: &TasksArgs, client: &Client, file: Option<&Path>) -> anyhow::R
     }
     let filter = filter_query(Query::default(), args);
     let has_totals = filter == Query::default().with_each("task", &args.task);
-    report::write_parts(client, &Scope::of(&args.range, Some("tasks")), file, |same_range| {
-        let query = same_range.clone().and(filter);
-        let mut parts = Vec::from(report::task_parts(&query));
-        if has_totals {
-            parts.push(report::summary_part(query));
-        }
-        parts
-    })
+    report::write_parts(
+        client,
+        &Scope::of(&args.range, Some("tasks")),
+        file,
+        |same_range| {
+            let query = same_range.clone().and(filter);
+            let mut parts = Vec::from(report::task_parts(&query));
+            if has_totals {
+                parts.push(report::summary_part(query));
+            }
+            parts
+        },
+    )
 }
 
 fn show<T: View>(client: &Client, body: &[u8], file: Option<&Path>) -> anyhow::Result<()> {
@@ -112,8 +125,16 @@ pub(super) fn base_query(args: &TasksArgs, range: &RangeArgs) -> Query {
 }
 
 fn filter_query(query: Query, args: &TasksArgs) -> Query {
-    let failed: &[TaskOutcome] = if args.failed { &TaskOutcome::FAILED } else { &[] };
-    let outcomes = args.outcome.iter().chain(failed).map(|outcome| word(*outcome));
+    let failed: &[TaskOutcome] = if args.failed {
+        &TaskOutcome::FAILED
+    } else {
+        &[]
+    };
+    let outcomes = args
+        .outcome
+        .iter()
+        .chain(failed)
+        .map(|outcome| word(*outcome));
     query
         .with_each("outcome", outcomes)
         .with_each("task", &args.task)

@@ -93,7 +93,10 @@ fn symbols(profile: &ProfileAnswer) -> Vec<Finding> {
 /// Whether a server receives what is forwarded to it.
 fn forwarding(forward: &api::Forward) -> Finding {
     match forward_note(forward) {
-        None => Finding::ok("forward", format!("{} receives what is forwarded", forward.url)),
+        None => Finding::ok(
+            "forward",
+            format!("{} receives what is forwarded", forward.url),
+        ),
         Some(note) => Finding::warn(
             "forward",
             note,
@@ -137,7 +140,10 @@ fn signal_blocked(fleet: &WorkersAnswer) -> Option<String> {
     let connected = epochs.filter(|(_, epoch)| epoch.connected);
     let blocked = connected.filter_map(|(worker, epoch)| {
         let since = epoch.signal_blocked_since.as_ref()?;
-        Some(format!("{worker} {} since {since}", epoch.signal_blocked_threads))
+        Some(format!(
+            "{worker} {} since {since}",
+            epoch.signal_blocked_threads
+        ))
     });
     listed(&blocked.collect::<Vec<_>>())
 }
@@ -156,7 +162,11 @@ fn duplicated(fleet: &WorkersAnswer) -> Option<String> {
 fn lost(fleet: &WorkersAnswer) -> impl Iterator<Item = Finding> {
     let lost = lost_workers(fleet).take(WORKERS_NAMED_MAX);
     lost.map(move |end| {
-        let again = if end.is_newest { "" } else { "; it was restarted" };
+        let again = if end.is_newest {
+            ""
+        } else {
+            "; it was restarted"
+        };
         let found = format!("{}: {}{again}", end.text(&fleet.now), end.disconnect.cause);
         let advice = end.disconnect.next_step.clone().unwrap_or_default();
         let is_bad = end.is_newest && end.disconnect.reason != "unknown";
@@ -172,7 +182,11 @@ fn lost(fleet: &WorkersAnswer) -> impl Iterator<Item = Finding> {
 pub(super) fn listed(texts: &[String]) -> Option<String> {
     let first = &texts[..texts.len().min(WORKERS_NAMED_MAX)];
     let rest = texts.len() - first.len();
-    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    let more = if rest > 0 {
+        format!(" and {rest} more")
+    } else {
+        String::new()
+    };
     (!texts.is_empty()).then(|| format!("{}{more}", first.join(", ")))
 }
 
@@ -226,10 +240,18 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
     let partial = named(&connected, |mode| mode.contains(" threads only"));
     let advice = "the reason names what the system refuses: run `emberline doctor` as that worker";
     if let Some(off) = &off {
-        findings.push(Finding::bad("workers", format!("not sampled: {off}"), advice));
+        findings.push(Finding::bad(
+            "workers",
+            format!("not sampled: {off}"),
+            advice,
+        ));
     }
     if let Some(partial) = &partial {
-        findings.push(Finding::warn("workers", format!("partially sampled: {partial}"), advice));
+        findings.push(Finding::warn(
+            "workers",
+            format!("partially sampled: {partial}"),
+            advice,
+        ));
     }
     let blocked = signal_blocked(fleet);
     if let Some(blocked) = &blocked {
@@ -248,7 +270,10 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
         ));
     }
     if off.is_none() && partial.is_none() && blocked.is_none() {
-        findings.push(Finding::ok("workers", format!("{count} connected, fully sampled")));
+        findings.push(Finding::ok(
+            "workers",
+            format!("{count} connected, fully sampled"),
+        ));
     }
     findings
 }
@@ -257,8 +282,10 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
 fn named(connected: &[(&str, &str)], matches: impl Fn(&str) -> bool) -> Option<String> {
     let matching: Vec<_> = connected.iter().filter(|(_, mode)| matches(mode)).collect();
     let first = matching.iter().take(WORKERS_NAMED_MAX);
-    let mut text =
-        first.map(|(worker, mode)| format!("{worker} ({mode})")).collect::<Vec<_>>().join(", ");
+    let mut text = first
+        .map(|(worker, mode)| format!("{worker} ({mode})"))
+        .collect::<Vec<_>>()
+        .join(", ");
     if matching.len() > WORKERS_NAMED_MAX {
         text += &format!(" and {} more", matching.len() - WORKERS_NAMED_MAX);
     }
@@ -274,7 +301,14 @@ mod tests {
     use api::{Disconnect, Epoch, IngestStatus, QuotaUse, WorkerEpochs};
 
     fn check(modes: &[(&str, bool, &str)], expected: Expect) {
-        check_with(modes, IngestStatus { open: true, ..IngestStatus::default() }, expected);
+        check_with(
+            modes,
+            IngestStatus {
+                open: true,
+                ..IngestStatus::default()
+            },
+            expected,
+        );
     }
 
     fn check_with(modes: &[(&str, bool, &str)], ingest: IngestStatus, expected: Expect) {
@@ -287,9 +321,19 @@ mod tests {
             }],
         };
         let workers = modes.iter().map(worker).collect();
-        let answer = WorkersAnswer { ingest, workers, ..WorkersAnswer::default() };
+        let answer = WorkersAnswer {
+            ingest,
+            workers,
+            ..WorkersAnswer::default()
+        };
         let findings = fleet("http://c:1", &answer);
-        expected.assert_eq(&Report { subject: "fleet".into(), findings }.text());
+        expected.assert_eq(
+            &Report {
+                subject: "fleet".into(),
+                findings,
+            }
+            .text(),
+        );
     }
 
     #[test]
@@ -306,7 +350,11 @@ mod tests {
             &[
                 ("w-1", true, "full"),
                 ("w-2", true, "off: no /proc"),
-                ("w-3", true, "running threads only, blocked ones without stacks: refused"),
+                (
+                    "w-3",
+                    true,
+                    "running threads only, blocked ones without stacks: refused",
+                ),
             ],
             expect![[r#"
                 fleet
@@ -338,7 +386,11 @@ mod tests {
             pid: 17,
             host: "h".to_owned(),
             connected: reason.is_none(),
-            state: if reason.is_none() { "connected".into() } else { "gone".into() },
+            state: if reason.is_none() {
+                "connected".into()
+            } else {
+                "gone".into()
+            },
             last_seen: "2026-01-31T11:59:00Z".to_owned(),
             sampler_mode: Some("full".into()),
             disconnect: reason.map(|reason| Disconnect {
@@ -361,7 +413,10 @@ mod tests {
         ];
         let answer = WorkersAnswer {
             now: "2026-01-31T12:00:00Z".to_owned(),
-            ingest: IngestStatus { open: true, ..IngestStatus::default() },
+            ingest: IngestStatus {
+                open: true,
+                ..IngestStatus::default()
+            },
             workers,
             ..WorkersAnswer::default()
         };
@@ -381,20 +436,39 @@ mod tests {
                                        is overloaded or unreachable
             ok    workers            1 connected, fully sampled
         "#]]
-        .assert_eq(&Report { subject: "fleet".into(), findings }.text());
+        .assert_eq(
+            &Report {
+                subject: "fleet".into(),
+                findings,
+            }
+            .text(),
+        );
     }
 
     #[test]
     fn two_live_agents_with_one_id_are_a_warning() {
-        let life =
-            |connected| Epoch { connected, sampler_mode: Some("full".into()), ..Epoch::default() };
+        let life = |connected| Epoch {
+            connected,
+            sampler_mode: Some("full".into()),
+            ..Epoch::default()
+        };
         let worker = |worker: &str, lives: &[bool]| WorkerEpochs {
             worker: worker.to_owned(),
             epochs: lives.iter().map(|connected| life(*connected)).collect(),
         };
-        let ingest = IngestStatus { open: true, ..IngestStatus::default() };
-        let workers = vec![worker("w-1", &[true, false, true]), worker("w-2", &[false, true])];
-        let answer = WorkersAnswer { ingest, workers, ..WorkersAnswer::default() };
+        let ingest = IngestStatus {
+            open: true,
+            ..IngestStatus::default()
+        };
+        let workers = vec![
+            worker("w-1", &[true, false, true]),
+            worker("w-2", &[false, true]),
+        ];
+        let answer = WorkersAnswer {
+            ingest,
+            workers,
+            ..WorkersAnswer::default()
+        };
         let findings = fleet("http://c:1", &answer);
         expect![[r#"
             fleet
@@ -404,18 +478,36 @@ mod tests {
                                        is summed as one worker's
             ok    workers            3 connected, fully sampled
         "#]]
-        .assert_eq(&Report { subject: "fleet".into(), findings }.text());
+        .assert_eq(
+            &Report {
+                subject: "fleet".into(),
+                findings,
+            }
+            .text(),
+        );
     }
 
     #[test]
     fn a_store_that_lacks_data_or_has_a_wrong_clock_is_a_warning() {
-        let store = |name: &str| api::Store { name: name.to_owned(), ..api::Store::default() };
+        let store = |name: &str| api::Store {
+            name: name.to_owned(),
+            ..api::Store::default()
+        };
         let answer = WorkersAnswer {
-            ingest: IngestStatus { open: true, ..IngestStatus::default() },
+            ingest: IngestStatus {
+                open: true,
+                ..IngestStatus::default()
+            },
             stores: vec![
                 store("c1"),
-                api::Store { incomplete: Some("no response".into()), ..store("c2") },
-                api::Store { clock_warning: Some("the clock is 90 s ahead".into()), ..store("c3") },
+                api::Store {
+                    incomplete: Some("no response".into()),
+                    ..store("c2")
+                },
+                api::Store {
+                    clock_warning: Some("the clock is 90 s ahead".into()),
+                    ..store("c3")
+                },
             ],
             ..WorkersAnswer::default()
         };
@@ -437,7 +529,13 @@ mod tests {
                                      → start the agent in a worker, with the URL of this
                                        collector in EMBERLINE_URL
         "#]]
-        .assert_eq(&Report { subject: "fleet".into(), findings }.text());
+        .assert_eq(
+            &Report {
+                subject: "fleet".into(),
+                findings,
+            }
+            .text(),
+        );
     }
 
     #[test]
@@ -452,7 +550,10 @@ mod tests {
         };
         let answer = WorkersAnswer {
             now: "2026-01-31T12:00:12Z".to_owned(),
-            ingest: IngestStatus { open: true, ..IngestStatus::default() },
+            ingest: IngestStatus {
+                open: true,
+                ..IngestStatus::default()
+            },
             quotas: vec![met(7, 1), met(0, 9)],
             ..WorkersAnswer::default()
         };
@@ -470,13 +571,22 @@ mod tests {
                                      → start the agent in a worker, with the URL of this
                                        collector in EMBERLINE_URL
         "#]]
-        .assert_eq(&Report { subject: "fleet".into(), findings }.text());
+        .assert_eq(
+            &Report {
+                subject: "fleet".into(),
+                findings,
+            }
+            .text(),
+        );
     }
 
     #[test]
     fn stopped_ingestion_is_bad() {
         let reason = "the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d";
-        let ingest = || IngestStatus { reason: Some(reason.to_owned()), ..IngestStatus::default() };
+        let ingest = || IngestStatus {
+            reason: Some(reason.to_owned()),
+            ..IngestStatus::default()
+        };
         check_with(
             &[("w-1", false, "off: x")],
             ingest(),

@@ -33,7 +33,10 @@ pub(crate) fn examine() -> Report {
         dumpable(prctl::get_dumpable().unwrap_or(false)),
         seccomp(&status_field("Seccomp")),
     ];
-    Report { subject: "this machine, as this user".to_owned(), findings }
+    Report {
+        subject: "this machine, as this user".to_owned(),
+        findings,
+    }
 }
 
 fn architecture(name: &str) -> Finding {
@@ -48,9 +51,15 @@ fn architecture(name: &str) -> Finding {
 }
 
 fn kernel(release: &str) -> Finding {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
-        return Finding::warn("kernel", format!("unknown version {release:?}"), "use Linux 5.11");
+        return Finding::warn(
+            "kernel",
+            format!("unknown version {release:?}"),
+            "use Linux 5.11",
+        );
     };
     if (major, minor) >= KERNEL_MIN {
         return Finding::ok("kernel", format!("Linux {release}"));
@@ -68,7 +77,10 @@ fn timers() -> Finding {
         Ok(_) => Finding::ok("running threads", "timers on CPU clocks work"),
         Err(error) => Finding::bad(
             "running threads",
-            format!("timers on CPU clocks are refused: timer_create: {}", error.desc()),
+            format!(
+                "timers on CPU clocks are refused: timer_create: {}",
+                error.desc()
+            ),
             format!("without them running threads have no stacks: {ALLOW}"),
         ),
     }
@@ -109,7 +121,10 @@ fn memory() -> Finding {
     let called = process_vm_readv(
         getpid(),
         &mut [IoSliceMut::new(&mut copy)],
-        &[RemoteIoVec { base: address, len: source.len() }],
+        &[RemoteIoVec {
+            base: address,
+            len: source.len(),
+        }],
     );
     let error = match called {
         Ok(_) if copy == source => return Finding::ok(check, "process_vm_readv works"),
@@ -127,7 +142,10 @@ fn memory() -> Finding {
         ),
         failed => Finding::bad(
             check,
-            format!("cannot read own memory: {error}; /proc/self/mem{}", reason(failed.err())),
+            format!(
+                "cannot read own memory: {error}; /proc/self/mem{}",
+                reason(failed.err())
+            ),
             format!("blocked threads have no stacks without it: {ALLOW}"),
         ),
     }
@@ -150,16 +168,20 @@ fn seccomp(mode: &str) -> Finding {
         "0" => Finding::ok("seccomp", "no filter"),
         "2" => Finding::ok("seccomp", "a filter; see above for what it blocks"),
         "" => Finding::ok("seccomp", "not supported by this kernel"),
-        other => {
-            Finding::bad("seccomp", format!("mode {other}"), "the agent cannot run in this mode")
-        }
+        other => Finding::bad(
+            "seccomp",
+            format!("mode {other}"),
+            "the agent cannot run in this mode",
+        ),
     }
 }
 
 fn status_field(name: &str) -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines().filter_map(|line| line.split_once(':'));
-    lines.find(|(key, _)| *key == name).map_or(String::new(), |(_, value)| value.trim().to_owned())
+    lines
+        .find(|(key, _)| *key == name)
+        .map_or(String::new(), |(_, value)| value.trim().to_owned())
 }
 
 fn first_line(path: &str) -> String {

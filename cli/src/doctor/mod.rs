@@ -37,15 +37,28 @@ pub(crate) struct Finding {
 
 impl Finding {
     fn ok(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding { check, level: Level::Ok, found: found.into(), advice: None }
+        Finding {
+            check,
+            level: Level::Ok,
+            found: found.into(),
+            advice: None,
+        }
     }
 
     fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { check, level: Level::Warn, found: found.into(), advice: Some(advice.into()) }
+        Finding {
+            check,
+            level: Level::Warn,
+            found: found.into(),
+            advice: Some(advice.into()),
+        }
     }
 
     fn bad(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { level: Level::Bad, ..Finding::warn(check, found, advice) }
+        Finding {
+            level: Level::Bad,
+            ..Finding::warn(check, found, advice)
+        }
     }
 }
 
@@ -58,13 +71,22 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn count(&self, level: Level) -> usize {
-        self.findings.iter().filter(|finding| finding.level == level).count()
+        self.findings
+            .iter()
+            .filter(|finding| finding.level == level)
+            .count()
     }
 
     /// A line for each finding, with its advice below. Longer ones continue below themselves.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}\n", printable(&self.subject));
-        for Finding { check, level, found, advice } in &self.findings {
+        for Finding {
+            check,
+            level,
+            found,
+            advice,
+        } in &self.findings
+        {
             let level = match level {
                 Level::Ok => "ok",
                 Level::Warn => "warn",
@@ -110,6 +132,9 @@ mod tests {
                                      → second
         "#]]
         .assert_eq(&report.text());
-        assert_eq!((report.count(Level::Bad), report.count(Level::Warn)), (1, 0));
+        assert_eq!(
+            (report.count(Level::Bad), report.count(Level::Warn)),
+            (1, 0)
+        );
     }
 }

@@ -17,7 +17,10 @@ pub(crate) fn examine(program: &str) -> Result<Report, BadInput> {
     let (file, name) = find(program)?;
     let facts = Facts::read(&file, &name)
         .map_err(|error| BadInput(format!("could not read {}: {error}", name.display())))?;
-    Ok(Report { subject: name.display().to_string(), findings: findings(&facts) })
+    Ok(Report {
+        subject: name.display().to_string(),
+        findings: findings(&facts),
+    })
 }
 
 /// The file to read and its name. The file of a process is read through `/proc`: that one runs, even if
@@ -28,7 +31,9 @@ fn find(program: &str) -> Result<(PathBuf, PathBuf), BadInput> {
         return Ok((path.to_owned(), path.to_owned()));
     }
     let no_program = |reason: &str| {
-        BadInput(format!("{program}: {reason}; expected the path of a program or a process id"))
+        BadInput(format!(
+            "{program}: {reason}; expected the path of a program or a process id"
+        ))
     };
     if program.is_empty() || !program.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(no_program("no such file"));
@@ -58,15 +63,20 @@ fn kind(facts: &Facts) -> Finding {
     if facts.machine == "x86-64" {
         return Finding::ok("program", found);
     }
-    Finding::bad("program", found, "the agent samples x86-64 only; it stays off in this program")
+    Finding::bad(
+        "program",
+        found,
+        "the agent samples x86-64 only; it stays off in this program",
+    )
 }
 
 fn functions(facts: &Facts) -> Finding {
     let check = "functions";
     match (facts.functions, &facts.debug_file) {
-        (1.., DebugFile::Read(path)) => {
-            Finding::ok(check, format!("{} names, in {}", facts.functions, path.display()))
-        }
+        (1.., DebugFile::Read(path)) => Finding::ok(
+            check,
+            format!("{} names, in {}", facts.functions, path.display()),
+        ),
         (1.., _) => Finding::ok(check, format!("{} names", facts.functions)),
         (0, DebugFile::Missing(name)) => Finding::bad(
             check,

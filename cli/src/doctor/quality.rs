@@ -26,33 +26,46 @@ pub(super) const FAILED: [&str; 3] = ["failed", "panicked", "lost"];
 
 /// The findings about what workers send.
 pub(super) fn quality(fleet: &WorkersAnswer) -> impl Iterator<Item = Finding> {
-    [late(fleet), losses(fleet), unseen(fleet), rejected(fleet), throttled(fleet)]
-        .into_iter()
-        .flatten()
+    [
+        late(fleet),
+        losses(fleet),
+        unseen(fleet),
+        rejected(fleet),
+        throttled(fleet),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Connected workers that have been silent for seconds. Those that foreign profilers push are.
 fn late(fleet: &WorkersAnswer) -> Option<Finding> {
     let late = newest(fleet).filter_map(|(worker, epoch)| {
-        let is_pushed =
-            epoch.sampler_mode.as_deref().is_some_and(|mode| mode.starts_with("pushed "));
+        let is_pushed = epoch
+            .sampler_mode
+            .as_deref()
+            .is_some_and(|mode| mode.starts_with("pushed "));
         let silent_ns = elapsed_ns(&epoch.last_seen, &fleet.now)?;
         let is_late = epoch.connected && !is_pushed && silent_ns > LATE_NS;
         is_late.then(|| format!("{worker} (process {}, {})", epoch.pid, duration(silent_ns)))
     });
     Some(Finding::warn(
         "workers",
-        format!("connected, but silent: {}", listed(&late.collect::<Vec<_>>())?),
+        format!(
+            "connected, but silent: {}",
+            listed(&late.collect::<Vec<_>>())?
+        ),
         "check whether the process is stopped or its machine is overloaded or unreachable",
     ))
 }
 
 /// The accounts of all processes, by worker.
 fn accounts(fleet: &WorkersAnswer) -> impl Iterator<Item = (&str, &LossAccount)> {
-    fleet
-        .workers
-        .iter()
-        .flat_map(|worker| worker.epochs.iter().map(|epoch| (&*worker.worker, &epoch.account)))
+    fleet.workers.iter().flat_map(|worker| {
+        worker
+            .epochs
+            .iter()
+            .map(|epoch| (&*worker.worker, &epoch.account))
+    })
 }
 
 /// Workers of which samples or tasks were lost on their way.
@@ -60,15 +73,19 @@ fn losses(fleet: &WorkersAnswer) -> Option<Finding> {
     let lost = accounts(fleet).filter_map(|(worker, account)| {
         let causes = [
             (account.lost_rejected_ns, "rejected by the collector"),
-            (account.lost_by_collector_ns, "lost by a collector after it acknowledged them"),
+            (
+                account.lost_by_collector_ns,
+                "lost by a collector after it acknowledged them",
+            ),
             (
                 account.lost_queue_ns.saturating_sub(account.lost_unseen_ns),
                 "beyond the agent's queue",
             ),
         ];
         let lost = causes.iter().filter(|(lost_ns, _)| *lost_ns > 0);
-        let mut parts: Vec<_> =
-            lost.map(|(lost_ns, cause)| format!("{} {cause}", duration(*lost_ns))).collect();
+        let mut parts: Vec<_> = lost
+            .map(|(lost_ns, cause)| format!("{} {cause}", duration(*lost_ns)))
+            .collect();
         if account.lost_tasks > 0 {
             parts.push(counted(account.lost_tasks, "task record"));
         }
@@ -88,7 +105,10 @@ fn unseen(fleet: &WorkersAnswer) -> Option<Finding> {
         unseen.map(|(worker, account)| format!("{worker} ({})", duration(account.lost_unseen_ns)));
     Some(Finding::warn(
         "thread time",
-        format!("not seen by the sampler: {}", listed(&unseen.collect::<Vec<_>>())?),
+        format!(
+            "not seen by the sampler: {}",
+            listed(&unseen.collect::<Vec<_>>())?
+        ),
         "begin a task in threads that live for milliseconds: their time is then exact; or give the worker \
          more processor time",
     ))
@@ -96,8 +116,9 @@ fn unseen(fleet: &WorkersAnswer) -> Option<Finding> {
 
 /// Workers of which the collector rejected messages.
 fn rejected(fleet: &WorkersAnswer) -> Option<Finding> {
-    let rejected: Vec<_> =
-        rejections(fleet).map(|(worker, text)| format!("{worker} ({text})")).collect();
+    let rejected: Vec<_> = rejections(fleet)
+        .map(|(worker, text)| format!("{worker} ({text})"))
+        .collect();
     Some(Finding::warn(
         "messages",
         listed(&rejected)?,
@@ -108,7 +129,11 @@ fn rejected(fleet: &WorkersAnswer) -> Option<Finding> {
 /// Connected workers whose sampler skips samples to stay within its CPU limit.
 fn throttled(fleet: &WorkersAnswer) -> Option<Finding> {
     let throttled = newest(fleet).filter_map(|(worker, epoch)| {
-        let Epoch { ticks_throttled, ticks_expected, .. } = *epoch;
+        let Epoch {
+            ticks_throttled,
+            ticks_expected,
+            ..
+        } = *epoch;
         let is_throttled = epoch.connected
             && ticks_expected > TICKS_MIN
             && ticks_throttled > ticks_expected / 100 * THROTTLED_PERCENT_MAX;
@@ -130,7 +155,11 @@ pub(super) fn failed_tasks(answer: &TasksAnswer) -> Finding {
     let Some(newest) = answer.tasks.first() else {
         return Finding::ok("tasks", "none failed in the last 24 h");
     };
-    let key = if newest.key.is_empty() { String::new() } else { format!(" ({})", newest.key) };
+    let key = if newest.key.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", newest.key)
+    };
     let end = newest.stop.as_ref().unwrap_or(&newest.start);
     let at = end.parse().map_or_else(|_| end.clone(), zone::with_zone);
     let because = match &*cause(newest) {
@@ -152,7 +181,10 @@ pub(super) fn failed_tasks(answer: &TasksAnswer) -> Finding {
 
 /// The newest life of each worker.
 fn newest(fleet: &WorkersAnswer) -> impl Iterator<Item = (&str, &Epoch)> {
-    fleet.workers.iter().filter_map(|worker| Some((&*worker.worker, worker.epochs.last()?)))
+    fleet
+        .workers
+        .iter()
+        .filter_map(|worker| Some((&*worker.worker, worker.epochs.last()?)))
 }
 
 #[cfg(test)]
@@ -164,7 +196,11 @@ mod tests {
     use crate::doctor::Report;
 
     fn text(findings: impl IntoIterator<Item = Finding>) -> String {
-        Report { subject: "fleet".into(), findings: findings.into_iter().collect() }.text()
+        Report {
+            subject: "fleet".into(),
+            findings: findings.into_iter().collect(),
+        }
+        .text()
     }
 
     #[test]
@@ -186,13 +222,34 @@ mod tests {
         let last_rejection = Some("the flush's clock is missing".to_owned());
         let lives = [
             ("healthy", life()),
-            ("hung", Epoch { last_seen: "2026-01-31T11:59:40Z".to_owned(), ..life() }),
+            (
+                "hung",
+                Epoch {
+                    last_seen: "2026-01-31T11:59:40Z".to_owned(),
+                    ..life()
+                },
+            ),
             ("lossy", Epoch { account, ..life() }),
-            ("old", Epoch { rejected: 3, last_rejection, ..life() }),
-            ("slow", Epoch { ticks_throttled: 3_000, ..life() }),
+            (
+                "old",
+                Epoch {
+                    rejected: 3,
+                    last_rejection,
+                    ..life()
+                },
+            ),
+            (
+                "slow",
+                Epoch {
+                    ticks_throttled: 3_000,
+                    ..life()
+                },
+            ),
         ];
-        let workers = lives
-            .map(|(worker, epoch)| WorkerEpochs { worker: worker.to_owned(), epochs: vec![epoch] });
+        let workers = lives.map(|(worker, epoch)| WorkerEpochs {
+            worker: worker.to_owned(),
+            epochs: vec![epoch],
+        });
         let answer = WorkersAnswer {
             now: "2026-01-31T12:00:00Z".to_owned(),
             workers: workers.into(),
@@ -232,7 +289,11 @@ mod tests {
             start: "2026-01-31T12:00:00Z".to_owned(),
             ..Task::default()
         };
-        let failed = TasksAnswer { total: 3, tasks: vec![task], ..TasksAnswer::default() };
+        let failed = TasksAnswer {
+            total: 3,
+            tasks: vec![task],
+            ..TasksAnswer::default()
+        };
         expect![[r#"
             fleet
             warn  tasks              3 tasks failed in the last 24 h, the newest at
@@ -242,6 +303,9 @@ mod tests {
                                        with their causes
             ok    tasks              none failed in the last 24 h
         "#]]
-        .assert_eq(&text([failed_tasks(&failed), failed_tasks(&TasksAnswer::default())]));
+        .assert_eq(&text([
+            failed_tasks(&failed),
+            failed_tasks(&TasksAnswer::default()),
+        ]));
     }
 }

@@ -52,7 +52,10 @@ impl Target {
     /// # Errors
     /// [`ClientError::Url`] if it is no URL of a collector, [`ClientError::Setup`] if TLS cannot be used.
     pub(super) fn parse(url: &str) -> Result<Target, ClientError> {
-        let invalid = |reason: String| ClientError::Url { url: url.to_owned(), reason };
+        let invalid = |reason: String| ClientError::Url {
+            url: url.to_owned(),
+            reason,
+        };
         let endpoint =
             Endpoint::parse(&with_scheme(url)).map_err(|error| invalid(error.to_string()))?;
         let (authority, kind) = match endpoint {
@@ -63,12 +66,20 @@ impl Target {
             }
             Endpoint::Unix { path } => (SOCKET_HOST.to_owned(), Kind::Unix(path)),
         };
-        Ok(Target { url: url.to_owned(), authority, kind })
+        Ok(Target {
+            url: url.to_owned(),
+            authority,
+            kind,
+        })
     }
 
     /// The address of requests.
     pub(super) fn origin(&self) -> String {
-        let scheme = if matches!(self.kind, Kind::Tls(_)) { "https" } else { "http" };
+        let scheme = if matches!(self.kind, Kind::Tls(_)) {
+            "https"
+        } else {
+            "http"
+        };
         format!("{scheme}://{}", self.authority)
     }
 
@@ -84,7 +95,11 @@ impl Target {
                 let socket = self.connect_tcp(HTTPS_PORT).await?;
                 let host = self.host().to_owned();
                 let host = ServerName::try_from(host).map_err(io::Error::other)?;
-                Box::new(TlsConnector::from(config.clone()).connect(host, socket).await?)
+                Box::new(
+                    TlsConnector::from(config.clone())
+                        .connect(host, socket)
+                        .await?,
+                )
             }
         };
         let handshake =
@@ -96,8 +111,10 @@ impl Target {
     }
 
     async fn connect_tcp(&self, port_default: u16) -> io::Result<TcpStream> {
-        let has_port =
-            self.authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let has_port = self
+            .authority
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let socket = if has_port {
             TcpStream::connect(&self.authority).await?
         } else {
@@ -108,7 +125,10 @@ impl Target {
     }
 
     fn host(&self) -> &str {
-        let port = self.authority.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+        let port = self
+            .authority
+            .rsplit_once(':')
+            .filter(|(_, port)| port.parse::<u16>().is_ok());
         let host = port.map_or(self.authority.as_str(), |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']')
     }

@@ -64,7 +64,12 @@ pub(crate) enum UploadError {
         "the import stopped after {acked} of {flushes} messages: {reason}\nrun the command again with \
          --time {start}, which continues it"
     )]
-    Interrupted { acked: u64, flushes: u64, reason: String, start: String },
+    Interrupted {
+        acked: u64,
+        flushes: u64,
+        reason: String,
+        start: String,
+    },
 }
 
 /// How a stream ended before all was acknowledged.
@@ -113,8 +118,15 @@ pub(crate) fn upload(
     progress: &dyn Fn(u64),
 ) -> anyhow::Result<Uploaded> {
     let target = Target::parse(url).map_err(UploadError::from)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let upload = Upload { target, token, worker, progress };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let upload = Upload {
+        target,
+        token,
+        worker,
+        progress,
+    };
     Ok(runtime.block_on(upload.run())?)
 }
 
@@ -140,13 +152,21 @@ impl Upload<'_> {
             };
             attempts = if acked > before { 0 } else { attempts + 1 };
             if attempts == ATTEMPTS_MAX && acked.is_none() {
-                return Err(UploadError::NoStream { url: self.target.url.clone(), reason });
+                return Err(UploadError::NoStream {
+                    url: self.target.url.clone(),
+                    reason,
+                });
             }
             if attempts == ATTEMPTS_MAX {
                 let acked = acked.unwrap_or(0);
                 let flushes = self.worker.flushes();
                 let start = api::time::format_time(self.worker.placement.start.unix_ns());
-                return Err(UploadError::Interrupted { acked, flushes, reason, start });
+                return Err(UploadError::Interrupted {
+                    acked,
+                    flushes,
+                    reason,
+                    start,
+                });
             }
             sleep(RETRY_AFTER).await;
         }
@@ -164,7 +184,11 @@ impl Upload<'_> {
         let acked = known.insert(known.unwrap_or(0).max(welcome.acked_seq));
         (self.progress)(*acked);
         let flushes = self.worker.flushes();
-        let held = Marks { strings: welcome.strings, frames: welcome.frames, nodes: welcome.nodes };
+        let held = Marks {
+            strings: welcome.strings,
+            frames: welcome.frames,
+            nodes: welcome.nodes,
+        };
         let mut next = Outgoing {
             worker: self.worker,
             held,
@@ -185,11 +209,16 @@ impl Upload<'_> {
         }
         // Without it, the worker would count as lost instead of ended.
         let goodbye = agent_message::Kind::Goodbye(v1::Goodbye::default());
-        let _ = outgoing.send(v1::AgentMessage { kind: Some(goodbye) }).await;
+        let _ = outgoing
+            .send(v1::AgentMessage {
+                kind: Some(goodbye),
+            })
+            .await;
         drop(outgoing);
-        let _ =
-            timeout(CONNECT_TIMEOUT, async { while let Ok(Some(_)) = incoming.message().await {} })
-                .await;
+        let _ = timeout(CONNECT_TIMEOUT, async {
+            while let Ok(Some(_)) = incoming.message().await {}
+        })
+        .await;
         Ok(())
     }
 
@@ -202,10 +231,20 @@ impl Upload<'_> {
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let sender = connected.map_err(|source| self.unreachable(source))?;
         let service = tower::service_fn(move |request| sender.clone().send_request(request));
-        let origin = self.target.origin().parse::<hyper::Uri>().map_err(|error| {
-            let url = self.target.url.clone();
-            Ended::Failed(ClientError::Url { url, reason: error.to_string() }.into())
-        })?;
+        let origin = self
+            .target
+            .origin()
+            .parse::<hyper::Uri>()
+            .map_err(|error| {
+                let url = self.target.url.clone();
+                Ended::Failed(
+                    ClientError::Url {
+                        url,
+                        reason: error.to_string(),
+                    }
+                    .into(),
+                )
+            })?;
         let mut client = tonic::client::Grpc::with_origin(service, origin)
             .max_decoding_message_size(ANSWER_BYTES_MAX);
         let mut request = Request::new(messages);
@@ -215,7 +254,10 @@ impl Upload<'_> {
             value.set_sensitive(true);
             request.metadata_mut().insert("authorization", value);
         }
-        client.ready().await.map_err(|error: hyper::Error| Ended::Broken(error.to_string()))?;
+        client
+            .ready()
+            .await
+            .map_err(|error: hyper::Error| Ended::Broken(error.to_string()))?;
         let path = hyper::http::uri::PathAndQuery::from_static(ATTACH_PATH);
         let codec = ProstCodec::<v1::AgentMessage, v1::CollectorMessage>::default();
         Ok(client.streaming(request, path, codec).await?.into_inner())

@@ -64,11 +64,21 @@ impl ImportedWorker {
         let start = Timestamp::from_unix_ns(placement.start.second().saturating_mul(SECOND_NS));
         let placement = Placement { start, ..placement };
         let start_ns = start.unix_ns().to_le_bytes();
-        let texts = [placement.run.as_bytes(), placement.worker.as_bytes(), &start_ns];
+        let texts = [
+            placement.run.as_bytes(),
+            placement.worker.as_bytes(),
+            &start_ns,
+        ];
         let key = session_key(identity.iter().copied().chain(texts));
         let tasks = tasks(&mut imported, &placement);
         let parts = parts(&imported, start);
-        ImportedWorker { placement, key, imported, parts, tasks }
+        ImportedWorker {
+            placement,
+            key,
+            imported,
+            parts,
+            tasks,
+        }
     }
 
     /// The id of the worker.
@@ -89,7 +99,10 @@ impl ImportedWorker {
             worker: self.worker(),
             epoch: self.key.epoch().0,
             session_key: self.key.as_bytes().to_vec(),
-            labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            labels: labels
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
             agent_version: concat!("import ", env!("CARGO_PKG_VERSION")).to_owned(),
             sampler_mode: format!("imported from {format}"),
             started_at_ns: self.placement.start.unix_ns(),
@@ -100,7 +113,12 @@ impl ImportedWorker {
 
     /// The next names and stacks after `held`, which advances.
     pub(crate) fn dictionary(&self, held: &mut Marks) -> Option<v1::Dictionary> {
-        dictionary_since(&self.imported.symbols, &self.imported.trie, held, MESSAGE_BYTES_TARGET)
+        dictionary_since(
+            &self.imported.symbols,
+            &self.imported.trie,
+            held,
+            MESSAGE_BYTES_TARGET,
+        )
     }
 
     /// The number of flushes. Their sequence numbers start at 1.
@@ -111,24 +129,41 @@ impl ImportedWorker {
 
     /// The flush with that sequence number.
     pub(crate) fn flush(&self, seq: u64, now: Timestamp) -> v1::Flush {
-        let part = usize::try_from(seq - 1).ok().and_then(|index| self.parts.get(index));
-        let accepted_ns = part.or(self.parts.last()).map_or(0, |part| part.accepted_ns);
+        let part = usize::try_from(seq - 1)
+            .ok()
+            .and_then(|index| self.parts.get(index));
+        let accepted_ns = part
+            .or(self.parts.last())
+            .map_or(0, |part| part.accepted_ns);
         let flush = v1::Flush {
             seq,
             sent_at_ns: now.unix_ns(),
             clock: Some(v1::Clock::default()),
-            account: Some(v1::LossAccount { accepted_ns, ..v1::LossAccount::default() }),
+            account: Some(v1::LossAccount {
+                accepted_ns,
+                ..v1::LossAccount::default()
+            }),
             ..v1::Flush::default()
         };
         match part {
-            Some(part) => v1::Flush { cycle: Some(self.cycle(part)), ..flush },
-            None => v1::Flush { tasks: self.tasks.clone(), runs: vec![self.run()], ..flush },
+            Some(part) => v1::Flush {
+                cycle: Some(self.cycle(part)),
+                ..flush
+            },
+            None => v1::Flush {
+                tasks: self.tasks.clone(),
+                runs: vec![self.run()],
+                ..flush
+            },
         }
     }
 
     fn cycle(&self, part: &Part) -> v1::Cycle {
         let samples = &self.imported.samples[part.samples.clone()];
-        let quantum_ns = samples.iter().map(|sample| sample.nanoseconds).fold(0, greatest_divisor);
+        let quantum_ns = samples
+            .iter()
+            .map(|sample| sample.nanoseconds)
+            .fold(0, greatest_divisor);
         let sums = |node: fn(&ImportedSample) -> NodeId| -> Delta {
             let weight = |sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds);
             samples.iter().map(weight).collect()
@@ -208,7 +243,11 @@ fn parts(imported: &Imported, start: Timestamp) -> Vec<Part> {
             let range = TimeRange::new(at(number), at(number + 1)).unwrap_or(TimeRange::ALL);
             let samples = first..first + chunk.len();
             first = samples.end;
-            parts.push(Part { samples, range, accepted_ns });
+            parts.push(Part {
+                samples,
+                range,
+                accepted_ns,
+            });
         }
     }
     parts

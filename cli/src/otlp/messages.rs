@@ -23,10 +23,15 @@ pub(crate) struct ExportTraceServiceRequest {
 impl ExportTraceServiceRequest {
     /// The number of tasks, whose spans have an outcome.
     pub(crate) fn tasks(&self) -> u64 {
-        let scopes = self.resource_spans.iter().flat_map(|resource| &resource.scope_spans);
+        let scopes = self
+            .resource_spans
+            .iter()
+            .flat_map(|resource| &resource.scope_spans);
         let spans = scopes.flat_map(|scope| &scope.spans);
         let is_task = |span: &&Span| {
-            span.attributes.iter().any(|attribute| attribute.key == OUTCOME_ATTRIBUTE)
+            span.attributes
+                .iter()
+                .any(|attribute| attribute.key == OUTCOME_ATTRIBUTE)
         };
         spans.filter(is_task).count() as u64
     }

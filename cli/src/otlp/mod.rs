@@ -32,7 +32,11 @@ struct TaskKey {
 
 impl TaskKey {
     fn of(task: &Task) -> TaskKey {
-        TaskKey { worker: (&*task.worker).into(), epoch: (&*task.epoch).into(), id: task.id }
+        TaskKey {
+            worker: (&*task.worker).into(),
+            epoch: (&*task.epoch).into(),
+            id: task.id,
+        }
     }
 
     /// The same task always has the same id, so that a repeated export repeats no span.
@@ -71,11 +75,18 @@ struct Roots {
 
 impl Roots {
     fn new() -> Roots {
-        Roots { newest: HashMap::new(), older: HashMap::new(), max: ROOTS_MAX }
+        Roots {
+            newest: HashMap::new(),
+            older: HashMap::new(),
+            max: ROOTS_MAX,
+        }
     }
 
     fn of(&self, task: &TaskKey) -> Option<TaskKey> {
-        self.newest.get(task).or_else(|| self.older.get(task)).cloned()
+        self.newest
+            .get(task)
+            .or_else(|| self.older.get(task))
+            .cloned()
     }
 
     fn insert(&mut self, task: TaskKey, root: TaskKey) {
@@ -98,7 +109,12 @@ pub(crate) struct Spans {
 
 impl Spans {
     pub(crate) fn new(service: &str) -> Spans {
-        Spans { service: service.to_owned(), roots: Roots::new(), running: 0, tasks: 0 }
+        Spans {
+            service: service.to_owned(),
+            roots: Roots::new(),
+            running: 0,
+            tasks: 0,
+        }
     }
 
     /// The messages of these tasks.
@@ -147,11 +163,16 @@ impl Spans {
             scope.spans.append(&mut spans);
             return;
         }
-        let scope =
-            Scope { name: "emberline".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+        let scope = Scope {
+            name: "emberline".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
         message.resource_spans.push(ResourceSpans {
             resource: Some(resource),
-            scope_spans: vec![ScopeSpans { scope: Some(scope), spans }],
+            scope_spans: vec![ScopeSpans {
+                scope: Some(scope),
+                spans,
+            }],
         });
     }
 
@@ -173,8 +194,15 @@ fn spans_of(task: &Task, key: &TaskKey, root: &TaskKey) -> Vec<Span> {
     let parent = task.parent.map(|id| TaskKey { id, ..key.clone() });
     let is_error = matches!(task.outcome.as_ref(), "failed" | "panicked" | "lost");
     let status = is_error.then(|| {
-        let message = if task.cause.is_empty() { task.outcome.as_ref() } else { &*task.cause };
-        Status { message: message.to_owned(), code: STATUS_ERROR }
+        let message = if task.cause.is_empty() {
+            task.outcome.as_ref()
+        } else {
+            &*task.cause
+        };
+        Status {
+            message: message.to_owned(),
+            code: STATUS_ERROR,
+        }
     });
     let span = Span {
         trace_id: trace_id.clone(),
@@ -208,9 +236,13 @@ fn attributes(task: &Task) -> Vec<KeyValue> {
         integer("thread.id", task.thread_id.into()),
         text("thread.name", &task.thread_name),
     ];
-    attributes
-        .extend(task.attempt.map(|attempt| integer("emberline.task.attempt", attempt.into())));
-    let bytes = task.result_bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+    attributes.extend(
+        task.attempt
+            .map(|attempt| integer("emberline.task.attempt", attempt.into())),
+    );
+    let bytes = task
+        .result_bytes
+        .map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
     attributes.extend(bytes.map(|bytes| integer("emberline.task.result_bytes", bytes)));
     if !task.type_name.is_empty() {
         attributes.push(text("emberline.task.result_type", &task.type_name));
@@ -237,7 +269,10 @@ fn integer(key: &str, value: i64) -> KeyValue {
 }
 
 fn attribute(key: &str, value: Value) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+    }
 }
 
 fn nanoseconds(unix_ns: i64) -> u64 {

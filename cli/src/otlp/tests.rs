@@ -7,7 +7,11 @@ use prost::Message as _;
 use super::*;
 
 fn task(id: u64, parent: Option<u64>, start_ns: i64) -> Task {
-    Task { parent, stop_ns: Some(start_ns + 100), ..testing::task(id, 12, start_ns, 100) }
+    Task {
+        parent,
+        stop_ns: Some(start_ns + 100),
+        ..testing::task(id, 12, start_ns, 100)
+    }
 }
 
 fn messages(tasks: Vec<Task>) -> Vec<ExportTraceServiceRequest> {
@@ -178,7 +182,11 @@ fn tasks_that_one_task_started_share_its_trace() {
     let messages = messages(tasks);
     let spans = spans(&messages);
     let trace = |index: usize| spans[index].trace_id.clone();
-    assert_eq!([trace(1), trace(2)], [trace(0), trace(0)], "1 started 2, which started 3");
+    assert_eq!(
+        [trace(1), trace(2)],
+        [trace(0), trace(0)],
+        "1 started 2, which started 3"
+    );
     assert_eq!(spans[2].parent_span_id, spans[1].span_id);
     assert_ne!(trace(3), trace(0));
     assert_eq!(trace(4), trace(5));
@@ -207,7 +215,9 @@ fn messages_are_bounded_and_running_tasks_wait_for_their_end() {
     let mut made = Spans::new("fleet");
     let messages = made.messages(tasks);
     assert_eq!((made.tasks, made.running), (4_999, 1));
-    let lengths: Vec<usize> =
-        messages.iter().map(|message| spans(std::slice::from_ref(message)).len()).collect();
+    let lengths: Vec<usize> = messages
+        .iter()
+        .map(|message| spans(std::slice::from_ref(message)).len())
+        .collect();
     assert_eq!(lengths, [SPANS_MAX, SPANS_MAX, 999]);
 }

@@ -26,8 +26,10 @@ impl Lane {
     /// come in the order of their starts, the longer first.
     pub(super) fn add(&mut self, task: &Task, inside: &[&Phase]) -> bool {
         let interval = Interval::of_task(task);
-        self.open.retain(|open| open.interval.stop_ns > interval.start_ns);
-        self.phases.retain(|phase| phase.stop_ns > interval.start_ns);
+        self.open
+            .retain(|open| open.interval.stop_ns > interval.start_ns);
+        self.phases
+            .retain(|phase| phase.stop_ns > interval.start_ns);
         let is_child = self.open.last().is_none_or(|parent| {
             task.parent == Some(parent.id) && parent.interval.contains(interval)
         });
@@ -36,8 +38,12 @@ impl Lane {
         if !is_child || !self.phases.iter().all(is_clear) {
             return false;
         }
-        self.open.push(Open { id: task.id, interval });
-        self.phases.extend(inside.iter().map(|phase| Interval::of_phase(phase)));
+        self.open.push(Open {
+            id: task.id,
+            interval,
+        });
+        self.phases
+            .extend(inside.iter().map(|phase| Interval::of_phase(phase)));
         true
     }
 }

@@ -157,7 +157,13 @@ impl<W: Write> Trace<W> {
         self.begin_at(transfers.iter().map(|transfer| transfer.start_ns).min());
         for transfer in transfers {
             let process = self.process(&transfer.worker, &transfer.epoch)?;
-            let pair = self.next_pair(Track { process, id: process }, TRANSFER);
+            let pair = self.next_pair(
+                Track {
+                    process,
+                    id: process,
+                },
+                TRANSFER,
+            );
             let name = quoted(&transfer::name(transfer));
             let args = json_text(&transfer::args(transfer))?;
             self.begin(pair, &name, transfer.start_ns, &args)?;
@@ -178,7 +184,11 @@ impl<W: Write> Trace<W> {
         let base_ns = self.base_ns.unwrap_or(0);
         self.out.write_all(b"\n],\"otherData\":")?;
         let tool = concat!("emberline ", env!("CARGO_PKG_VERSION"));
-        let other_data = OtherData { tool, ts_from_unix_ns: base_ns, about };
+        let other_data = OtherData {
+            tool,
+            ts_from_unix_ns: base_ns,
+            about,
+        };
         self.out.write_all(json_text(&other_data)?.as_bytes())?;
         self.out.write_all(b"}\n")?;
         self.out.flush()
@@ -225,7 +235,10 @@ impl<W: Write> Trace<W> {
         let process = self.numbers;
         let sort_index = self.processes.len().to_string();
         self.processes.insert(key, process);
-        let track = Track { process, id: process };
+        let track = Track {
+            process,
+            id: process,
+        };
         self.metadata("process_name", track, "name", &quoted(worker))?;
         let label = quoted(&format!("epoch {epoch}"));
         self.metadata("process_labels", track, "labels", &label)?;
@@ -240,7 +253,10 @@ impl<W: Write> Trace<W> {
         let thread = self
             .threads
             .entry((process, task.thread_id))
-            .or_insert_with(|| Thread { index, lanes: Vec::new() });
+            .or_insert_with(|| Thread {
+                index,
+                lanes: Vec::new(),
+            });
         for (track, lane) in &mut thread.lanes {
             if lane.add(task, inside) {
                 return Ok((*track, true));
@@ -251,7 +267,10 @@ impl<W: Write> Trace<W> {
             return Ok((thread.lanes[0].0, false));
         }
         self.numbers += 1;
-        let track = Track { process, id: self.numbers };
+        let track = Track {
+            process,
+            id: self.numbers,
+        };
         let mut lane = Lane::default();
         lane.add(task, inside);
         thread.lanes.push((track, lane));
@@ -264,7 +283,12 @@ impl<W: Write> Trace<W> {
             name += &format!(" ({})", above + 1);
         }
         self.metadata("thread_name", track, "name", &quoted(&name))?;
-        self.metadata("thread_sort_index", track, "sort_index", &sort_index.to_string())?;
+        self.metadata(
+            "thread_sort_index",
+            track,
+            "sort_index",
+            &sort_index.to_string(),
+        )?;
         Ok((track, true))
     }
 
@@ -294,7 +318,11 @@ impl<W: Write> Trace<W> {
 
     fn next_pair(&mut self, track: Track, category: &'static str) -> PairId {
         self.ids += 1;
-        PairId { track, id: self.ids, category }
+        PairId {
+            track,
+            id: self.ids,
+            category,
+        }
     }
 
     /// Writes a phase as a pair of asynchronous events.
@@ -322,7 +350,11 @@ impl<W: Write> Trace<W> {
         ns: i64,
         args: &str,
     ) -> io::Result<()> {
-        let PairId { track, id, category } = pair;
+        let PairId {
+            track,
+            id,
+            category,
+        } = pair;
         let Track { process, id: track } = track;
         let ts = self.microseconds(ns);
         self.event(&format!(
@@ -347,7 +379,9 @@ impl<W: Write> Trace<W> {
         while let Some(Reverse(next)) = self.pending.peek()
             && next.start_ns <= ns
         {
-            let Some(Reverse(next)) = self.pending.pop() else { break };
+            let Some(Reverse(next)) = self.pending.pop() else {
+                break;
+            };
             self.event(&next.text)?;
         }
         Ok(())

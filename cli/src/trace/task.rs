@@ -58,17 +58,26 @@ pub(crate) fn end_ns(task: &Task) -> i64 {
 
 /// Start of the task or of its first phase, which may be earlier.
 pub(super) fn earliest_ns(task: &Task) -> i64 {
-    task.phases.iter().map(|phase| phase.start_ns).fold(task.start_ns, i64::min)
+    task.phases
+        .iter()
+        .map(|phase| phase.start_ns)
+        .fold(task.start_ns, i64::min)
 }
 
 impl Interval {
     pub(super) fn of_task(task: &Task) -> Interval {
-        Interval { start_ns: task.start_ns, stop_ns: end_ns(task) }
+        Interval {
+            start_ns: task.start_ns,
+            stop_ns: end_ns(task),
+        }
     }
 
     pub(super) fn of_phase(phase: &Phase) -> Interval {
         let stop_ns = phase.start_ns.saturating_add_unsigned(phase.duration_ns);
-        Interval { start_ns: phase.start_ns, stop_ns }
+        Interval {
+            start_ns: phase.start_ns,
+            stop_ns,
+        }
     }
 
     /// Whether `other` lies wholly inside this one.
@@ -78,7 +87,11 @@ impl Interval {
 }
 
 pub(super) fn parts(task: &Task) -> Parts<'_> {
-    let mut parts = Parts { inside: Vec::new(), outside: Vec::new(), summed: Vec::new() };
+    let mut parts = Parts {
+        inside: Vec::new(),
+        outside: Vec::new(),
+        summed: Vec::new(),
+    };
     let mut free_ns = task.start_ns;
     for phase in &task.phases {
         let interval = Interval::of_phase(phase);

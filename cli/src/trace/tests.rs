@@ -8,7 +8,12 @@ use serde_json::Value;
 use super::*;
 
 fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> Phase {
-    Phase { name: name.to_owned(), start_ns, duration_ns, count }
+    Phase {
+        name: name.to_owned(),
+        start_ns,
+        duration_ns,
+        count,
+    }
 }
 
 fn about(tasks: u64) -> About {
@@ -106,9 +111,16 @@ fn transfers_are_pairs_of_their_process() {
     };
     let mut bytes = Vec::new();
     let mut trace = Trace::new(&mut bytes).unwrap();
-    trace.write(vec![task(7, 12, NOON_NS + 1, 100_000)]).unwrap();
+    trace
+        .write(vec![task(7, 12, NOON_NS + 1, 100_000)])
+        .unwrap();
     trace.write_transfers(&[incoming, outgoing]).unwrap();
-    trace.finish(&About { transfers: 2, ..about(1) }).unwrap();
+    trace
+        .finish(&About {
+            transfers: 2,
+            ..about(1)
+        })
+        .unwrap();
     expect![[r#"
         {"displayTimeUnit":"ns","traceEvents":[
         {"ph":"M","name":"process_name","pid":1,"tid":1,"args":{"name":"w-1"}},
@@ -162,7 +174,10 @@ fn check(text: &str) -> (BTreeSet<Shown>, Vec<(String, i64, i64)>) {
     let mut ended = BTreeSet::new();
     let mut last_ns = i64::MIN;
     for event in trace["traceEvents"].as_array().unwrap() {
-        let track = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        let track = (
+            event["pid"].as_u64().unwrap(),
+            event["tid"].as_u64().unwrap(),
+        );
         let mut show = |start_ns: i64, stop_ns: i64, event: &Value| {
             let name = event["name"].as_str().unwrap().to_owned();
             match event["args"]["id"].as_u64() {
@@ -177,7 +192,10 @@ fn check(text: &str) -> (BTreeSet<Shown>, Vec<(String, i64, i64)>) {
             "X" => {
                 let start_ns = base_ns + nanoseconds(&event["ts"]);
                 let stop_ns = start_ns + nanoseconds(&event["dur"]);
-                assert!(last_ns <= start_ns && start_ns <= stop_ns, "in order: {event}");
+                assert!(
+                    last_ns <= start_ns && start_ns <= stop_ns,
+                    "in order: {event}"
+                );
                 last_ns = start_ns;
                 let above = open.entry(track).or_default();
                 above.retain(|(_, above_ns)| *above_ns > start_ns);
@@ -253,22 +271,30 @@ proptest! {
 #[test]
 fn past_the_limit_of_tracks_tasks_are_asynchronous() {
     let count = LANES_MAX as u64 + 10;
-    let mut tasks: Vec<Task> =
-        (0..count).map(|id| task(id, 1, NOON_NS + id as i64, 1_000)).collect();
+    let mut tasks: Vec<Task> = (0..count)
+        .map(|id| task(id, 1, NOON_NS + id as i64, 1_000))
+        .collect();
     for task in &mut tasks {
         task.phases = vec![phase("transfer", task.start_ns + 5, 10, 1)];
     }
     let text = trace_of(&tasks);
     let (shown, phases) = check(&text);
     assert_eq!((shown.len() as u64, phases.len() as u64), (count, count));
-    assert_eq!(text.matches("\"ph\":\"b\"").count(), 20, "ten tasks, a phase each");
+    assert_eq!(
+        text.matches("\"ph\":\"b\"").count(),
+        20,
+        "ten tasks, a phase each"
+    );
     assert_eq!(text.matches("\"thread_name\"").count(), LANES_MAX);
 }
 
 /// A time far from the others, such as that of a hostile worker, is written without overflow.
 #[test]
 fn the_ends_of_time_can_be_written() {
-    let tasks = [task(1, 1, i64::MIN, u64::MAX), task(2, 1, i64::MAX, u64::MAX)];
+    let tasks = [
+        task(1, 1, i64::MIN, u64::MAX),
+        task(2, 1, i64::MAX, u64::MAX),
+    ];
     let trace: Value = serde_json::from_str(&trace_of(&tasks)).unwrap();
     assert_eq!(trace["otherData"]["tasks"], 2);
 }

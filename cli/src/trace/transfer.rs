@@ -30,7 +30,11 @@ fn is_zero(number: &u64) -> bool {
 
 /// The name, by which viewers group: one track for each direction and other end.
 pub(super) fn name(transfer: &Transfer) -> String {
-    let preposition = if transfer.direction == "incoming" { "from" } else { "to" };
+    let preposition = if transfer.direction == "incoming" {
+        "from"
+    } else {
+        "to"
+    };
     format!("{} {preposition} {}", transfer.direction, transfer.peer)
 }
 

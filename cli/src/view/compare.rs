@@ -64,11 +64,22 @@ pub(crate) fn comparison(answer: &TaskComparisonAnswer, shown: Shown) -> String 
         let rows = rows(name);
         let is_changed = ["slower", "mixed", "faster"].contains(&&*name.verdict)
             || ["more", "fewer"].contains(&&*name.failures.verdict);
-        let count = if is_changed || shown == Shown::All { rows.len() } else { 1 };
+        let count = if is_changed || shown == Shown::All {
+            rows.len()
+        } else {
+            1
+        };
         let mut title = cell(&name.name, TASK_COLUMNS);
         for row in rows.into_iter().take(count) {
             let [what, before, after, change, verdict] = row;
-            grid.push([std::mem::take(&mut title), what, before, after, change, verdict]);
+            grid.push([
+                std::mem::take(&mut title),
+                what,
+                before,
+                after,
+                change,
+                verdict,
+            ]);
         }
     }
     grid.text()
@@ -108,15 +119,21 @@ fn rows(name: &NameComparison) -> [[String; 5]; 5] {
 
 fn failures(change: &FailureChange) -> [String; 5] {
     let percent = |share: f64| rounded_percent(100.0 * share);
-    let points =
-        change.before_share.zip(change.after_share).map(|(before, after)| 100.0 * (after - before));
+    let points = change
+        .before_share
+        .zip(change.after_share)
+        .map(|(before, after)| 100.0 * (after - before));
     let is_none = change.p_value.is_none();
     [
         "failed".to_owned(),
         or_dash(change.before_share, percent),
         or_dash(change.after_share, percent),
         or_dash(points.filter(|_| !is_none), signed_points),
-        if is_none { String::new() } else { verdict(&change.verdict) },
+        if is_none {
+            String::new()
+        } else {
+            verdict(&change.verdict)
+        },
     ]
 }
 
@@ -185,7 +202,10 @@ impl FunctionChanges {
         let [before_tasks, after_tasks] = tasks.map(|tasks| tasks.max(1) as f64);
         let per_task =
             |(before, after): &(Weight, Weight), of: fn(&Weight, State) -> u64, state| {
-                (of(before, state) as f64 / before_tasks, of(after, state) as f64 / after_tasks)
+                (
+                    of(before, state) as f64 / before_tasks,
+                    of(after, state) as f64 / after_tasks,
+                )
             };
         let in_state = |weight: &Weight, state| weight.get(state);
         let in_all = |weight: &Weight, _| weight.total_ns();
@@ -285,7 +305,10 @@ mod tests {
             name: "load".to_owned(),
             verdict: "no_change".into(),
             p50: change(100, 101, "no_change"),
-            failures: FailureChange { verdict: "no_change".into(), ..FailureChange::default() },
+            failures: FailureChange {
+                verdict: "no_change".into(),
+                ..FailureChange::default()
+            },
             ..slower.clone()
         };
         let fresh = NameComparison {
@@ -322,7 +345,10 @@ mod tests {
             load                p50     10.0 ms  20.0 ms     ×1.01  within noise
         "#]]
         .assert_eq(&text);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
         let all = comparison(&answer(), Shown::All);
         assert_eq!(all.lines().count(), 1 + 3 * 5);
         let last = notes(&answer()).pop().unwrap();

@@ -44,7 +44,13 @@ fn row_count(
         return Some(format!("no matching {noun} in {}", range(of)));
     }
     let shown = shown as u64;
-    let note = || format!("the latest {} of {} {noun}; {advice}", grouped(shown), grouped(total));
+    let note = || {
+        format!(
+            "the latest {} of {} {noun}; {advice}",
+            grouped(shown),
+            grouped(total)
+        )
+    };
     (total > shown).then(note)
 }
 
@@ -56,7 +62,12 @@ pub(crate) fn corrupt_files(files: &[String]) -> Option<String> {
 
 /// A note about tasks without a row, if there are any.
 pub(crate) fn aggregated(tasks: u64) -> Option<String> {
-    let note = || format!("{} tasks have no row: they are in totals only", grouped(tasks));
+    let note = || {
+        format!(
+            "{} tasks have no row: they are in totals only",
+            grouped(tasks)
+        )
+    };
     (tasks > 0).then(note)
 }
 
@@ -72,12 +83,14 @@ pub(crate) fn range(range: &api::TimeRange) -> String {
 
 /// A time in RFC 3339 to the millisecond, in the selected zone; any other text as it is.
 pub(crate) fn moment(text: &str) -> String {
-    text.parse().map_or_else(|_| text.to_owned(), zone::with_zone)
+    text.parse()
+        .map_or_else(|_| text.to_owned(), zone::with_zone)
 }
 
 /// The same without its zone, for columns whose title names it.
 fn moment_in_zone(text: &str) -> String {
-    text.parse().map_or_else(|_| text.to_owned(), zone::without_zone)
+    text.parse()
+        .map_or_else(|_| text.to_owned(), zone::without_zone)
 }
 
 /// A cell of a table: `-` where there is no value.

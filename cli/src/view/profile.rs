@@ -54,7 +54,8 @@ impl Sampling {
         let count = |name| answer.header(name).unwrap_or(0);
         let range = |name| {
             let text: String = answer.header(name).unwrap_or_default();
-            text.split_once('/').map_or(String::new(), |(from, to)| span(from, to))
+            text.split_once('/')
+                .map_or(String::new(), |(from, to)| span(from, to))
         };
         Sampling {
             empty: answer.header("x-emberline-empty").unwrap_or(false),
@@ -67,11 +68,18 @@ impl Sampling {
             sampled_ns: count("x-emberline-sampled-ns"),
             total_ns: count("x-emberline-total-ns"),
             unnamed_ns: count("x-emberline-unnamed-ns"),
-            unnamed_build_id: answer.header("x-emberline-unnamed-build-id").unwrap_or_default(),
-            pending: answer.header("x-emberline-unnamed-pending").unwrap_or(false),
+            unnamed_build_id: answer
+                .header("x-emberline-unnamed-build-id")
+                .unwrap_or_default(),
+            pending: answer
+                .header("x-emberline-unnamed-pending")
+                .unwrap_or(false),
             hidden: HIDDEN
                 .iter()
-                .map(|(name, reason)| Hidden { reason, hidden_ns: count(name) })
+                .map(|(name, reason)| Hidden {
+                    reason,
+                    hidden_ns: count(name),
+                })
                 .filter(|hidden| hidden.hidden_ns > 0)
                 .collect(),
             range: range("x-emberline-range"),
@@ -102,7 +110,11 @@ impl Sampling {
             ];
         }
         if let Some(hidden) = self.hidden_line() {
-            return vec!["all matching time is hidden".to_owned(), self.range.clone(), hidden];
+            return vec![
+                "all matching time is hidden".to_owned(),
+                self.range.clone(),
+                hidden,
+            ];
         }
         let data = format!("there is data from {}", self.data);
         vec!["no matching samples".to_owned(), self.range.clone(), data]
@@ -117,11 +129,19 @@ impl Sampling {
         let share = percentage(self.unnamed_ns, self.total_ns);
         let what = format!("no names for {} ({share})", duration(self.unnamed_ns));
         if self.pending {
-            return Some(format!("{what}: they are being read; ask again in a few seconds"));
+            return Some(format!(
+                "{what}: they are being read; ask again in a few seconds"
+            ));
         }
         let in_build = format!(", most of it in build id\n  {}", self.unnamed_build_id);
-        let most = if self.unnamed_build_id.is_empty() { "" } else { &in_build };
-        Some(format!("{what}{most}\nto supply them: emberline symbols upload FILE"))
+        let most = if self.unnamed_build_id.is_empty() {
+            ""
+        } else {
+            &in_build
+        };
+        Some(format!(
+            "{what}{most}\nto supply them: emberline symbols upload FILE"
+        ))
     }
 
     fn hidden_line(&self) -> Option<String> {
@@ -141,7 +161,11 @@ mod tests {
         Sampling {
             empty: false,
             workers: 4,
-            ticks: Ticks { made: 11_532, expected: 12_000, throttled: 444 },
+            ticks: Ticks {
+                made: 11_532,
+                expected: 12_000,
+                throttled: 444,
+            },
             sampled_ns: 120_000_000_000,
             total_ns: 83_000_000_000,
             unnamed_ns: 0,
@@ -176,7 +200,10 @@ mod tests {
             ("waiting (--waiting)", 5),
         ];
         let hidden = hidden.map(|(reason, hidden_ns)| Hidden { reason, hidden_ns });
-        let sampling = Sampling { hidden: hidden.into(), ..sampling() };
+        let sampling = Sampling {
+            hidden: hidden.into(),
+            ..sampling()
+        };
         let expected = "hidden: 1 min 30 s outside tasks (--outside), 3 min 31 s runnable (--runnable),\n  \
                         5 ns waiting (--waiting)";
         assert_eq!(sampling.lines()[3], expected);
@@ -185,8 +212,11 @@ mod tests {
     #[test]
     fn time_without_names_is_said_if_it_matters() {
         let build_id = "b0af7178ba47aca58d16966d2c4d17c913589189".to_owned();
-        let sampling =
-            |unnamed_ns| Sampling { unnamed_ns, unnamed_build_id: build_id.clone(), ..sampling() };
+        let sampling = |unnamed_ns| Sampling {
+            unnamed_ns,
+            unnamed_build_id: build_id.clone(),
+            ..sampling()
+        };
         let lines = sampling(8_300_000_000).lines();
         let expected = "no names for 8.30 s (10.0%), most of it in build id\n  \
                         b0af7178ba47aca58d16966d2c4d17c913589189\nto supply them: emberline symbols upload FILE";
@@ -196,7 +226,10 @@ mod tests {
 
     #[test]
     fn an_empty_profile_names_the_span_of_the_data() {
-        let mut sampling = Sampling { empty: true, ..sampling() };
+        let mut sampling = Sampling {
+            empty: true,
+            ..sampling()
+        };
         assert_eq!(
             sampling.lines(),
             [
@@ -206,7 +239,10 @@ mod tests {
             ]
         );
         assert!(sampling.lines().iter().all(|line| line.len() <= 80));
-        sampling.hidden = vec![Hidden { reason: "waiting (--waiting)", hidden_ns: 5 }];
+        sampling.hidden = vec![Hidden {
+            reason: "waiting (--waiting)",
+            hidden_ns: 5,
+        }];
         assert_eq!(
             sampling.lines(),
             [

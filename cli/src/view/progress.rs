@@ -21,7 +21,9 @@ fn ended(tasks: &Progress) -> u64 {
 
 /// A bar, if it is known how many tasks are expected.
 fn bar(tasks: &Progress) -> String {
-    let Some(expected) = tasks.expected else { return String::new() };
+    let Some(expected) = tasks.expected else {
+        return String::new();
+    };
     let ended = ended(tasks);
     // Rounded down, so that the bar is full only when all have ended.
     let part = |of: usize| {
@@ -32,7 +34,11 @@ fn bar(tasks: &Progress) -> String {
     };
     let full = part(BAR_COLUMNS);
     let tip = if full < BAR_COLUMNS { ">" } else { "" };
-    format!("[{:<BAR_COLUMNS$}] {:>3}%", "#".repeat(full) + tip, part(100))
+    format!(
+        "[{:<BAR_COLUMNS$}] {:>3}%",
+        "#".repeat(full) + tip,
+        part(100)
+    )
 }
 
 fn counts(tasks: &Progress) -> String {
@@ -45,10 +51,15 @@ fn counts(tasks: &Progress) -> String {
 
 /// Counts other than 0, and the remaining time.
 fn details(tasks: &Progress) -> String {
-    let counts = [(tasks.running, "running"), (tasks.failed, "failed"), (tasks.lost, "lost")];
+    let counts = [
+        (tasks.running, "running"),
+        (tasks.failed, "failed"),
+        (tasks.lost, "lost"),
+    ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-    let mut parts: Vec<String> =
-        counts.map(|(count, outcome)| format!("{} {outcome}", grouped(count))).collect();
+    let mut parts: Vec<String> = counts
+        .map(|(count, outcome)| format!("{} {outcome}", grouped(count)))
+        .collect();
     if let Some(remaining_ns) = tasks.remaining_ns.filter(|ns| *ns > 0) {
         parts.push(format!("{} left", duration(remaining_ns)));
     }
@@ -64,21 +75,38 @@ pub(crate) fn picture(progress: &ProgressAnswer, lines: usize, columns: usize) -
     let mut tasks: Vec<&Progress> = progress.names.iter().collect();
     tasks.sort_by_key(|tasks| tasks.expected.is_none());
     // If not all fit, the last line counts the hidden ones.
-    let shown = if tasks.len() <= lines { tasks.len() } else { lines.saturating_sub(1) };
+    let shown = if tasks.len() <= lines {
+        tasks.len()
+    } else {
+        lines.saturating_sub(1)
+    };
     let hidden = tasks.split_off(shown).len();
     let cells = |tasks: &&Progress| {
-        [cell(&tasks.name, NAME_COLUMNS_MAX), bar(tasks), counts(tasks), details(tasks)]
+        [
+            cell(&tasks.name, NAME_COLUMNS_MAX),
+            bar(tasks),
+            counts(tasks),
+            details(tasks),
+        ]
     };
     let rows: Vec<[String; 4]> = tasks.iter().map(cells).collect();
-    let width =
-        |column: usize| rows.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| measure_text_width(&row[column]))
+            .max()
+            .unwrap_or(0)
+    };
     let name_width = width(0);
     let bar_width = width(1);
     let count_width = width(2);
     let line = |[name, bar, counts, details]: &[String; 4]| {
         let name = pad_str(name, name_width, Alignment::Left, None);
         let counts = pad_str(counts, count_width, Alignment::Right, None);
-        let bar = if bar_width == 0 { String::new() } else { format!("{bar:bar_width$}  ") };
+        let bar = if bar_width == 0 {
+            String::new()
+        } else {
+            format!("{bar:bar_width$}  ")
+        };
         truncated(format!("{name}  {bar}{counts}  {details}").trim_end())
     };
     let mut picture: Vec<String> = rows.iter().map(line).collect();
@@ -95,8 +123,11 @@ pub(crate) fn is_idle(progress: &ProgressAnswer) -> bool {
 
 /// Whether all expected tasks have ended; without expectations, whether the fleet is idle.
 pub(crate) fn is_done(progress: &ProgressAnswer) -> bool {
-    let mut expected =
-        progress.names.iter().filter_map(|tasks| Some((ended(tasks), tasks.expected?))).peekable();
+    let mut expected = progress
+        .names
+        .iter()
+        .filter_map(|tasks| Some((ended(tasks), tasks.expected?)))
+        .peekable();
     match expected.peek() {
         Some(_) => expected.all(|(ended, expected)| ended >= expected),
         None => is_idle(progress),
@@ -105,7 +136,11 @@ pub(crate) fn is_done(progress: &ProgressAnswer) -> bool {
 
 /// Tasks that failed or were lost.
 pub(crate) fn failed(progress: &ProgressAnswer) -> u64 {
-    progress.names.iter().map(|tasks| tasks.failed.saturating_add(tasks.lost)).sum()
+    progress
+        .names
+        .iter()
+        .map(|tasks| tasks.failed.saturating_add(tasks.lost))
+        .sum()
 }
 
 impl View for ProgressAnswer {
@@ -178,7 +213,10 @@ mod tests {
     }
 
     fn progress(names: &[Progress]) -> ProgressAnswer {
-        ProgressAnswer { names: names.to_vec(), ..ProgressAnswer::default() }
+        ProgressAnswer {
+            names: names.to_vec(),
+            ..ProgressAnswer::default()
+        }
     }
 
     #[test]
@@ -199,7 +237,11 @@ mod tests {
     fn check_picture(names: &[Progress], lines: usize, columns: usize, expected: Expect) {
         let picture = picture(&progress(names), lines, columns);
         assert!(picture.len() <= lines);
-        assert!(picture.iter().all(|line| measure_text_width(line) <= columns));
+        assert!(
+            picture
+                .iter()
+                .all(|line| measure_text_width(line) <= columns)
+        );
         expected.assert_eq(&(picture.join("\n") + "\n"));
     }
 
@@ -259,10 +301,22 @@ mod tests {
             (vec![tasks("a", Some(4), [2, 0, 1])], false),
             (vec![tasks("a", None, [2, 1, 0])], false),
             (vec![tasks("a", None, [2, 0, 0])], true),
-            (vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", None, [9, 0, 0])], true),
+            (
+                vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", None, [9, 0, 0])],
+                true,
+            ),
             // A service that is never idle does not keep the rest from being done.
-            (vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", None, [9, 1, 0])], true),
-            (vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", Some(3), [2, 1, 0])], false),
+            (
+                vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", None, [9, 1, 0])],
+                true,
+            ),
+            (
+                vec![
+                    tasks("a", Some(2), [2, 0, 0]),
+                    tasks("b", Some(3), [2, 1, 0]),
+                ],
+                false,
+            ),
         ] {
             assert_eq!(is_done(&progress(&names)), expected, "{names:?}");
             let idle = !names.is_empty() && names.iter().all(|tasks| tasks.running == 0);

@@ -27,15 +27,30 @@ pub(crate) struct Total {
 
 /// A table of sums. Whether they differ by more than noise is unknown, because a report has each once.
 pub(crate) fn totals_text(totals: &[Total]) -> String {
-    let mut grid =
-        Grid::new(&[("TOTAL", Left), ("BEFORE", Right), ("AFTER", Right), ("CHANGE", Right)]);
-    for Total { name, unit, before, after } in totals {
+    let mut grid = Grid::new(&[
+        ("TOTAL", Left),
+        ("BEFORE", Right),
+        ("AFTER", Right),
+        ("CHANGE", Right),
+    ]);
+    for Total {
+        name,
+        unit,
+        before,
+        after,
+    } in totals
+    {
         let written = match unit {
             Unit::Ns => duration,
             Unit::Count => grouped,
         };
         let change = (*before > 0).then(|| *after as f64 / *before as f64);
-        grid.push([name.clone(), written(*before), written(*after), or_dash(change, ratio)]);
+        grid.push([
+            name.clone(),
+            written(*before),
+            written(*after),
+            or_dash(change, ratio),
+        ]);
     }
     grid.text()
 }

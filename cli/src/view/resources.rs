@@ -38,7 +38,11 @@ fn value(value: f64, unit: &str) -> String {
 fn trend(series: &ResourceSeries) -> String {
     let parts = series.points.len().div_ceil(TREND_COLUMNS).max(1);
     let means = series.points.chunks(parts).map(|points| {
-        points.iter().map(|(_, mean, ..)| mean.max(0.0)).sum::<f64>() / points.len() as f64
+        points
+            .iter()
+            .map(|(_, mean, ..)| mean.max(0.0))
+            .sum::<f64>()
+            / points.len() as f64
     });
     let means: Vec<f64> = means.collect();
     let largest = means.iter().copied().fold(0.0, f64::max);
@@ -62,12 +66,21 @@ impl View for ResourcesAnswer {
     fn text(&self) -> String {
         let with_run = self.series.iter().any(|series| series.run.is_some());
         let run_column = with_run.then_some(("RUN", Left));
-        let names = [("WORKER OR HOST", Left), ("MEASURE", Left)].into_iter().chain(run_column);
-        let values = [("AVG", Right), ("PEAK", Right), ("LAST", Right), ("TREND", Left)];
+        let names = [("WORKER OR HOST", Left), ("MEASURE", Left)]
+            .into_iter()
+            .chain(run_column);
+        let values = [
+            ("AVG", Right),
+            ("PEAK", Right),
+            ("LAST", Right),
+            ("TREND", Left),
+        ];
         let mut grid = Grid::new(&names.chain(values).collect::<Vec<_>>());
         for series in &self.series {
             let run = with_run.then(|| series.run.clone().unwrap_or_default());
-            let names = [series.worker.clone(), series.measure.to_string()].into_iter().chain(run);
+            let names = [series.worker.clone(), series.measure.to_string()]
+                .into_iter()
+                .chain(run);
             let values = [mean(series), peak(series), last(series)]
                 .map(|known| or_dash(known, |number| value(number, &series.unit)));
             grid.push(names.chain(values).chain([trend(series)]));
@@ -89,7 +102,10 @@ mod tests {
             worker: "w-1".to_owned(),
             measure: measure.into(),
             unit: unit.into(),
-            points: (0..).zip(means).map(|(t, mean)| (t, *mean, mean * 2.0, 0.0)).collect(),
+            points: (0..)
+                .zip(means)
+                .map(|(t, mean)| (t, *mean, mean * 2.0, 0.0))
+                .collect(),
             peak: means.iter().copied().fold(0.0, f64::max) * 2.0,
             ..ResourceSeries::default()
         };

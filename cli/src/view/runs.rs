@@ -25,7 +25,10 @@ pub(crate) fn line(run: &Run) -> String {
         None => format!("run {name} (id {id}) started {}", moment(&run.start)),
         Some(stop) => {
             let length = duration(run.duration_ns);
-            format!("run {name} (id {id}) stopped {}, after {length}", moment(stop))
+            format!(
+                "run {name} (id {id}) stopped {}, after {length}",
+                moment(stop)
+            )
         }
     }
 }
@@ -33,7 +36,11 @@ pub(crate) fn line(run: &Run) -> String {
 impl View for RunsAnswer {
     fn notes(&self) -> Vec<String> {
         let none = "no matching runs; start one with `emberline run start NAME`";
-        self.runs.is_empty().then(|| none.to_owned()).into_iter().collect()
+        self.runs
+            .is_empty()
+            .then(|| none.to_owned())
+            .into_iter()
+            .collect()
     }
 
     fn text(&self) -> String {

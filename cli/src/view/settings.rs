@@ -9,7 +9,12 @@ use crate::grid::Grid;
 
 /// A row for each worker.
 pub(crate) fn table(answer: &SettingsAnswer) -> String {
-    let columns = [("WORKER", Left), ("APPLIED", Left), ("INTERVAL", Right), ("STATES", Left)];
+    let columns = [
+        ("WORKER", Left),
+        ("APPLIED", Left),
+        ("INTERVAL", Right),
+        ("STATES", Left),
+    ];
     let mut grid = Grid::new(&columns);
     for worker in &answer.workers {
         let applied = match (worker.applied, worker.connected) {
@@ -53,7 +58,10 @@ mod tests {
             enabled: Some(enabled),
             states: Some(states.iter().map(|state| (*state).into()).collect()),
         };
-        let away = WorkerSettings { worker: "c".to_owned(), ..WorkerSettings::default() };
+        let away = WorkerSettings {
+            worker: "c".to_owned(),
+            ..WorkerSettings::default()
+        };
         let answer = SettingsAnswer {
             workers: vec![
                 connected("a", true, true, &["cpu", "runnable"]),

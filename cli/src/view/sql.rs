@@ -21,7 +21,9 @@ impl View for SqlAnswer {
         }
         if self.truncated {
             let rows = self.rows.len();
-            notes.push(format!("only the first {rows} rows are shown; for more use --rows"));
+            notes.push(format!(
+                "only the first {rows} rows are shown; for more use --rows"
+            ));
         }
         notes.extend(corrupt_files(&self.corrupt_files));
         notes
@@ -29,13 +31,21 @@ impl View for SqlAnswer {
 
     fn text(&self) -> String {
         let is_number = |column: usize| {
-            let cells = self.rows.iter().map(|row| row.get(column).unwrap_or(&SqlCell::Null));
+            let cells = self
+                .rows
+                .iter()
+                .map(|row| row.get(column).unwrap_or(&SqlCell::Null));
             cells.clone().any(|cell| *cell != SqlCell::Null)
-                && cells.clone().all(|cell| !matches!(cell, SqlCell::Text(_) | SqlCell::Boolean(_)))
+                && cells
+                    .clone()
+                    .all(|cell| !matches!(cell, SqlCell::Text(_) | SqlCell::Boolean(_)))
         };
         let is_time = |column: usize| self.columns[column].type_name == TIMESTAMP;
-        let titles: Vec<String> =
-            self.columns.iter().map(|column| cell(&column.name, TITLE_COLUMNS_MAX)).collect();
+        let titles: Vec<String> = self
+            .columns
+            .iter()
+            .map(|column| cell(&column.name, TITLE_COLUMNS_MAX))
+            .collect();
         let columns = titles.iter().enumerate().map(|(number, title)| {
             let align = match number {
                 number if is_time(number) => Time,
@@ -75,7 +85,10 @@ mod tests {
 
     #[test]
     fn numbers_are_right_aligned_and_hostile_texts_are_escaped() {
-        let column = |name: &str| SqlColumn { name: name.to_owned(), type_name: String::new() };
+        let column = |name: &str| SqlColumn {
+            name: name.to_owned(),
+            type_name: String::new(),
+        };
         let text = |text: &str| SqlCell::Text(text.to_owned());
         let answer = SqlAnswer {
             columns: vec![column("task"), column("sum(weight_ns)"), column("empty")],
@@ -98,7 +111,11 @@ mod tests {
         assert!(notes[0].starts_with("data until "), "{notes:?}");
         assert!(notes[1].contains("first 2 rows"), "{notes:?}");
         assert!(notes[2].contains("tables/tasks/1.parquet"), "{notes:?}");
-        let empty = SqlAnswer { rows: Vec::new(), truncated: false, ..answer };
+        let empty = SqlAnswer {
+            rows: Vec::new(),
+            truncated: false,
+            ..answer
+        };
         assert_eq!(empty.notes()[1], "no rows");
     }
 }

@@ -18,11 +18,22 @@ pub(crate) fn info(info: &StoreInfo) -> String {
     );
     for (what, files) in [("log", &info.wal), ("quarantine", &info.quarantine)] {
         let FilesInfo { files, bytes, .. } = files;
-        text.push_str(&format!("{what}: {} files, {} bytes\n", grouped(*files), grouped(*bytes)));
+        text.push_str(&format!(
+            "{what}: {} files, {} bytes\n",
+            grouped(*files),
+            grouped(*bytes)
+        ));
     }
-    let lost = info.lost.iter().map(|lost| format!("lost: {}\n", problem(lost)));
+    let lost = info
+        .lost
+        .iter()
+        .map(|lost| format!("lost: {}\n", problem(lost)));
     text.extend(lost);
-    text.extend(info.reports.iter().map(|report| format!("corrupt: {}\n", printable(report))));
+    text.extend(
+        info.reports
+            .iter()
+            .map(|report| format!("corrupt: {}\n", printable(report))),
+    );
     let mut grid = Grid::new(&[
         ("TABLE", Left),
         ("FILES", Right),
@@ -50,7 +61,11 @@ pub(crate) fn info(info: &StoreInfo) -> String {
 pub(crate) fn verified(verified: &Verification) -> String {
     let mut grid = Grid::new(&[("TABLE", Left), ("ROWS", Right), ("SUM", Right)]);
     for table in &verified.tables {
-        grid.push([table.table.clone(), grouped(table.rows), table.sum.to_string()]);
+        grid.push([
+            table.table.clone(),
+            grouped(table.rows),
+            table.sum.to_string(),
+        ]);
     }
     let files = grouped(verified.files);
     let bytes = grouped(verified.bytes);
@@ -59,8 +74,15 @@ pub(crate) fn verified(verified: &Verification) -> String {
         (0, _) => "; no further problems found",
         _ => "",
     };
-    let lost = verified.lost.iter().map(|lost| format!("lost: {}\n", problem(lost)));
-    format!("{}\n{}read {files} files, {bytes} bytes{end}\n", grid.text(), lost.collect::<String>())
+    let lost = verified
+        .lost
+        .iter()
+        .map(|lost| format!("lost: {}\n", problem(lost)));
+    format!(
+        "{}\n{}read {files} files, {bytes} bytes{end}\n",
+        grid.text(),
+        lost.collect::<String>()
+    )
 }
 
 pub(crate) fn compacted(compacted: &CompactionReport) -> String {
@@ -74,7 +96,10 @@ pub(crate) fn compacted(compacted: &CompactionReport) -> String {
 }
 
 pub(crate) fn adoption(adoption: &Adoption) -> String {
-    let lost = adoption.lost.iter().map(|lost| format!("lost: {}\n", problem(lost)));
+    let lost = adoption
+        .lost
+        .iter()
+        .map(|lost| format!("lost: {}\n", problem(lost)));
     format!(
         "sealed {} records of {} log files ({} bytes); {} lives of workers\n\
          {} files of tables ({} bytes) are {} now ({} bytes)\n{}",
@@ -91,10 +116,17 @@ pub(crate) fn adoption(adoption: &Adoption) -> String {
 }
 
 pub(crate) fn problem(problem: &Problem) -> String {
-    format!("{}: {}", printable(&problem.name), printable(&problem.reason))
+    format!(
+        "{}: {}",
+        printable(&problem.name),
+        printable(&problem.reason)
+    )
 }
 
 fn time(second: i64) -> String {
     let time = Timestamp::from_second(second);
-    time.map_or_else(|_| second.to_string(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+    time.map_or_else(
+        |_| second.to_string(),
+        |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+    )
 }

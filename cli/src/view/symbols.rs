@@ -12,7 +12,13 @@ use crate::grid::Grid;
 
 /// The outcome for one file.
 pub(crate) fn uploaded(path: &Path, facts: &Facts, bytes: usize, was_known: bool) -> String {
-    let Facts { build_id, detail, source_bytes, frames, .. } = facts;
+    let Facts {
+        build_id,
+        detail,
+        source_bytes,
+        frames,
+        ..
+    } = facts;
     let path = path.display().to_string();
     let known = if was_known { ", already there" } else { "" };
     format!(
@@ -45,25 +51,42 @@ pub(crate) fn list(list: &SymbolsAnswer) -> String {
         ]);
     }
     let files = counted(list.files.len() as u64, "symbol file");
-    let end = format!("{files}, {} of {} bytes\n", grouped(list.bytes), grouped(list.bytes_max));
+    let end = format!(
+        "{files}, {} of {} bytes\n",
+        grouped(list.bytes),
+        grouped(list.bytes_max)
+    );
     let fetches = list.fetches.iter().map(|fetch| {
         let problem = match &*fetch.problem {
             "" => String::new(),
             problem => format!(": {}", printable(problem)),
         };
-        format!("build id {}: {}{problem}\n", fetch.build_id, progress(fetch))
+        format!(
+            "build id {}: {}{problem}\n",
+            fetch.build_id,
+            progress(fetch)
+        )
     });
     grid.text() + &end + &fetches.collect::<String>()
 }
 
 /// The answer to a request for a fetch.
 pub(crate) fn asked(agents: usize) -> String {
-    format!("{} with this build id; one of them is asked", counted(agents as u64, "worker"))
+    format!(
+        "{} with this build id; one of them is asked",
+        counted(agents as u64, "worker")
+    )
 }
 
 /// How far a fetch is.
 pub(crate) fn progress(fetch: &SymbolFetch) -> String {
-    let SymbolFetch { state, worker, received, bytes, .. } = fetch;
+    let SymbolFetch {
+        state,
+        worker,
+        received,
+        bytes,
+        ..
+    } = fetch;
     match (&**state, *bytes) {
         ("running", 0) => "a worker is asked".to_owned(),
         ("running", bytes) => format!(
@@ -79,7 +102,13 @@ pub(crate) fn progress(fetch: &SymbolFetch) -> String {
 
 /// The outcome of a fetch.
 pub(crate) fn fetched(file: &SymbolFile) -> String {
-    let SymbolFile { build_id, detail, bytes, source_bytes, .. } = file;
+    let SymbolFile {
+        build_id,
+        detail,
+        bytes,
+        source_bytes,
+        ..
+    } = file;
     format!(
         "build id {build_id}: {detail}, {} bytes of {}\n",
         grouped(*bytes),
@@ -97,6 +126,13 @@ pub(crate) fn verified(verified: &SymbolsVerifyAnswer) -> String {
 
 pub(crate) fn removed(removed: &SymbolsGcAnswer) -> String {
     let files = counted(removed.removed.len() as u64, "symbol file");
-    let ids = removed.removed.iter().map(|build_id| format!("{build_id}\n"));
-    format!("{}{files} removed, {} bytes\n", ids.collect::<String>(), grouped(removed.bytes))
+    let ids = removed
+        .removed
+        .iter()
+        .map(|build_id| format!("{build_id}\n"));
+    format!(
+        "{}{files} removed, {} bytes\n",
+        ids.collect::<String>(),
+        grouped(removed.bytes)
+    )
 }

@@ -15,7 +15,10 @@ pub(crate) fn missing_from_file(answer: &TasksAnswer) -> Option<String> {
     let shown = answer.tasks.len() as u64;
     let note = || {
         let total = grouped(answer.total);
-        format!("the task log has the latest {} of {total} tasks", grouped(shown))
+        format!(
+            "the task log has the latest {} of {total} tasks",
+            grouped(shown)
+        )
     };
     (answer.total > shown).then(note)
 }
@@ -171,7 +174,10 @@ mod tests {
         .assert_eq(&answer.text());
         let notes = ["the latest 2 of 12,345 tasks; --limit shows more, --summary totals"];
         assert_eq!(answer.notes(), notes);
-        let longest = TasksAnswer { sort: "duration".into(), ..answer };
+        let longest = TasksAnswer {
+            sort: "duration".into(),
+            ..answer
+        };
         let notes = ["the longest 2 of 12,345 tasks; --limit shows more, --summary totals"];
         assert_eq!(longest.notes(), notes);
     }
@@ -188,7 +194,10 @@ mod tests {
             cause,
             ..Task::default()
         };
-        let answer = TasksAnswer { tasks: vec![task], ..TasksAnswer::default() };
+        let answer = TasksAnswer {
+            tasks: vec![task],
+            ..TasksAnswer::default()
+        };
         expect![[r#"
             START (UTC)              OUTCOME  NAME      CAUSE  …
             2026-01-31 12:00:00.123  failed   transfer  worker-1 is gone…pe (os error 32)
@@ -198,8 +207,14 @@ mod tests {
 
     #[test]
     fn a_lost_task_has_a_cause() {
-        let task = |outcome: &'static str| Task { outcome: outcome.into(), ..Task::default() };
-        assert_eq!(cause(&task("lost")), "its worker ended or disconnected first");
+        let task = |outcome: &'static str| Task {
+            outcome: outcome.into(),
+            ..Task::default()
+        };
+        assert_eq!(
+            cause(&task("lost")),
+            "its worker ended or disconnected first"
+        );
         assert_eq!(cause(&task("ok")), "");
     }
 
@@ -216,10 +231,16 @@ mod tests {
             total_ns: 5_000_000,
         };
         let outcomes = [("ok", 1_000), ("failed", 2), ("cancelled", 0), ("lost", 1)];
-        let running = TaskName { name: "a".to_owned(), running: 1, ..TaskName::default() };
+        let running = TaskName {
+            name: "a".to_owned(),
+            running: 1,
+            ..TaskName::default()
+        };
         let ended = TaskName {
             name: "b".to_owned(),
-            outcomes: outcomes.map(|(outcome, count)| (outcome.into(), count)).into(),
+            outcomes: outcomes
+                .map(|(outcome, count)| (outcome.into(), count))
+                .into(),
             durations: Some(durations),
             ..TaskName::default()
         };

@@ -20,7 +20,10 @@ const OLD_NS: u64 = 1_000_000_000;
 
 /// How many workers did not respond.
 pub(crate) fn silent_workers(dump: &ThreadDumpAnswer) -> usize {
-    dump.workers.iter().filter(|worker| worker.reason.is_some()).count()
+    dump.workers
+        .iter()
+        .filter(|worker| worker.reason.is_some())
+        .count()
 }
 
 /// Returns notes on missing workers and threads, with the reasons.
@@ -37,7 +40,10 @@ pub(crate) fn notes(dump: &ThreadDumpAnswer) -> Vec<String> {
             notes.push(format!("{name}: no matching thread"));
         }
         if worker.omitted > 0 {
-            notes.push(format!("{name}: {} omitted", counted(worker.omitted, "more thread")));
+            notes.push(format!(
+                "{name}: {} omitted",
+                counted(worker.omitted, "more thread")
+            ));
         }
     }
     notes
@@ -47,9 +53,18 @@ pub(crate) fn notes(dump: &ThreadDumpAnswer) -> Vec<String> {
 /// with the innermost function first.
 pub(crate) fn text(dump: &ThreadDumpAnswer, grouped: bool, stacks: Stacks) -> String {
     let mut text = String::new();
-    for worker in dump.workers.iter().filter(|worker| !worker.groups.is_empty()) {
+    for worker in dump
+        .workers
+        .iter()
+        .filter(|worker| !worker.groups.is_empty())
+    {
         let threads = worker.groups.iter().map(|group| group.threads.len()).sum();
-        let _ = writeln!(text, "{}: {}", printable(&worker.worker), thread_count(threads));
+        let _ = writeln!(
+            text,
+            "{}: {}",
+            printable(&worker.worker),
+            thread_count(threads)
+        );
         for group in &worker.groups {
             if grouped {
                 write_group(&mut text, group, &group.threads, stacks);
@@ -80,14 +95,30 @@ fn write_group(text: &mut String, group: &ThreadGroup, threads: &[ThreadSnapshot
         return;
     }
     // A stack of which all would be omitted is shown.
-    let omitted = group.stack.iter().filter(|frame| is_omitted(frame, stacks)).count();
-    let stacks = if omitted == group.stack.len() { Stacks::Full } else { stacks };
-    for frame in group.stack.iter().filter(|frame| !is_omitted(frame, stacks)) {
+    let omitted = group
+        .stack
+        .iter()
+        .filter(|frame| is_omitted(frame, stacks))
+        .count();
+    let stacks = if omitted == group.stack.len() {
+        Stacks::Full
+    } else {
+        stacks
+    };
+    for frame in group
+        .stack
+        .iter()
+        .filter(|frame| !is_omitted(frame, stacks))
+    {
         text.push_str(&frame_line(frame));
     }
     if stacks != Stacks::Full && omitted > 0 {
         let frames = counted(omitted as u64, "frame");
-        let whose = if stacks == Stacks::Own { "others" } else { "the runtime" };
+        let whose = if stacks == Stacks::Own {
+            "others"
+        } else {
+            "the runtime"
+        };
         let _ = writeln!(text, "    … {frames} of {whose} (--stacks full)");
     }
 }
@@ -111,7 +142,10 @@ fn frame_line(frame: &StackFrame) -> String {
     if line.chars().count() <= columns {
         return line + "\n";
     }
-    format!("    {name}\n      {}\n", cell(&location(frame), columns - 6))
+    format!(
+        "    {name}\n      {}\n",
+        cell(&location(frame), columns - 6)
+    )
 }
 
 /// Such as `load, lock for 2.00 s to 3.50 s`.
@@ -135,7 +169,11 @@ fn activity(group: &ThreadGroup, threads: &[ThreadSnapshot]) -> String {
             let _ = write!(text, " to {longest}");
         }
     }
-    let age_ns = threads.iter().map(|thread| thread.age_ns).max().unwrap_or(0);
+    let age_ns = threads
+        .iter()
+        .map(|thread| thread.age_ns)
+        .max()
+        .unwrap_or(0);
     if age_ns > OLD_NS {
         let _ = write!(text, ", seen {} ago", duration(age_ns));
     }
@@ -143,7 +181,11 @@ fn activity(group: &ThreadGroup, threads: &[ThreadSnapshot]) -> String {
 }
 
 fn thread_name(thread: &ThreadSnapshot) -> String {
-    let name = if thread.name.is_empty() { "[exited]".into() } else { printable(&thread.name) };
+    let name = if thread.name.is_empty() {
+        "[exited]".into()
+    } else {
+        printable(&thread.name)
+    };
     format!("{name} ({})", thread.id)
 }
 
@@ -195,21 +237,34 @@ mod tests {
         let stack = vec![
             frame("__GI___libc_read", ""),
             frame("app::input::{impl#3}::parse::{closure#0}", "/a/b/c/d/x.rs"),
-            frame("std::sys::backtrace::__rust_begin_short_backtrace<app::start>", "/rustc/x.rs"),
+            frame(
+                "std::sys::backtrace::__rust_begin_short_backtrace<app::start>",
+                "/rustc/x.rs",
+            ),
             frame("app::start", "src/main.rs"),
             frame("libc.so+0x10", ""),
             frame("start_thread", ""),
         ];
         let groups = vec![
             group("task", Some("cpu"), stack, vec![thread(7, "main", 0, 9)]),
-            group("no_task", Some("wait"), vec![frame("park", "y.rs")], pool.collect()),
+            group(
+                "no_task",
+                Some("wait"),
+                vec![frame("park", "y.rs")],
+                pool.collect(),
+            ),
             group(
                 "agent",
                 Some("runnable"),
                 vec![frame("run", "y.rs")],
                 vec![thread(9, "", 1_500_000, 3_000_000_000)],
             ),
-            group("not_seen", None, Vec::new(), vec![thread(30, "young", 0, 0)]),
+            group(
+                "not_seen",
+                None,
+                Vec::new(),
+                vec![thread(30, "young", 0, 0)],
+            ),
         ];
         let worker = |worker: &str, reason: Option<&str>, omitted: u64, groups| WorkerThreads {
             worker: worker.to_owned(),
@@ -224,7 +279,10 @@ mod tests {
             worker("w-2", Some("sampling is off"), 0, Vec::new()),
             worker("w-3", None, 4, Vec::new()),
         ];
-        ThreadDumpAnswer { workers, ..ThreadDumpAnswer::default() }
+        ThreadDumpAnswer {
+            workers,
+            ..ThreadDumpAnswer::default()
+        }
     }
 
     #[test]
@@ -250,7 +308,11 @@ mod tests {
                 not seen yet
         "#]]
         .assert_eq(&text(&dump(), true, Stacks::Simple));
-        assert!(text(&dump(), true, Stacks::Simple).lines().all(|line| line.chars().count() <= 80));
+        assert!(
+            text(&dump(), true, Stacks::Simple)
+                .lines()
+                .all(|line| line.chars().count() <= 80)
+        );
     }
 
     #[test]
@@ -285,7 +347,10 @@ mod tests {
     fn without_groups_each_thread_has_its_stack() {
         let text = text(&dump(), false, Stacks::Simple);
         assert_eq!(text.matches("    park (y.rs:3)\n").count(), 9);
-        assert!(text.contains("(28): no task, wait for 2.00 s\n    park"), "{text}");
+        assert!(
+            text.contains("(28): no task, wait for 2.00 s\n    park"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -48,12 +48,20 @@ impl Split {
     }
 
     fn total_ns(&self) -> u64 {
-        self.by_state.iter().fold(self.unknown_ns, |sum, ns| sum.saturating_add(*ns))
+        self.by_state
+            .iter()
+            .fold(self.unknown_ns, |sum, ns| sum.saturating_add(*ns))
     }
 
     /// The time of all states, its share of `whole_ns`, and the time by state.
     fn cells(&self, whole_ns: u64) -> impl Iterator<Item = String> {
-        let time = |ns: &u64| if *ns == 0 { "-".to_owned() } else { duration(*ns) };
+        let time = |ns: &u64| {
+            if *ns == 0 {
+                "-".to_owned()
+            } else {
+                duration(*ns)
+            }
+        };
         let total_ns = self.total_ns();
         let sums = [duration(total_ns), percentage(total_ns, whole_ns)];
         sums.into_iter().chain(self.by_state.each_ref().map(time))
@@ -81,12 +89,17 @@ fn table<const N: usize>(
             splits.entry(group(thread, part)).or_default().add(part);
         }
     }
-    let whole_ns = splits.values().fold(0, |sum: u64, split| sum.saturating_add(split.total_ns()));
+    let whole_ns = splits
+        .values()
+        .fold(0, |sum: u64, split| sum.saturating_add(split.total_ns()));
     let mut rows: Vec<([String; N], Split)> = splits.into_iter().collect();
     rows.sort_by_key(|(_, split)| Reverse(split.total_ns()));
     let sums = ["TOTAL", "SHARE"].into_iter();
     let states = sums.chain(STATES.into_iter().map(|(_, title)| title));
-    let columns: Vec<_> = titles.into_iter().chain(states.map(|title| (title, Right))).collect();
+    let columns: Vec<_> = titles
+        .into_iter()
+        .chain(states.map(|title| (title, Right)))
+        .collect();
     let mut grid = Grid::new(&columns);
     for (names, split) in rows {
         grid.push(names.into_iter().chain(split.cells(whole_ns)));
@@ -102,7 +115,10 @@ impl View for ByPhase {
     fn text(&self) -> String {
         table(&self.0, [("TASK", Left), ("PHASE", Left)], |_, part| {
             let task = part.task.clone().unwrap_or_else(|| "[no task]".to_owned());
-            let phase = part.phase.clone().or_else(|| part.task.as_ref().map(|_| "execute".into()));
+            let phase = part
+                .phase
+                .clone()
+                .or_else(|| part.task.as_ref().map(|_| "execute".into()));
             [task, phase.unwrap_or_default()]
         })
     }
@@ -115,12 +131,22 @@ impl View for ByThread {
 
     fn text(&self) -> String {
         if self.0.threads.iter().all(|thread| thread.thread.is_none()) {
-            return table(&self.0, [("WORKER", Left)], |thread, _| [thread.worker.clone()]);
+            return table(&self.0, [("WORKER", Left)], |thread, _| {
+                [thread.worker.clone()]
+            });
         }
-        table(&self.0, [("WORKER", Left), ("THREAD", Left), ("ID", Right)], |thread, _| {
-            let id = thread.thread_id.map_or(String::new(), |id| id.to_string());
-            [thread.worker.clone(), thread.thread.clone().unwrap_or_default(), id]
-        })
+        table(
+            &self.0,
+            [("WORKER", Left), ("THREAD", Left), ("ID", Right)],
+            |thread, _| {
+                let id = thread.thread_id.map_or(String::new(), |id| id.to_string());
+                [
+                    thread.worker.clone(),
+                    thread.thread.clone().unwrap_or_default(),
+                    id,
+                ]
+            },
+        )
     }
 }
 
@@ -159,7 +185,10 @@ mod tests {
         ThreadTimeAnswer {
             range: range_of_test(),
             elapsed_ns: 4_000_000_000,
-            threads: vec![thread("pool-1", Some(12), first), thread("pool-2", None, second)],
+            threads: vec![
+                thread("pool-1", Some(12), first),
+                thread("pool-2", None, second),
+            ],
             ..ThreadTimeAnswer::default()
         }
     }

@@ -39,7 +39,13 @@ impl View for TimelineAnswer {
                 if times.iter().all(|time_ns| *time_ns == 0) {
                     continue;
                 }
-                let time = |time_ns| if time_ns == 0 { "-".to_owned() } else { duration(time_ns) };
+                let time = |time_ns| {
+                    if time_ns == 0 {
+                        "-".to_owned()
+                    } else {
+                        duration(time_ns)
+                    }
+                };
                 let names = [start_of(self, step), series.name.clone()];
                 grid.push(names.into_iter().chain(times.map(time)));
             }
@@ -56,8 +62,13 @@ fn start_of(answer: &TimelineAnswer, step: usize) -> String {
 
 /// Times of a step by the columns of the table.
 fn times(series: &Series, step: usize) -> [u64; 8] {
-    let waits =
-        [&series.lock_ns, &series.sleep_ns, &series.network_ns, &series.disk_ns, &series.other_ns];
+    let waits = [
+        &series.lock_ns,
+        &series.sleep_ns,
+        &series.network_ns,
+        &series.disk_ns,
+        &series.other_ns,
+    ];
     let at = |times: &Vec<u64>| times.get(step).copied().unwrap_or(0);
     let [lock, sleep, network, disk, other] = waits.map(|times| times.as_ref().map_or(0, at));
     [
@@ -93,7 +104,11 @@ mod tests {
             step_ns: 1_000_000_000,
             steps: 2,
             series: vec![
-                series("load", vec![250_000_000, 1_000_000_000], vec![500_000_000, 0]),
+                series(
+                    "load",
+                    vec![250_000_000, 1_000_000_000],
+                    vec![500_000_000, 0],
+                ),
                 series("save", vec![0, 3_000_000], vec![0, 0]),
             ],
             ..TimelineAnswer::default()
@@ -101,8 +116,14 @@ mod tests {
         let text = answer.text();
         let rows: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(rows.len(), 3, "{text}");
-        assert!(rows[0].contains("load") && rows[0].contains("500 ms"), "{text}");
-        assert!(rows[1].contains("load") && rows[2].contains("save"), "{text}");
+        assert!(
+            rows[0].contains("load") && rows[0].contains("500 ms"),
+            "{text}"
+        );
+        assert!(
+            rows[1].contains("load") && rows[2].contains("save"),
+            "{text}"
+        );
         let notes = answer.notes().join("\n");
         assert!(notes.ends_with(", by 1.00 s"), "{notes}");
     }

@@ -46,17 +46,27 @@ pub(crate) fn rows(records: &[TokenRecord], now: Timestamp) -> Vec<Row<'_>> {
 }
 
 pub(crate) fn created<'a>(record: &'a TokenRecord, token: Option<&'a str>) -> Row<'a> {
-    Row { token, ..row(record, record.created) }
+    Row {
+        token,
+        ..row(record, record.created)
+    }
 }
 
 fn workers(record: &TokenRecord) -> String {
-    let patterns: Vec<_> = record.workers.iter().map(|pattern| pattern.to_string()).collect();
+    let patterns: Vec<_> = record
+        .workers
+        .iter()
+        .map(|pattern| pattern.to_string())
+        .collect();
     patterns.join(", ")
 }
 
 fn quotas(record: &TokenRecord) -> String {
-    let quotas: Vec<_> =
-        record.quotas.iter().map(|(quota, value)| format!("{quota}={value}")).collect();
+    let quotas: Vec<_> = record
+        .quotas
+        .iter()
+        .map(|(quota, value)| format!("{quota}={value}"))
+        .collect();
     quotas.join(", ")
 }
 
@@ -134,13 +144,21 @@ mod tests {
         let note = "Ada\u{202e}".to_owned();
         let mut quotas = QuotaSettings::default();
         quotas.set(Quota::Sessions, 9).unwrap();
-        let agent = NewToken { workers, expires, note, quotas, ..NewToken::new(Role::Agent) };
+        let agent = NewToken {
+            workers,
+            expires,
+            note,
+            quotas,
+            ..NewToken::new(Role::Agent)
+        };
         file.create(agent, created).unwrap();
         file.create(NewToken::new(Role::Operator), created).unwrap();
         let records = file.read().unwrap().unwrap();
         let [first, second] = [&records[0], &records[1]].map(|record| record.id.to_string());
         let text = table(&records, Timestamp::from_second(1_770_100_000).unwrap());
-        let text = text.replace(&first, "11111111").replace(&second, "22222222");
+        let text = text
+            .replace(&first, "11111111")
+            .replace(&second, "22222222");
         expect![[r#"
             ID        ROLE      WORKERS  NOTE         EXPIRES (UTC)           QUOTAS  …
             11111111  agent     etl-*    Ada\u{202e}  2026-02-03 06:26, past  sessions=9

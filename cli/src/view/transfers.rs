@@ -24,7 +24,12 @@ fn sum_cells(sums: &LinkSums) -> impl Iterator<Item = String> {
     let sizes = [bytes(sums.bytes), bytes(sums.compressed_bytes)];
     let speed =
         |of: fn(&Bandwidth) -> u64| or_dash(sums.bandwidth.as_ref(), |known| bytes(of(known)));
-    let speeds = [speed(|b| b.mean), speed(|b| b.p50), speed(|b| b.p90), speed(|b| b.p99)];
+    let speeds = [
+        speed(|b| b.mean),
+        speed(|b| b.p50),
+        speed(|b| b.p90),
+        speed(|b| b.p99),
+    ];
     counts.into_iter().chain(sizes).chain(speeds)
 }
 
@@ -43,15 +48,22 @@ impl View for TransferSummaryAnswer {
         let titles: Vec<_> = names.into_iter().chain(SUM_TITLES).collect();
         let mut by_link = Grid::new(&titles);
         for link in &self.links {
-            let names = [link.worker.clone(), link.direction.to_string(), link.peer.clone()];
+            let names = [
+                link.worker.clone(),
+                link.direction.to_string(),
+                link.peer.clone(),
+            ];
             by_link.push(names.into_iter().chain(sum_cells(&link.sums)));
         }
         let titles: Vec<_> = [("TYPE", Left)].into_iter().chain(SUM_TITLES).collect();
         let mut by_type = Grid::new(&titles);
         for of_type in &self.types {
             let name = Some(&of_type.type_name).filter(|name| !name.is_empty());
-            by_type
-                .push([or_dash(name, String::clone)].into_iter().chain(sum_cells(&of_type.sums)));
+            by_type.push(
+                [or_dash(name, String::clone)]
+                    .into_iter()
+                    .chain(sum_cells(&of_type.sums)),
+            );
         }
         by_link.text() + "\n" + &by_type.text()
     }
@@ -62,7 +74,13 @@ impl View for TransfersAnswer {
         let mut notes = Vec::new();
         let advice = "--limit shows more; totals without --rows";
         let shown = self.transfers.len();
-        notes.extend(row_count("transfers", shown, self.total, &self.range, advice));
+        notes.extend(row_count(
+            "transfers",
+            shown,
+            self.total,
+            &self.range,
+            advice,
+        ));
         notes.extend(corrupt_files(&self.corrupt_files));
         notes
     }
@@ -139,7 +157,10 @@ mod tests {
         let answer = TransferSummaryAnswer {
             range: range_of_test(),
             links: vec![link],
-            types: vec![TransferType { type_name: String::new(), sums: sums() }],
+            types: vec![TransferType {
+                type_name: String::new(),
+                sums: sums(),
+            }],
             ..TransferSummaryAnswer::default()
         };
         expect![[r#"

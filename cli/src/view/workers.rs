@@ -40,12 +40,21 @@ fn ingest_note(ingest: &IngestStatus, now: &str) -> Option<String> {
         .as_deref()
         .map(|since| format!(" (for {})", elapsed(since, now)))
         .unwrap_or_default();
-    Some(format!("ingestion is stopped{since}: {reason}; agents keep their samples and retry"))
+    Some(format!(
+        "ingestion is stopped{since}: {reason}; agents keep their samples and retry"
+    ))
 }
 
 /// An identity that met a quota, and how often.
 pub(crate) fn quota_note(met: &QuotaUse, now: &str) -> String {
-    let QuotaUse { identity, quota, value, refused, delayed, last } = met;
+    let QuotaUse {
+        identity,
+        quota,
+        value,
+        refused,
+        delayed,
+        last,
+    } = met;
     let value = value.map(|value| format!("={value}")).unwrap_or_default();
     let mut counts = Vec::new();
     if *refused > 0 {
@@ -67,9 +76,16 @@ pub(crate) fn connected_lives(worker: &WorkerEpochs) -> usize {
 
 /// Thread time that was lost, then lost rows of tasks and telemetry if there are any.
 fn lost(account: &LossAccount) -> String {
-    let parts = [account.lost_rejected_ns, account.lost_by_collector_ns, account.lost_queue_ns];
+    let parts = [
+        account.lost_rejected_ns,
+        account.lost_by_collector_ns,
+        account.lost_queue_ns,
+    ];
     let mut text = duration(parts.into_iter().fold(0, u64::saturating_add));
-    for (count, noun) in [(account.lost_tasks, "task"), (account.lost_telemetry, "record")] {
+    for (count, noun) in [
+        (account.lost_tasks, "task"),
+        (account.lost_telemetry, "record"),
+    ] {
         if count > 0 {
             text += &format!(", {}", counted(count, noun));
         }
@@ -98,7 +114,11 @@ impl View for WorkersAnswer {
             notes.push("no worker has reported yet".to_owned());
             return notes;
         }
-        for worker in self.workers.iter().filter(|worker| connected_lives(worker) > 1) {
+        for worker in self
+            .workers
+            .iter()
+            .filter(|worker| connected_lives(worker) > 1)
+        {
             let id = printable(&worker.worker);
             let lives = connected_lives(worker);
             notes.push(format!(
@@ -153,7 +173,9 @@ impl View for WorkersAnswer {
 
 /// Why a scraped service has no profile.
 fn scrape_note(scrape: &Scrape) -> Option<String> {
-    let Scrape { name, url, failure, .. } = scrape;
+    let Scrape {
+        name, url, failure, ..
+    } = scrape;
     let failure = printable(failure.as_deref()?);
     let [name, url] = [name, url].map(|text| printable(text));
     Some(format!("{name}: no profile from {url}: {failure}"))
@@ -176,12 +198,23 @@ pub(crate) fn store_note(store: &Store) -> Option<String> {
 /// Why a collector's data is at other times in answers.
 pub(crate) fn store_clock_note(store: &Store) -> Option<String> {
     let warning = store.clock_warning.as_ref()?;
-    Some(format!("{}: {}", printable(&store.name), printable(warning)))
+    Some(format!(
+        "{}: {}",
+        printable(&store.name),
+        printable(warning)
+    ))
 }
 
 /// Why a server does not receive everything that is forwarded.
 pub(crate) fn forward_note(forward: &Forward) -> Option<String> {
-    let Forward { url, waiting, lost_queue, lost_rejected, failure, .. } = forward;
+    let Forward {
+        url,
+        waiting,
+        lost_queue,
+        lost_rejected,
+        failure,
+        ..
+    } = forward;
     let lost = lost_queue.saturating_add(*lost_rejected);
     if failure.is_none() && lost == 0 {
         return None;
@@ -193,7 +226,11 @@ pub(crate) fn forward_note(forward: &Forward) -> Option<String> {
     let mut note = format!("{}: ", printable(url));
     match failure {
         Some(failure) => {
-            note += &format!("forwarding fails: {}; {} wait", printable(failure), amount(*waiting));
+            note += &format!(
+                "forwarding fails: {}; {} wait",
+                printable(failure),
+                amount(*waiting)
+            );
         }
         None => note += "forwarding works",
     }
@@ -215,11 +252,15 @@ fn mode_notes(answer: &WorkersAnswer) -> Vec<String> {
     });
     let mut limited = lives.filter(|(_, mode)| mode != "full" && mode != "-");
     let noted = limited.by_ref().take(MODES_NOTED_MAX);
-    let mut notes: Vec<String> =
-        noted.map(|(worker, mode)| format!("{worker}: sampling is {mode}")).collect();
+    let mut notes: Vec<String> = noted
+        .map(|(worker, mode)| format!("{worker}: sampling is {mode}"))
+        .collect();
     let more = limited.count();
     if more > 0 {
-        notes.push(format!("{} are not sampled in full", counted(more as u64, "more worker")));
+        notes.push(format!(
+            "{} are not sampled in full",
+            counted(more as u64, "more worker")
+        ));
     }
     notes
 }
@@ -230,22 +271,34 @@ pub(crate) fn rejections(answer: &WorkersAnswer) -> impl Iterator<Item = (&str, 
         .workers
         .iter()
         .flat_map(|worker| worker.epochs.iter().map(|epoch| (&*worker.worker, epoch)));
-    lives.filter(|(_, epoch)| epoch.rejected > 0).map(|(worker, epoch)| {
-        let count = counted(epoch.rejected, "message");
-        let reason = epoch.last_rejection.as_deref().unwrap_or("the reason is not known");
-        (worker, format!("{count} rejected, the last: {}", printable(reason)))
-    })
+    lives
+        .filter(|(_, epoch)| epoch.rejected > 0)
+        .map(|(worker, epoch)| {
+            let count = counted(epoch.rejected, "message");
+            let reason = epoch
+                .last_rejection
+                .as_deref()
+                .unwrap_or("the reason is not known");
+            (
+                worker,
+                format!("{count} rejected, the last: {}", printable(reason)),
+            )
+        })
 }
 
 /// A note for each of the first lives with rejected messages, and one that counts the others.
 fn rejection_notes(answer: &WorkersAnswer) -> Vec<String> {
     let mut rejections = rejections(answer);
     let noted = rejections.by_ref().take(REJECTIONS_NOTED_MAX);
-    let mut notes: Vec<String> =
-        noted.map(|(worker, text)| format!("{}: {text}", printable(worker))).collect();
+    let mut notes: Vec<String> = noted
+        .map(|(worker, text)| format!("{}: {text}", printable(worker)))
+        .collect();
     let more = rejections.count();
     if more > 0 {
-        notes.push(format!("messages of {} were rejected", counted(more as u64, "more worker")));
+        notes.push(format!(
+            "messages of {} were rejected",
+            counted(more as u64, "more worker")
+        ));
     }
     notes
 }
@@ -263,7 +316,12 @@ impl LostWorker<'_> {
     /// Describes the process, and when it was last seen.
     pub(crate) fn text(&self, now: &str) -> String {
         let worker = printable(self.worker);
-        let Epoch { pid, host, last_seen, .. } = self.epoch;
+        let Epoch {
+            pid,
+            host,
+            last_seen,
+            ..
+        } = self.epoch;
         let host = printable(host);
         let seen = elapsed(last_seen, now);
         let state = state(self.epoch);
@@ -271,27 +329,45 @@ impl LostWorker<'_> {
     }
 
     fn note(&self, now: &str) -> String {
-        let Disconnect { cause, next_step, .. } = self.disconnect;
+        let Disconnect {
+            cause, next_step, ..
+        } = self.disconnect;
         let next_step = next_step.as_deref().unwrap_or_default();
-        format!("{}: {}; {}", self.text(now), printable(cause), printable(next_step))
+        format!(
+            "{}: {}; {}",
+            self.text(now),
+            printable(cause),
+            printable(next_step)
+        )
     }
 }
 
 /// The lives that ended without a clean disconnect. One of which nothing is known counts only if its
 /// worker has no newer life.
 pub(crate) fn lost_workers(answer: &WorkersAnswer) -> impl Iterator<Item = LostWorker<'_>> {
-    answer.workers.iter().flat_map(|WorkerEpochs { worker, epochs }| {
-        epochs.iter().enumerate().filter_map(move |(place, epoch)| {
-            let is_newest = place + 1 == epochs.len();
-            let disconnect = epoch.disconnect.as_ref().filter(|_| epoch.state == "gone")?;
-            let is_lost = match &*disconnect.reason {
-                "clean" => false,
-                "unknown" => is_newest,
-                _ => true,
-            };
-            is_lost.then_some(LostWorker { worker, epoch, disconnect, is_newest })
+    answer
+        .workers
+        .iter()
+        .flat_map(|WorkerEpochs { worker, epochs }| {
+            epochs.iter().enumerate().filter_map(move |(place, epoch)| {
+                let is_newest = place + 1 == epochs.len();
+                let disconnect = epoch
+                    .disconnect
+                    .as_ref()
+                    .filter(|_| epoch.state == "gone")?;
+                let is_lost = match &*disconnect.reason {
+                    "clean" => false,
+                    "unknown" => is_newest,
+                    _ => true,
+                };
+                is_lost.then_some(LostWorker {
+                    worker,
+                    epoch,
+                    disconnect,
+                    is_newest,
+                })
+            })
         })
-    })
 }
 
 /// Whether a life is connected, and how it ended if not.
@@ -308,7 +384,10 @@ fn state(epoch: &Epoch) -> &str {
 }
 
 fn cells(worker: &str, epoch: &Epoch, now: &str) -> [String; 12] {
-    let labels = epoch.labels.iter().map(|(name, value)| format!("{name}={value}"));
+    let labels = epoch
+        .labels
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
     [
         worker.to_owned(),
         state(epoch).to_owned(),
@@ -376,7 +455,9 @@ mod tests {
     fn each_life_of_a_worker_has_a_row() {
         let labels = [("role", "qr"), ("x", "\u{1b}]0;")];
         let epoch = |state: &'static str, clock, lost_tasks: u64| Epoch {
-            labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            labels: labels
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
             host: "h".to_owned(),
             pid: 17,
             sampler_mode: (state != "gone").then(|| "signals".to_owned()),
@@ -398,14 +479,20 @@ mod tests {
             running_tasks: 3,
             ..Epoch::default()
         };
-        let clock = Clock { offset_ns: -1_500_000, error_ns: 40_000 };
+        let clock = Clock {
+            offset_ns: -1_500_000,
+            error_ns: 40_000,
+        };
         let worker = WorkerEpochs {
             worker: "worker-0".to_owned(),
             epochs: vec![epoch("gone", None, 0), epoch("connected", Some(clock), 7)],
         };
         let answer = WorkersAnswer {
             now: "2026-01-31T12:00:00.5Z".to_owned(),
-            ingest: IngestStatus { open: true, ..IngestStatus::default() },
+            ingest: IngestStatus {
+                open: true,
+                ..IngestStatus::default()
+            },
             workers: vec![worker],
             ..WorkersAnswer::default()
         };
@@ -416,24 +503,35 @@ mod tests {
         "#]]
         .assert_eq(&answer.text());
         assert_eq!(answer.notes()[..2], COLUMNS);
-        let expected =
-            ["worker-0: sampling is signals", "7,000 tasks have no row: they are in totals only"];
+        let expected = [
+            "worker-0: sampling is signals",
+            "7,000 tasks have no row: they are in totals only",
+        ];
         assert_eq!(answer.notes()[2..], expected);
     }
 
     #[test]
     fn notes_name_duplicated_workers_and_count_those_that_are_not_listed() {
-        let life = |connected| Epoch { connected, ..Epoch::default() };
+        let life = |connected| Epoch {
+            connected,
+            ..Epoch::default()
+        };
         let worker = WorkerEpochs {
             worker: "w\u{202e}".to_owned(),
             epochs: vec![life(true), life(false), life(true)],
         };
-        let ingest = IngestStatus { open: true, ..IngestStatus::default() };
+        let ingest = IngestStatus {
+            open: true,
+            ..IngestStatus::default()
+        };
         let answer = WorkersAnswer {
             ingest,
             workers: vec![worker],
             omitted: 1_200,
-            counts: api::WorkerCounts { need_attention: 1, ..Default::default() },
+            counts: api::WorkerCounts {
+                need_attention: 1,
+                ..Default::default()
+            },
             ..WorkersAnswer::default()
         };
         let duplicated =
@@ -463,8 +561,14 @@ mod tests {
             assert_eq!(epochs.iter().map(state).collect::<Vec<_>>(), states);
             let answer = WorkersAnswer {
                 now: "2026-01-31T12:00:00Z".to_owned(),
-                ingest: IngestStatus { open: true, ..IngestStatus::default() },
-                workers: vec![WorkerEpochs { worker: "w".to_owned(), epochs }],
+                ingest: IngestStatus {
+                    open: true,
+                    ..IngestStatus::default()
+                },
+                workers: vec![WorkerEpochs {
+                    worker: "w".to_owned(),
+                    epochs,
+                }],
                 ..WorkersAnswer::default()
             };
             assert_eq!(answer.notes()[COLUMNS.len()..], *expected);
@@ -474,9 +578,17 @@ mod tests {
         check(vec![crashed.clone()], &["crashed"], &[note]);
         let states = ["crashed", "connected"];
         check(vec![crashed, life("", "connected")], &states, &[note]);
-        check(vec![life("clean", "gone"), life("crashed", "away")], &["gone", "away"], &[]);
+        check(
+            vec![life("clean", "gone"), life("crashed", "away")],
+            &["gone", "away"],
+            &[],
+        );
         let states = ["missing", "connected"];
-        check(vec![life("unknown", "gone"), life("", "connected")], &states, &[]);
+        check(
+            vec![life("unknown", "gone"), life("", "connected")],
+            &states,
+            &[],
+        );
         let note = "w missing (process 17 on h, last seen 1 min ago): it was killed; look there";
         check(vec![life("unknown", "gone")], &["missing"], &[note]);
     }
@@ -491,11 +603,19 @@ mod tests {
             delayed,
             last: "2026-01-31T12:00:00Z".to_owned(),
         };
-        let ingest = IngestStatus { open: true, ..IngestStatus::default() };
+        let ingest = IngestStatus {
+            open: true,
+            ..IngestStatus::default()
+        };
         let mut quotas = vec![met("token 3f9a2c01", 1_200, 3), met("\u{202e}", 0, 1)];
         quotas.extend((0..5).map(|_| met("token 3f9a2c02", 1, 0)));
         let now = "2026-01-31T12:00:12Z".to_owned();
-        let answer = WorkersAnswer { now, ingest, quotas, ..WorkersAnswer::default() };
+        let answer = WorkersAnswer {
+            now,
+            ingest,
+            quotas,
+            ..WorkersAnswer::default()
+        };
         let notes = answer.notes();
         assert_eq!(
             notes[..2],
@@ -506,17 +626,34 @@ mod tests {
             ]
         );
         let nobody = "no worker has reported yet";
-        assert_eq!(notes[5..], ["2 more quotas were met; see --format json", nobody]);
+        assert_eq!(
+            notes[5..],
+            ["2 more quotas were met; see --format json", nobody]
+        );
     }
 
     #[test]
     fn stopped_ingestion_is_the_first_note() {
         let check = |ingest: IngestStatus, expected: &[&str]| {
             let now = "2026-01-31T12:00:12Z".to_owned();
-            assert_eq!(WorkersAnswer { now, ingest, ..WorkersAnswer::default() }.notes(), expected);
+            assert_eq!(
+                WorkersAnswer {
+                    now,
+                    ingest,
+                    ..WorkersAnswer::default()
+                }
+                .notes(),
+                expected
+            );
         };
         let nobody = "no worker has reported yet";
-        check(IngestStatus { open: true, ..IngestStatus::default() }, &[nobody]);
+        check(
+            IngestStatus {
+                open: true,
+                ..IngestStatus::default()
+            },
+            &[nobody],
+        );
         let reason = "the disk is full: 12 MiB free of 64 MiB, 32 MiB needed in /d\u{1b}";
         let note = "ingestion is stopped (for 12.0 s): the disk is full: 12 MiB free of 64 MiB, \
                     32 MiB needed in /d\\u{1b}; agents keep their samples and retry";

@@ -55,7 +55,10 @@ pub(crate) fn start(limit: Option<Duration>) -> io::Result<()> {
         flag::register(signal, stop.clone())?;
     }
     let watch = move || watch(limit, &stop);
-    thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(watch).map(drop)
+    thread::Builder::new()
+        .name(THREAD_NAME.to_owned())
+        .spawn(watch)
+        .map(drop)
 }
 
 fn watch(limit: Option<Duration>, stop: &AtomicBool) {
@@ -67,14 +70,21 @@ fn watch(limit: Option<Duration>, stop: &AtomicBool) {
         hearts.look(collector::heartbeats(), || processors.look());
         let stopped = limit.map_or_else(Vec::new, |limit| hearts.without_step(limit));
         if !stopped.is_empty() {
-            end(HUNG_CODE, format!("a hang: {}", stopped.join("; ")), REPORT_MAX);
+            end(
+                HUNG_CODE,
+                format!("a hang: {}", stopped.join("; ")),
+                REPORT_MAX,
+            );
         }
         if stop.load(Ordering::Relaxed) {
             let begun = *stop_at.get_or_insert_with(Instant::now);
             if begun.elapsed() >= STOP_MAX {
                 let stopped = hearts.without_step(SUSPICIOUS_AFTER);
-                let hung =
-                    if stopped.is_empty() { "unknown".to_owned() } else { stopped.join("; ") };
+                let hung = if stopped.is_empty() {
+                    "unknown".to_owned()
+                } else {
+                    stopped.join("; ")
+                };
                 let reason =
                     format!("the stop took over {STOP_MAX:?} and is cut off; what hangs: {hung}");
                 end(CUT_OFF_CODE, reason, STOP_REPORT_MAX);
@@ -112,7 +122,11 @@ impl Hearts {
             (known.heart == *heart && !heart.is_in_bounded_wait).then_some(known.tenths)
         };
         let is_any_still = hearts.iter().any(|heart| still_tenths(heart).is_some());
-        let weight = if is_any_still && waits_for_processor() { 1 } else { 10 };
+        let weight = if is_any_still && waits_for_processor() {
+            1
+        } else {
+            10
+        };
         for heart in hearts {
             let tenths = still_tenths(&heart).map_or(0, |tenths| tenths + weight);
             self.0.insert(heart.place, Still { heart, tenths });
@@ -134,12 +148,20 @@ fn end(code: i32, reason: String, report_max: Duration) -> ! {
     // Apart, because the log may be what hangs.
     let report = move || {
         tracing::error!(code, "{reason}");
-        stacks::threads().iter().for_each(|line| tracing::error!("{line}"));
-        stacks::stacks().iter().for_each(|line| tracing::error!("{line}"));
+        stacks::threads()
+            .iter()
+            .for_each(|line| tracing::error!("{line}"));
+        stacks::stacks()
+            .iter()
+            .for_each(|line| tracing::error!("{line}"));
         // The watchdog may have given up.
         let _ = sender.send(());
     };
-    if thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(report).is_ok() {
+    if thread::Builder::new()
+        .name(THREAD_NAME.to_owned())
+        .spawn(report)
+        .is_ok()
+    {
         let _ = written.recv_timeout(report_max);
     }
     // Without the functions that are to run at an orderly end: they may hang too.
@@ -151,7 +173,12 @@ mod tests {
     use super::*;
 
     fn heart(place: usize, beats: u64) -> Heartbeat {
-        Heartbeat { place, name: "a thread", beats, is_in_bounded_wait: false }
+        Heartbeat {
+            place,
+            name: "a thread",
+            beats,
+            is_in_bounded_wait: false,
+        }
     }
 
     fn looks(hearts: &mut Hearts, count: u32, seen: &[Heartbeat]) {
@@ -163,7 +190,10 @@ mod tests {
         let limit = 4 * LOOK_EVERY;
         let mut hearts = Hearts::default();
         looks(&mut hearts, 4, &[heart(0, 7), heart(1, 7)]);
-        assert!(hearts.without_step(limit).is_empty(), "the first look is none");
+        assert!(
+            hearts.without_step(limit).is_empty(),
+            "the first look is none"
+        );
         looks(&mut hearts, 1, &[heart(0, 8), heart(1, 7)]);
         assert_eq!(hearts.without_step(limit), ["a thread (no step for 2s)"]);
         looks(&mut hearts, 1, &[heart(0, 8), heart(1, 8)]);
@@ -179,7 +209,11 @@ mod tests {
         (0..9).for_each(|_| hearts.look([heart(0, 7)].into_iter(), || true));
         assert!(hearts.without_step(limit).is_empty());
         hearts.look([heart(0, 7)].into_iter(), || true);
-        assert_eq!(hearts.without_step(limit).len(), 1, "a hang on a busy machine ends too");
+        assert_eq!(
+            hearts.without_step(limit).len(),
+            1,
+            "a hang on a busy machine ends too"
+        );
     }
 
     #[test]
@@ -188,7 +222,10 @@ mod tests {
         let none = || -> bool { unreachable!("all parts have steps") };
         hearts.look([heart(0, 7)].into_iter(), none);
         hearts.look([heart(0, 8)].into_iter(), none);
-        let waits = Heartbeat { is_in_bounded_wait: true, ..heart(0, 8) };
+        let waits = Heartbeat {
+            is_in_bounded_wait: true,
+            ..heart(0, 8)
+        };
         hearts.look([waits].into_iter(), none);
     }
 
@@ -196,13 +233,20 @@ mod tests {
     fn waits_with_a_deadline_and_parts_that_ended_do_not_count() {
         let limit = 2 * LOOK_EVERY;
         let mut hearts = Hearts::default();
-        let waits = Heartbeat { is_in_bounded_wait: true, ..heart(0, 1) };
+        let waits = Heartbeat {
+            is_in_bounded_wait: true,
+            ..heart(0, 1)
+        };
         looks(&mut hearts, 9, &[waits, heart(1, 1)]);
         assert_eq!(hearts.without_step(limit).len(), 1);
         looks(&mut hearts, 1, &[waits]);
         assert!(hearts.without_step(limit).is_empty(), "the other one ended");
         looks(&mut hearts, 1, &[heart(0, 1), heart(1, 1)]);
         looks(&mut hearts, 2, &[heart(0, 1)]);
-        assert_eq!(hearts.without_step(limit).len(), 1, "its wait is over, and it does not go on");
+        assert_eq!(
+            hearts.without_step(limit).len(),
+            1,
+            "its wait is over, and it does not go on"
+        );
     }
 }

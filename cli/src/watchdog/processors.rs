@@ -30,7 +30,9 @@ impl Processors {
         let own_id = nix::unistd::gettid().as_raw().unsigned_abs();
         let mut threads = usage(Path::new("/proc/self/task"));
         threads.remove(&own_id);
-        let mut both = threads.iter().filter_map(|(id, now)| Some((self.0.get(id)?, now)));
+        let mut both = threads
+            .iter()
+            .filter_map(|(id, now)| Some((self.0.get(id)?, now)));
         let has_waited = both.any(|(before, now)| has_waited(*before, *now));
         self.0 = threads;
         has_waited
@@ -61,7 +63,11 @@ fn parse(stat: &str, schedstat: &str) -> Option<Usage> {
     let mut times = schedstat.split_ascii_whitespace().map(str::parse);
     let ran_ns = times.next()?.ok()?;
     let waited_ns = times.next()?.ok()?;
-    Some(Usage { is_ready: fields.starts_with('R'), ran_ns, waited_ns })
+    Some(Usage {
+        is_ready: fields.starts_with('R'),
+        ran_ns,
+        waited_ns,
+    })
 }
 
 #[cfg(test)]
@@ -75,8 +81,15 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_ready_and_does_not_run_waits() {
-        let ready = Usage { is_ready: true, ran_ns: 7, waited_ns: 3 };
-        let asleep = Usage { is_ready: false, ..ready };
+        let ready = Usage {
+            is_ready: true,
+            ran_ns: 7,
+            waited_ns: 3,
+        };
+        let asleep = Usage {
+            is_ready: false,
+            ..ready
+        };
         assert!(has_waited(ready, ready));
         assert!(!has_waited(asleep, asleep), "blocked");
         assert!(!has_waited(asleep, ready), "it has just become ready");
@@ -85,8 +98,16 @@ mod tests {
 
     #[test]
     fn a_thread_that_ran_after_a_long_wait_has_waited() {
-        let before = Usage { is_ready: false, ran_ns: 7, waited_ns: 3 };
-        let waited = |ns| Usage { ran_ns: 9, waited_ns: 3 + ns, ..before };
+        let before = Usage {
+            is_ready: false,
+            ran_ns: 7,
+            waited_ns: 3,
+        };
+        let waited = |ns| Usage {
+            ran_ns: 9,
+            waited_ns: 3 + ns,
+            ..before
+        };
         let half_ns = u64::try_from(LOOK_EVERY.as_nanos() / 2).unwrap();
         assert!(has_waited(before, waited(half_ns)));
         assert!(!has_waited(before, waited(half_ns - 1)));
@@ -95,8 +116,19 @@ mod tests {
     #[test]
     fn names_of_threads_may_contain_anything() {
         let usage = parse("7 (a) S 1 (b)) R 1 2 3", "12 34 5\n");
-        assert_eq!(usage, Some(Usage { is_ready: true, ran_ns: 12, waited_ns: 34 }));
-        assert_eq!(parse("7 (a) S 1", ""), None, "a kernel without these counts");
+        assert_eq!(
+            usage,
+            Some(Usage {
+                is_ready: true,
+                ran_ns: 12,
+                waited_ns: 34
+            })
+        );
+        assert_eq!(
+            parse("7 (a) S 1", ""),
+            None,
+            "a kernel without these counts"
+        );
         assert_eq!(parse("", "12 34 5"), None);
     }
 
@@ -105,7 +137,9 @@ mod tests {
         static STOP: AtomicBool = AtomicBool::new(false);
         let (sender, id) = std::sync::mpsc::channel();
         let thread = thread::spawn(move || {
-            sender.send(nix::unistd::gettid().as_raw().unsigned_abs()).unwrap();
+            sender
+                .send(nix::unistd::gettid().as_raw().unsigned_abs())
+                .unwrap();
             while !STOP.load(Ordering::Relaxed) {
                 black_box(0);
             }

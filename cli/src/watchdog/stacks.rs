@@ -17,26 +17,37 @@ const LOOKS_MAX: u32 = 60;
 /// A line for each stack that threads have: a collector samples itself as it samples workers, without signals to
 /// threads that wait. Threads with one stack share a line.
 pub(super) fn stacks() -> Vec<String> {
-    let agent = match AgentBuilder::default().resource_interval(None).start_local() {
+    let agent = match AgentBuilder::default()
+        .resource_interval(None)
+        .start_local()
+    {
         Ok(agent) => agent,
         Err(error) => return vec![format!("no stacks: {error}")],
     };
     for _ in 0..LOOKS_MAX {
         thread::sleep(LOOK_EVERY);
         let collapsed = flamegraph::collapsed(&agent.recording().profile);
-        let stacks = collapsed.lines().filter(|stack| !stack.starts_with("[agent]"));
+        let stacks = collapsed
+            .lines()
+            .filter(|stack| !stack.starts_with("[agent]"));
         let line = |stack: &str| format!("stack: {}", printable(stack));
         let lines: Vec<String> = stacks.take(LINES_MAX).map(line).collect();
         if !lines.is_empty() {
             return lines;
         }
     }
-    vec![format!("no stacks: the sampler found none; its mode is {:?}", agent.mode())]
+    vec![format!(
+        "no stacks: the sampler found none; its mode is {:?}",
+        agent.mode()
+    )]
 }
 
 /// The name, state and place in the kernel of each thread.
 pub(super) fn threads() -> Vec<String> {
-    let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let entries = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
     let line = |folder: std::path::PathBuf| {
         let read = |name| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let status = read("status");
@@ -50,10 +61,15 @@ pub(super) fn threads() -> Vec<String> {
         let id = field("Pid:");
         let state = field("State:");
         let kernel = read("wchan");
-        printable(&format!("thread {name} ({id}): {state}, system call {call} {kernel}"))
-            .into_owned()
+        printable(&format!(
+            "thread {name} ({id}): {state}, system call {call} {kernel}"
+        ))
+        .into_owned()
     };
-    entries.take(LINES_MAX).map(|entry| line(entry.path())).collect()
+    entries
+        .take(LINES_MAX)
+        .map(|entry| line(entry.path()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -73,7 +89,12 @@ mod tests {
         // A thread sets its name before its body runs.
         started.recv().unwrap();
         let lines = threads();
-        assert!(lines.iter().any(|line| line.starts_with("thread a waiter (")), "{lines:?}");
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.starts_with("thread a waiter (")),
+            "{lines:?}"
+        );
         drop(release);
         thread.join().unwrap();
     }

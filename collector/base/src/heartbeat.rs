@@ -19,9 +19,18 @@ enum Part {
 }
 
 const PARTS: [(Part, &str); 3] = [
-    (Part::Log, "the thread emberline-log, which writes the log and acknowledges"),
-    (Part::Store, "the thread emberline-store, which seals and maintains the tables"),
-    (Part::Runtime, "the runtime, which serves agents and readers"),
+    (
+        Part::Log,
+        "the thread emberline-log, which writes the log and acknowledges",
+    ),
+    (
+        Part::Store,
+        "the thread emberline-store, which seals and maintains the tables",
+    ),
+    (
+        Part::Runtime,
+        "the runtime, which serves agents and readers",
+    ),
 ];
 
 #[derive(Debug)]
@@ -60,12 +69,16 @@ pub fn heartbeats() -> impl Iterator<Item = Heartbeat> {
 
 fn seen(hearts: &[Heart]) -> impl Iterator<Item = Heartbeat> {
     let taken = |(_, heart): &(usize, &Heart)| heart.is_taken.load(Ordering::Acquire);
-    hearts.iter().enumerate().filter(taken).map(|(place, heart)| Heartbeat {
-        place,
-        name: PARTS[heart.part.load(Ordering::Relaxed) as usize].1,
-        beats: heart.beats.load(Ordering::Relaxed),
-        is_in_bounded_wait: heart.bounded_waits.load(Ordering::Relaxed) > 0,
-    })
+    hearts
+        .iter()
+        .enumerate()
+        .filter(taken)
+        .map(|(place, heart)| Heartbeat {
+            place,
+            name: PARTS[heart.part.load(Ordering::Relaxed) as usize].1,
+            beats: heart.beats.load(Ordering::Relaxed),
+            is_in_bounded_wait: heart.bounded_waits.load(Ordering::Relaxed) > 0,
+        })
 }
 
 /// A heart in use; it is watched until this is dropped.
@@ -169,7 +182,9 @@ pub fn beat() {
 
 /// Runs a wait that has a deadline of its own.
 pub fn during_bounded_wait<T>(wait: impl FnOnce() -> T) -> T {
-    let Some(heart) = OWN.get() else { return wait() };
+    let Some(heart) = OWN.get() else {
+        return wait();
+    };
     heart.bounded_waits.fetch_add(1, Ordering::Relaxed);
     let done = wait();
     heart.bounded_waits.fetch_sub(1, Ordering::Relaxed);

@@ -11,7 +11,9 @@ const WORD: u32 = u64::BITS;
 impl IdSet {
     /// An empty set that holds ids below `count` without growing.
     pub fn with_room(count: usize) -> IdSet {
-        IdSet { words: vec![0; count.div_ceil(WORD as usize)] }
+        IdSet {
+            words: vec![0; count.div_ceil(WORD as usize)],
+        }
     }
 
     /// Adds an id.
@@ -27,14 +29,19 @@ impl IdSet {
     /// Whether it has an id.
     #[inline]
     pub fn contains(&self, id: u32) -> bool {
-        self.words.get((id / WORD) as usize).is_some_and(|bits| bits >> (id % WORD) & 1 == 1)
+        self.words
+            .get((id / WORD) as usize)
+            .is_some_and(|bits| bits >> (id % WORD) & 1 == 1)
     }
 
     /// The largest id below `end`.
     pub fn last_below(&self, end: u32) -> Option<u32> {
         let word = (end / WORD) as usize;
         let bit = end % WORD;
-        let part = self.words.get(word).map_or(0, |bits| bits & ((1 << bit) - 1));
+        let part = self
+            .words
+            .get(word)
+            .map_or(0, |bits| bits & ((1 << bit) - 1));
         if part != 0 {
             return Some(end / WORD * WORD + part.ilog2());
         }
@@ -46,15 +53,23 @@ impl IdSet {
 
     /// The number of ids.
     pub fn count(&self) -> usize {
-        self.words.iter().map(|bits| bits.count_ones() as usize).sum()
+        self.words
+            .iter()
+            .map(|bits| bits.count_ones() as usize)
+            .sum()
     }
 
     /// The ids, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        (0u32..).step_by(WORD as usize).zip(&self.words).flat_map(|(start, word)| {
-            let rest = std::iter::successors(Some(*word), |bits| Some(bits & bits.wrapping_sub(1)));
-            rest.take_while(|bits| *bits != 0).map(move |bits| start + bits.trailing_zeros())
-        })
+        (0u32..)
+            .step_by(WORD as usize)
+            .zip(&self.words)
+            .flat_map(|(start, word)| {
+                let rest =
+                    std::iter::successors(Some(*word), |bits| Some(bits & bits.wrapping_sub(1)));
+                rest.take_while(|bits| *bits != 0)
+                    .map(move |bits| start + bits.trailing_zeros())
+            })
     }
 
     /// The set with the rank of each id.
@@ -65,7 +80,10 @@ impl IdSet {
             count += bits.count_ones();
             before
         });
-        RankedIds { before: before.collect(), ids: self }
+        RankedIds {
+            before: before.collect(),
+            ids: self,
+        }
     }
 }
 

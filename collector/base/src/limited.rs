@@ -23,14 +23,21 @@ pub struct ProcessLimitError {
 /// # Errors
 /// If the system refuses.
 pub fn limit_process(cpu_seconds: u64) -> Result<(), ProcessLimitError> {
-    limit(Resource::RLIMIT_AS, PROCESS_ADDRESS_SPACE_MAX, "cannot limit memory")?;
+    limit(
+        Resource::RLIMIT_AS,
+        PROCESS_ADDRESS_SPACE_MAX,
+        "cannot limit memory",
+    )?;
     limit(Resource::RLIMIT_CPU, cpu_seconds, "cannot limit CPU time")?;
     // A crash of this process is expected of hostile input, and its memory is the input's.
     limit(Resource::RLIMIT_CORE, 0, "cannot disable core files")
 }
 
 fn limit(resource: Resource, most: u64, doing: &'static str) -> Result<(), ProcessLimitError> {
-    let error = |errno: Errno| ProcessLimitError { doing, source: errno.into() };
+    let error = |errno: Errno| ProcessLimitError {
+        doing,
+        source: errno.into(),
+    };
     setrlimit(resource, most, most).map_err(error)
 }
 

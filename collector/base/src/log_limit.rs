@@ -37,7 +37,9 @@ impl Default for LineLimit {
 
 impl LineLimit {
     pub const fn new() -> LineLimit {
-        LineLimit { bucket: Mutex::new(None) }
+        LineLimit {
+            bucket: Mutex::new(None),
+        }
     }
 
     /// Whether a line may be written now.
@@ -47,7 +49,11 @@ impl LineLimit {
 
     fn admit_at(&self, now: Instant) -> Option<Admitted> {
         let mut bucket = lock(&self.bucket);
-        let full = Bucket { lines: LOG_LINES_AT_ONCE, filled_at: now, suppressed: 0 };
+        let full = Bucket {
+            lines: LOG_LINES_AT_ONCE,
+            filled_at: now,
+            suppressed: 0,
+        };
         let bucket = bucket.get_or_insert(full);
         let elapsed = now.saturating_duration_since(bucket.filled_at);
         let new = u32::try_from(elapsed.as_nanos() / LOG_LINE_EVERY.as_nanos()).unwrap_or(u32::MAX);
@@ -61,7 +67,9 @@ impl LineLimit {
         }
         bucket.lines -= 1;
         let suppressed = std::mem::take(&mut bucket.suppressed);
-        Some(Admitted { suppressed: (suppressed > 0).then_some(suppressed) })
+        Some(Admitted {
+            suppressed: (suppressed > 0).then_some(suppressed),
+        })
     }
 }
 
@@ -92,7 +100,10 @@ mod tests {
         let limit = LineLimit::new();
         let mut printed = 0;
         (0..6_000).for_each(|_| limited(&limit, || printed += 1));
-        assert!((LOG_LINES_AT_ONCE..LOG_LINES_AT_ONCE + 10).contains(&printed), "{printed}");
+        assert!(
+            (LOG_LINES_AT_ONCE..LOG_LINES_AT_ONCE + 10).contains(&printed),
+            "{printed}"
+        );
     }
 
     #[test]

@@ -21,7 +21,9 @@ impl Priority {
         if let Err(error) = &niceness {
             tracing::warn!(%error, "the priority of a thread is not known");
         }
-        Priority { niceness: niceness.ok() }
+        Priority {
+            niceness: niceness.ok(),
+        }
     }
 
     /// Lower than the process's own, however often the calling thread was lowered before.
@@ -29,12 +31,16 @@ impl Priority {
         /// Read before the first thread is lowered.
         static OWN: OnceLock<Priority> = OnceLock::new();
         let Priority { niceness } = OWN.get_or_init(Priority::current);
-        Priority { niceness: niceness.map(|niceness| (niceness + steps).min(NICENESS_MAX)) }
+        Priority {
+            niceness: niceness.map(|niceness| (niceness + steps).min(NICENESS_MAX)),
+        }
     }
 
     /// Sets it for the calling thread, which may be without the right to set it back.
     pub fn apply(self) {
-        let Some(niceness) = self.niceness else { return };
+        let Some(niceness) = self.niceness else {
+            return;
+        };
         if let Err(error) = setpriority_process(None, niceness) {
             tracing::warn!(%error, niceness, "the priority of a thread could not be lowered");
         }

@@ -44,7 +44,10 @@ pub struct ComputePermit {
 impl ComputePermit {
     pub fn new(turn: Turn, long_list_turn: Option<Turn>) -> ComputePermit {
         let turn = Arc::new(Mutex::new(turn));
-        ComputePermit { turn, _long_list_turn: long_list_turn.map(Arc::new) }
+        ComputePermit {
+            turn,
+            _long_list_turn: long_list_turn.map(Arc::new),
+        }
     }
 
     /// Returns the turn, and holds another one instead.
@@ -56,12 +59,19 @@ impl ComputePermit {
 impl Admission {
     pub fn new(accounts: Arc<Accounts>, quota: Quota, slots_max: usize) -> Admission {
         let answers = MemoryPool::new(Quota::AnswerBytes, ANSWER_BYTES_MAX);
-        Admission { accounts, slots: SlotPool::new(quota, slots_max), answers }
+        Admission {
+            accounts,
+            slots: SlotPool::new(quota, slots_max),
+            answers,
+        }
     }
 
     /// The same memory of answers, for other slots.
     pub fn with_slots(&self, quota: Quota, slots_max: usize) -> Admission {
-        Admission { slots: SlotPool::new(quota, slots_max), ..self.clone() }
+        Admission {
+            slots: SlotPool::new(quota, slots_max),
+            ..self.clone()
+        }
     }
 
     fn account(&self, extensions: &Extensions) -> Arc<Account> {
@@ -128,7 +138,9 @@ pub async fn admit_stream(
         Ok(slot) => slot,
         Err(reason) => return ErrorAnswer::without_slot(reason).into_response(),
     };
-    next.run(request).await.map(|body| Body::new(SlottedBody { body, _slot: slot }))
+    next.run(request)
+        .await
+        .map(|body| Body::new(SlottedBody { body, _slot: slot }))
 }
 
 /// Counts the memory of a finished answer until it is written.
@@ -161,7 +173,13 @@ async fn hold_answer(
         }
     };
     drop(permit);
-    let body = PooledBody { text, sent: 0, length, noted: 0, held };
+    let body = PooledBody {
+        text,
+        sent: 0,
+        length,
+        noted: 0,
+        held,
+    };
     Response::from_parts(parts, Body::new(body))
 }
 
@@ -214,7 +232,8 @@ impl HttpBody for PooledBody {
         let stop = self.length.min(self.sent + ANSWER_PIECE_BYTES);
         let piece = {
             let text = lock(&self.text);
-            text.as_ref().map(|text| Bytes::copy_from_slice(&text[self.sent..stop]))
+            text.as_ref()
+                .map(|text| Bytes::copy_from_slice(&text[self.sent..stop]))
         };
         let Some(piece) = piece else {
             return Poll::Ready(Some(Err(axum::Error::new(TakenBack))));
@@ -272,7 +291,10 @@ mod tests {
         let mut answer = Vec::new();
         // An answer that was taken back breaks off.
         let _ = stream.read_to_end(&mut answer).await;
-        let head = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4);
+        let head = answer
+            .windows(4)
+            .position(|end| end == b"\r\n\r\n")
+            .map_or(0, |at| at + 4);
         answer.len() - head
     }
 
@@ -300,7 +322,10 @@ mod tests {
         for stream in unread {
             read.push(read_all(stream).await);
         }
-        assert!(read[..3].iter().all(|bytes| *bytes < LARGE_BYTES), "{read:?}");
+        assert!(
+            read[..3].iter().all(|bytes| *bytes < LARGE_BYTES),
+            "{read:?}"
+        );
         assert_eq!(read[3], LARGE_BYTES, "{read:?}");
         assert_eq!(answers.bytes(), 0);
         served.abort();
@@ -320,8 +345,11 @@ mod tests {
         let (address, served) = serve(routes).await;
         let stream = TcpStream::connect(address).await.unwrap();
         let mut client = h2::client::Builder::new();
-        let (client, connection) =
-            client.initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
+        let (client, connection) = client
+            .initial_window_size(0)
+            .handshake::<_, Bytes>(stream)
+            .await
+            .unwrap();
         tokio::spawn(connection);
         let mut client = client.ready().await.unwrap();
         let mut unread = Vec::new();
@@ -348,7 +376,11 @@ mod tests {
         let mut first = ask(&address, "/endless").await;
         first.read_u8().await.unwrap();
         let mut refused = String::new();
-        ask(&address, "/endless").await.read_to_string(&mut refused).await.unwrap();
+        ask(&address, "/endless")
+            .await
+            .read_to_string(&mut refused)
+            .await
+            .unwrap();
         assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
         assert!(refused.contains("\r\nretry-after: 5\r\n"), "{refused}");
         drop(first);

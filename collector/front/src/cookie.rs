@@ -28,13 +28,21 @@ pub struct CookieScope {
 
 impl CookieScope {
     pub fn of(uri: &Uri, headers: &HeaderMap, is_tls: bool) -> CookieScope {
-        let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let text = |name| {
+            headers
+                .get(name)
+                .and_then(|value: &HeaderValue| value.to_str().ok())
+        };
         // In HTTP/2 the host is part of the address.
         let of_header = || text(header::HOST).and_then(|host| host.parse::<Authority>().ok());
         let authority = uri.authority().cloned().or_else(of_header);
         let is_https = text(header::ORIGIN).is_some_and(|origin| origin.starts_with("https://"));
         let port = authority.and_then(|authority| authority.port_u16());
-        CookieScope { port, is_tls, is_https: is_tls || is_https }
+        CookieScope {
+            port,
+            is_tls,
+            is_https: is_tls || is_https,
+        }
     }
 
     fn name(self, is_secure: bool) -> String {
@@ -79,8 +87,9 @@ impl CookieScope {
 fn cookie(headers: &HeaderMap, name: &str) -> Option<SessionSecret> {
     let values = headers.get_all(header::COOKIE).iter();
     let texts = values.filter_map(|value| value.to_str().ok());
-    let mut pairs =
-        texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut pairs = texts
+        .flat_map(|text| text.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
     pairs.find_map(|(found, secret)| SessionSecret::parse(secret).filter(|_| found == name))
 }
 
@@ -105,13 +114,27 @@ mod tests {
     #[test]
     fn attributes_follow_the_scheme_of_the_browser() {
         let secret = SessionSecret::parse(SECRET).unwrap();
-        let plain = [("host", "127.0.0.1:4747"), ("origin", "http://127.0.0.1:4747")];
-        let proxied = [("host", "profiles.example"), ("origin", "https://profiles.example")];
+        let plain = [
+            ("host", "127.0.0.1:4747"),
+            ("origin", "http://127.0.0.1:4747"),
+        ];
+        let proxied = [
+            ("host", "profiles.example"),
+            ("origin", "https://profiles.example"),
+        ];
         let rest = "Path=/; Max-Age=43200; HttpOnly; SameSite=Strict";
         for (is_tls, fields, expected) in [
             (false, plain, format!("emberline-4747={SECRET}; {rest}")),
-            (true, plain, format!("__Host-emberline-4747={SECRET}; {rest}; Secure")),
-            (false, proxied, format!("__Host-emberline={SECRET}; {rest}; Secure")),
+            (
+                true,
+                plain,
+                format!("__Host-emberline-4747={SECRET}; {rest}; Secure"),
+            ),
+            (
+                false,
+                proxied,
+                format!("__Host-emberline={SECRET}; {rest}; Secure"),
+            ),
         ] {
             let set = scope(is_tls, &fields).set(&secret);
             assert_eq!(set.to_str().unwrap(), expected);
@@ -139,7 +162,12 @@ mod tests {
         assert_eq!(found(false, &["a=b", &secure]).as_deref(), Some(SECRET));
         assert_eq!(found(true, &[&secure]).as_deref(), Some(SECRET));
         assert_eq!(found(true, &[&plain]), None);
-        for cookies in [&[][..], &[&*other], &["emberline-4747=x"], &["emberline-4747"]] {
+        for cookies in [
+            &[][..],
+            &[&*other],
+            &["emberline-4747=x"],
+            &["emberline-4747"],
+        ] {
             assert_eq!(found(false, cookies), None, "{cookies:?}");
         }
     }

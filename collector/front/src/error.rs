@@ -21,7 +21,13 @@ pub struct ErrorAnswer {
 
 impl ErrorAnswer {
     pub fn new(status: StatusCode, error: String) -> ErrorAnswer {
-        ErrorAnswer { status, body: api::Failure { error, ..api::Failure::default() } }
+        ErrorAnswer {
+            status,
+            body: api::Failure {
+                error,
+                ..api::Failure::default()
+            },
+        }
     }
 
     pub fn with_allowed(mut self, allowed: &[&str]) -> ErrorAnswer {
@@ -106,7 +112,10 @@ impl<E: Refusal> From<E> for ErrorAnswer {
 impl IntoResponse for ErrorAnswer {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(&self.body)).into_response();
-        let is_retried = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
+        let is_retried = [
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::TOO_MANY_REQUESTS,
+        ];
         if is_retried.contains(&self.status) {
             let delay = HeaderValue::from(RETRY_AFTER.as_secs());
             response.headers_mut().insert(header::RETRY_AFTER, delay);

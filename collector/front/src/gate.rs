@@ -40,7 +40,10 @@ pub enum Credential {
     /// None: the collector has no tokens, and everyone may do everything.
     NotNeeded,
     /// A token, in the request or in the login of its session.
-    Token { record: Arc<TokenRecord>, session: Option<Session> },
+    Token {
+        record: Arc<TokenRecord>,
+        session: Option<Session>,
+    },
     /// The Unix socket, which only the operators' own users can use.
     User,
     /// The client's certificate, whose names are the workers that its holder may report as.
@@ -79,7 +82,13 @@ impl Credential {
 impl Gate {
     pub fn new(tokens: Arc<Tokens>, clock: Clock) -> Gate {
         let sessions = Sessions::default();
-        Gate { tokens, sessions, clock, denied: DeniedLog::default(), is_tls: false }
+        Gate {
+            tokens,
+            sessions,
+            clock,
+            denied: DeniedLog::default(),
+            is_tls: false,
+        }
     }
 
     /// With a port that speaks TLS.
@@ -107,7 +116,10 @@ impl Gate {
         let Some(value) = values.next() else {
             if let Some(session) = self.session(scope, headers) {
                 let record = session.token.clone();
-                return Ok(Credential::Token { record, session: Some(session) });
+                return Ok(Credential::Token {
+                    record,
+                    session: Some(session),
+                });
             }
             return match peer {
                 Identity::User(_) => Ok(Credential::User),
@@ -121,7 +133,10 @@ impl Gate {
         let token = value.to_str().ok().and_then(|value| schemes.token(value));
         let token = token.ok_or(Denied::Invalid)?;
         let record = tokens.authenticate(&token, self.clock.now())?;
-        Ok(Credential::Token { record, session: None })
+        Ok(Credential::Token {
+            record,
+            session: None,
+        })
     }
 
     /// The session of a cookie. It ends with its token.
@@ -141,24 +156,32 @@ impl Gate {
     pub fn log_in(&self, token: &Token) -> Result<LoggedIn, LoginError> {
         let now = self.clock.now();
         let tokens = self.tokens.current().ok_or(LoginError::NotNeeded)?;
-        let record = tokens.authenticate(token, now).map_err(LoginError::Denied)?;
+        let record = tokens
+            .authenticate(token, now)
+            .map_err(LoginError::Denied)?;
         if !Access::Reader.is_granted_to(record.role) {
             return Err(LoginError::Role(record.role));
         }
-        let secret = self.sessions.open(record.clone(), now).map_err(LoginError::Random)?;
+        let secret = self
+            .sessions
+            .open(record.clone(), now)
+            .map_err(LoginError::Random)?;
         Ok(LoggedIn { secret, record })
     }
 
     /// Ends the session of a cookie and returns its token.
     pub fn log_out(&self, scope: CookieScope, headers: &HeaderMap) -> Option<Arc<TokenRecord>> {
-        let session = self.sessions.find(&scope.secret(headers)?, self.clock.now())?;
+        let session = self
+            .sessions
+            .find(&scope.secret(headers)?, self.clock.now())?;
         self.sessions.close(&session);
         Some(session.token)
     }
 
     /// Notes a rejected request in the audit log.
     pub fn report_denied(&self, peer: &Identity, reason: &str, method: &Method, path: &str) {
-        self.denied.report(&peer.to_string(), reason, method.as_str(), path);
+        self.denied
+            .report(&peer.to_string(), reason, method.as_str(), path);
     }
 }
 
@@ -175,9 +198,9 @@ impl Schemes {
     fn token(self, value: &str) -> Option<Token> {
         match self {
             Schemes::Bearer => Token::parse_bearer(value).ok(),
-            Schemes::BearerAndBasic => {
-                Token::parse_bearer(value).ok().or_else(|| basic_token(value))
-            }
+            Schemes::BearerAndBasic => Token::parse_bearer(value)
+                .ok()
+                .or_else(|| basic_token(value)),
         }
     }
 }
@@ -237,10 +260,16 @@ impl Caller {
         let now = || gate.clock.now();
         match &self.credential {
             Credential::NotNeeded => gate.tokens.revoked(None, now).await,
-            Credential::Token { record, session: None } => {
+            Credential::Token {
+                record,
+                session: None,
+            } => {
                 gate.tokens.revoked(Some(record), now).await;
             }
-            Credential::Token { record, session: Some(session) } => {
+            Credential::Token {
+                record,
+                session: Some(session),
+            } => {
                 tokio::select! {
                     () = gate.tokens.revoked(Some(record), now) => {}
                     () = gate.sessions.ended(session, now) => {}
@@ -265,11 +294,21 @@ mod tests {
             format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
         };
         let text = token.expose();
-        for value in [basic("any", text), basic(text, ""), token.bearer().to_string()] {
+        for value in [
+            basic("any", text),
+            basic(text, ""),
+            token.bearer().to_string(),
+        ] {
             assert_eq!(Schemes::BearerAndBasic.token(&value), Some(token.clone()));
         }
         assert_eq!(Schemes::Bearer.token(&basic("any", text)), None);
-        for value in [&*basic("any", "x"), "Basic", "Basic !", "Digest abc", &basic("", "")] {
+        for value in [
+            &*basic("any", "x"),
+            "Basic",
+            "Basic !",
+            "Digest abc",
+            &basic("", ""),
+        ] {
             assert_eq!(Schemes::BearerAndBasic.token(value), None, "{value}");
         }
     }

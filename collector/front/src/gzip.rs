@@ -15,7 +15,12 @@ pub const COMPRESSED_BYTES_MIN: usize = 1 << 10;
 const ANSWER_LEVEL: u32 = 2;
 
 /// The types of answers that compress well. Streams of events are written as they happen.
-const COMPRESSED_TYPES: [&str; 4] = ["application/json", "text/csv", "text/plain", "image/svg+xml"];
+const COMPRESSED_TYPES: [&str; 4] = [
+    "application/json",
+    "text/csv",
+    "text/plain",
+    "image/svg+xml",
+];
 
 /// The gzip form of an answer.
 pub fn gzip_answer(plain: &[u8]) -> Vec<u8> {
@@ -30,7 +35,9 @@ pub fn accepts_gzip(request: &HeaderMap) -> bool {
     let texts = values.filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).any(|coding| {
         let mut parts = coding.split(';').map(str::trim);
-        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let is_gzip = parts
+            .next()
+            .is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
         let weight = parts.find_map(|part| part.strip_prefix("q="));
         is_gzip && weight.and_then(|weight| weight.parse::<f32>().ok()) != Some(0.0)
     })
@@ -64,10 +71,19 @@ mod tests {
         let is_compressed = |kind: &'static str| {
             is_compressible(&([(header::CONTENT_TYPE, kind)], "").into_response())
         };
-        for kind in ["application/json", "text/csv; charset=utf-8", "text/plain", "image/svg+xml"] {
+        for kind in [
+            "application/json",
+            "text/csv; charset=utf-8",
+            "text/plain",
+            "image/svg+xml",
+        ] {
             assert!(is_compressed(kind), "{kind}");
         }
-        for kind in ["application/vnd.apache.parquet", "text/event-stream", "image/png"] {
+        for kind in [
+            "application/vnd.apache.parquet",
+            "text/event-stream",
+            "image/png",
+        ] {
             assert!(!is_compressed(kind), "{kind}");
         }
     }

@@ -56,9 +56,15 @@ async fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
     // With `no-referrer` a form's `Origin` is null, which is rejected.
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.insert(
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("same-origin"),
+    );
     response
 }
 
@@ -80,13 +86,21 @@ async fn show(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    let next = parameters.iter().find(|(name, _)| name == return_path::PARAMETER);
+    let next = parameters
+        .iter()
+        .find(|(name, _)| name == return_path::PARAMETER);
     let next = next.and_then(|(_, path)| ReturnPath::parse(path));
     let scope = gate.cookie_scope(&uri, &headers);
     match gate.authenticate(scope, &headers, &peer, Schemes::Bearer) {
-        Ok(Credential::Token { record, session: Some(_) }) => {
-            document(StatusCode::OK, &Content::LoggedIn(&record), next.as_ref(), false)
-        }
+        Ok(Credential::Token {
+            record,
+            session: Some(_),
+        }) => document(
+            StatusCode::OK,
+            &Content::LoggedIn(&record),
+            next.as_ref(),
+            false,
+        ),
         Ok(_) => document(StatusCode::OK, &Content::NotNeeded, next.as_ref(), false),
         Err(_) => {
             let is_retried = next.is_some() && is_from_other_site(&headers);
@@ -104,7 +118,10 @@ struct Fields {
 
 impl Fields {
     fn parse(body: &[u8]) -> Fields {
-        let mut fields = Fields { token: Zeroizing::default(), next: None };
+        let mut fields = Fields {
+            token: Zeroizing::default(),
+            next: None,
+        };
         for (name, value) in form_urlencoded::parse(body) {
             match &*name {
                 "token" => fields.token = Zeroizing::new(value.into_owned()),
@@ -129,7 +146,12 @@ async fn log_in(
     };
     let Fields { token, next } = Fields::parse(&body);
     let rejected = |status, error: &str| {
-        document(status, &Content::Form { error: Some(error) }, next.as_ref(), false)
+        document(
+            status,
+            &Content::Form { error: Some(error) },
+            next.as_ref(),
+            false,
+        )
     };
     if token.trim_ascii().is_empty() {
         return rejected(StatusCode::BAD_REQUEST, "Enter a token.");
@@ -143,7 +165,9 @@ async fn log_in(
         };
         let mut response = rejected(StatusCode::UNAUTHORIZED, reason);
         let scheme = HeaderValue::from_static("Bearer");
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, scheme);
         response
     };
     let Ok(token) = Token::parse(&token) else {
@@ -243,13 +267,23 @@ fn document(
             "<p>You need no login here.</p>\n<a class=\"button\" href=\"{address}\">Open</a>"
         ),
     };
-    let html = DOCUMENT.replace("{retry}", &retry).replace("{content}", &content);
-    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
+    let html = DOCUMENT
+        .replace("{retry}", &retry)
+        .replace("{content}", &content);
+    (
+        status,
+        [(header::CONTENT_TYPE, "text/html; charset=utf-8")],
+        html,
+    )
+        .into_response()
 }
 
 fn form(error: Option<&str>, next: &ReturnPath) -> String {
     let error = error.map_or(String::new(), |error| {
-        format!("<p class=\"error\" id=\"error\" role=\"alert\">{}</p>\n", escaped(error))
+        format!(
+            "<p class=\"error\" id=\"error\" role=\"alert\">{}</p>\n",
+            escaped(error)
+        )
     });
     let name = return_path::PARAMETER;
     let next = escaped(next.as_str());

@@ -52,7 +52,10 @@ impl PublicNames {
         names: &[String],
         certified: Option<watch::Receiver<CertificateNames>>,
     ) -> PublicNames {
-        PublicNames { named: names.iter().map(|name| normalized(name)).collect(), certified }
+        PublicNames {
+            named: names.iter().map(|name| normalized(name)).collect(),
+            certified,
+        }
     }
 
     pub fn allow(&self, host: &str) -> bool {
@@ -80,13 +83,19 @@ pub async fn check(State(names): State<PublicNames>, request: Request, next: Nex
     let path = request.uri().path();
     let is_other = OTHER_GRPC_PATHS.iter().any(|start| path.starts_with(start));
     let is_grpc = path.starts_with(GRPC_PATH) || is_other;
-    let checked = if is_grpc { check_grpc(&request) } else { check_reader(&names, &request) };
+    let checked = if is_grpc {
+        check_grpc(&request)
+    } else {
+        check_reader(&names, &request)
+    };
     let mut response = match checked {
         Ok(()) => next.run(request).await,
         Err(answer) => answer.into_response(),
     };
     let same_origin = HeaderValue::from_static("same-origin");
-    response.headers_mut().insert(RESOURCE_POLICY, same_origin.clone());
+    response
+        .headers_mut()
+        .insert(RESOURCE_POLICY, same_origin.clone());
     response.headers_mut().insert(OPENER_POLICY, same_origin);
     response
 }
@@ -95,13 +104,18 @@ fn check_grpc(request: &Request) -> Result<(), ErrorAnswer> {
     let headers = request.headers();
     let from_page = headers.contains_key(header::ORIGIN) || headers.contains_key(SEC_FETCH_SITE);
     if from_page {
-        return Err(forbidden("agents only: this request comes from a web page".to_owned()));
+        return Err(forbidden(
+            "agents only: this request comes from a web page".to_owned(),
+        ));
     }
     let content_type = text(headers, header::CONTENT_TYPE);
     let is_grpc = content_type == "application/grpc" || content_type == "application/grpc+proto";
     if !is_grpc || request.version() != Version::HTTP_2 {
         let error = "agents only: gRPC needs HTTP/2 and the content type `application/grpc`";
-        return Err(ErrorAnswer::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_owned()));
+        return Err(ErrorAnswer::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            error.to_owned(),
+        ));
     }
     Ok(())
 }
@@ -127,14 +141,20 @@ fn check_reader(names: &PublicNames, request: &Request) -> Result<(), ErrorAnswe
     }
     if headers.contains_key(header::ORIGIN) {
         let origin = text(headers, header::ORIGIN);
-        let from = origin.split_once("://").map_or("", |(_, authority)| authority);
+        let from = origin
+            .split_once("://")
+            .map_or("", |(_, authority)| authority);
         if !from.eq_ignore_ascii_case(authority.as_str()) {
             let origin = bounded(origin, SHOWN_BYTES_MAX);
-            return Err(forbidden(format!("pages of `{origin}` may not use the collector")));
+            return Err(forbidden(format!(
+                "pages of `{origin}` may not use the collector"
+            )));
         }
     }
     if is_from_other_site(headers) && !is_followed_link(request) {
-        return Err(forbidden("other sites may link to the collector, not embed it".to_owned()));
+        return Err(forbidden(
+            "other sites may link to the collector, not embed it".to_owned(),
+        ));
     }
     Ok(())
 }

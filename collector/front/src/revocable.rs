@@ -22,8 +22,13 @@ pub fn until(response: Response, revoked: impl Future<Output = ()> + Send + 'sta
     }
     let event_stream = HeaderValue::from_static("text/event-stream");
     let is_events = response.headers().get(header::CONTENT_TYPE) == Some(&event_stream);
-    response
-        .map(|body| Body::new(RevocableBody { body, revoked: Some(Box::pin(revoked)), is_events }))
+    response.map(|body| {
+        Body::new(RevocableBody {
+            body,
+            revoked: Some(Box::pin(revoked)),
+            is_events,
+        })
+    })
 }
 
 struct RevocableBody {
@@ -82,21 +87,38 @@ mod tests {
         let (revoke, revoked) = oneshot::channel::<()>();
         let revoked = async { drop(revoked.await) };
         let response = until(vec![b'x'; LARGE_BYTES].into_response(), revoked);
-        assert_eq!(response.body().size_hint().exact(), Some(LARGE_BYTES as u64));
+        assert_eq!(
+            response.body().size_hint().exact(),
+            Some(LARGE_BYTES as u64)
+        );
         drop(revoke);
-        let error = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap_err();
-        assert_eq!(error.to_string(), "the reader's token or session is no longer valid");
+        let error = axum::body::to_bytes(response.into_body(), usize::MAX)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the reader's token or session is no longer valid"
+        );
 
-        let response =
-            until(vec![b'x'; ANSWER_PIECE_BYTES].into_response(), std::future::ready(()));
-        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let response = until(
+            vec![b'x'; ANSWER_PIECE_BYTES].into_response(),
+            std::future::ready(()),
+        );
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX)
+            .await
+            .unwrap();
         assert_eq!(bytes.len(), ANSWER_PIECE_BYTES);
     }
 
     #[tokio::test]
     async fn an_answer_of_a_valid_reader_is_whole() {
-        let response = until(vec![b'x'; LARGE_BYTES].into_response(), std::future::pending::<()>());
-        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let response = until(
+            vec![b'x'; LARGE_BYTES].into_response(),
+            std::future::pending::<()>(),
+        );
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX)
+            .await
+            .unwrap();
         assert_eq!(bytes.len(), LARGE_BYTES);
     }
 }

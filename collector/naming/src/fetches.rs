@@ -72,7 +72,11 @@ pub enum PieceError {
     #[error("its symbols have {now} bytes, not {before} as at first: another file, so start again")]
     OtherFile { before: u64, now: u64 },
     #[error("it sent {length} bytes from byte {offset} of {bytes}")]
-    Range { offset: u64, length: usize, bytes: u64 },
+    Range {
+        offset: u64,
+        length: usize,
+        bytes: u64,
+    },
     #[error(
         "the collector has {used} of {SYMBOL_STORE_BYTES_MAX} bytes of symbols, and {bytes} more are \
          too many; make room with: emberline symbols gc --unused 30d"
@@ -129,10 +133,10 @@ impl Fetches {
             build_id: build.clone(),
             state: FetchState::Running(progress.clone()),
         });
-        let waiting = state
-            .queue
-            .iter()
-            .map(|build| Fetch { build_id: build.clone(), state: FetchState::Waiting });
+        let waiting = state.queue.iter().map(|build| Fetch {
+            build_id: build.clone(),
+            state: FetchState::Waiting,
+        });
         let failed = state.failed.iter().map(|(build, reason)| Fetch {
             build_id: build.clone(),
             state: FetchState::Failed(reason.clone()),
@@ -157,7 +161,13 @@ impl Fetches {
         files: &SymbolFiles,
         piece: &AgentPiece<'_>,
     ) -> Result<bool, PieceError> {
-        let &AgentPiece { build_id, worker, offset, bytes, content } = piece;
+        let &AgentPiece {
+            build_id,
+            worker,
+            offset,
+            bytes,
+            content,
+        } = piece;
         let before = lock(&self.state).known_bytes(build_id);
         if bytes > AGENT_SYMBOLS_BYTES_MAX {
             return Err(PieceError::TooLarge { bytes });
@@ -173,7 +183,11 @@ impl Fetches {
             return Err(PieceError::OtherFile { before, now: bytes });
         }
         if length == 0 || received > bytes {
-            return Err(PieceError::Range { offset, length, bytes });
+            return Err(PieceError::Range {
+                offset,
+                length,
+                bytes,
+            });
         }
         if offset == 0 {
             let used = files.bytes();
@@ -181,10 +195,22 @@ impl Fetches {
                 return Err(PieceError::Full { used, bytes });
             }
         }
-        let append =
-            || OpenOptions::new().create(true).append(true).open(&path)?.write_all(content);
-        append().map_err(|source| FileError::Io { path: path.clone(), source })?;
-        let progress = FetchProgress { worker: worker.to_owned(), received, bytes };
+        let append = || {
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(&path)?
+                .write_all(content)
+        };
+        append().map_err(|source| FileError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        let progress = FetchProgress {
+            worker: worker.to_owned(),
+            received,
+            bytes,
+        };
         lock(&self.state).set_progress(build_id, progress);
         Ok(received == bytes)
     }
@@ -192,13 +218,18 @@ impl Fetches {
 
 impl State {
     fn is_open(&self, build: &str) -> bool {
-        self.running.as_ref().is_some_and(|(running, _)| running == build)
+        self.running
+            .as_ref()
+            .is_some_and(|(running, _)| running == build)
             || self.queue.iter().any(|waiting| waiting == build)
     }
 
     /// Bytes of all pieces of the running fetch; 0 if that is not known.
     fn known_bytes(&self, build: &str) -> u64 {
-        let running = self.running.as_ref().filter(|(running, _)| running == build);
+        let running = self
+            .running
+            .as_ref()
+            .filter(|(running, _)| running == build);
         running.map_or(0, |(_, progress)| progress.bytes)
     }
 

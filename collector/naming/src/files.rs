@@ -56,7 +56,11 @@ pub(super) struct SymbolFiles {
 
 impl SymbolFiles {
     pub(super) fn new(folder: PathBuf) -> SymbolFiles {
-        SymbolFiles { folder, open: Mutex::default(), changing: Mutex::default() }
+        SymbolFiles {
+            folder,
+            open: Mutex::default(),
+            changing: Mutex::default(),
+        }
     }
 
     /// The functions at these addresses; `None` if there is no file.
@@ -128,7 +132,10 @@ impl SymbolFiles {
 
     /// Incomplete files.
     pub(super) fn partials(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.folder.join(PARTIAL)).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.folder.join(PARTIAL))
+            .into_iter()
+            .flatten()
+            .flatten();
         entries.map(|entry| entry.path()).collect()
     }
 
@@ -143,7 +150,10 @@ impl SymbolFiles {
             File::open(folder)?.sync_all()?;
             File::open(&self.folder)?.sync_all()
         };
-        put().map_err(|source| FileError::Io { path: path.clone(), source })?;
+        put().map_err(|source| FileError::Io {
+            path: path.clone(),
+            source,
+        })?;
         lock(&self.open).remove(build);
         Ok(())
     }
@@ -152,13 +162,19 @@ impl SymbolFiles {
     pub(super) fn list(&self) -> Vec<ListedFile> {
         let mut files = Vec::new();
         for (build_id, path) in self.paths() {
-            let Ok(metadata) = fs::metadata(&path) else { continue };
-            let facts = File::open(&path).map_err(SymbolFileError::Io).and_then(SymbolFile::open);
+            let Ok(metadata) = fs::metadata(&path) else {
+                continue;
+            };
+            let facts = File::open(&path)
+                .map_err(SymbolFileError::Io)
+                .and_then(SymbolFile::open);
             files.push(ListedFile {
                 build_id,
                 bytes: metadata.len(),
                 used_at: timestamp(metadata.modified().unwrap_or(UNIX_EPOCH)),
-                facts: facts.map(|file| file.facts().clone()).map_err(|error| error.to_string()),
+                facts: facts
+                    .map(|file| file.facts().clone())
+                    .map_err(|error| error.to_string()),
             });
         }
         files.sort_by(|a, b| a.build_id.cmp(&b.build_id));
@@ -167,8 +183,15 @@ impl SymbolFiles {
 
     /// Bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
-        let paths = self.paths().into_iter().map(|(_, path)| path).chain(self.partials());
-        paths.filter_map(|path| fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
+        let paths = self
+            .paths()
+            .into_iter()
+            .map(|(_, path)| path)
+            .chain(self.partials());
+        paths
+            .filter_map(|path| fs::metadata(path).ok())
+            .map(|metadata| metadata.len())
+            .sum()
     }
 
     fn paths(&self) -> Vec<(String, PathBuf)> {
@@ -178,9 +201,10 @@ impl SymbolFiles {
             for file in entries(&folder.path()) {
                 let path = file.path();
                 let first = folder.file_name();
-                let (Some(first), Some(rest)) =
-                    (first.to_str(), path.file_stem().and_then(|stem| stem.to_str()))
-                else {
+                let (Some(first), Some(rest)) = (
+                    first.to_str(),
+                    path.file_stem().and_then(|stem| stem.to_str()),
+                ) else {
                     continue;
                 };
                 let build = format!("{first}{rest}");
@@ -213,12 +237,21 @@ pub(super) fn check_build(file: &SymbolFile<File>, build: &str) -> Result<(), Fi
     if found == build {
         return Ok(());
     }
-    Err(FileError::OtherBuild { found: found.clone(), expected: build.to_owned() })
+    Err(FileError::OtherBuild {
+        found: found.clone(),
+        expected: build.to_owned(),
+    })
 }
 
 fn create_folder(folder: &Path) -> Result<(), FileError> {
-    let created = fs::DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(folder);
-    created.map_err(|source| FileError::Io { path: folder.to_owned(), source })
+    let created = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(PRIVATE_FOLDER)
+        .create(folder);
+    created.map_err(|source| FileError::Io {
+        path: folder.to_owned(),
+        source,
+    })
 }
 
 /// The file's time of change is its last use, to the day. A disk that refuses loses only that.

@@ -63,7 +63,11 @@ struct Failed {
 
 impl Finder {
     pub(super) fn new(source: SymbolSource) -> Finder {
-        Finder { source, reading: Mutex::default(), state: Mutex::default() }
+        Finder {
+            source,
+            reading: Mutex::default(),
+            state: Mutex::default(),
+        }
     }
 
     /// Whether symbols that no other source has are requested from agents.
@@ -73,7 +77,12 @@ impl Finder {
 
     /// Whether there is anything to look for by itself.
     fn has_sources(&self) -> bool {
-        let SymbolSource { folder, debuginfod, agents, .. } = &self.source;
+        let SymbolSource {
+            folder,
+            debuginfod,
+            agents,
+            ..
+        } = &self.source;
         folder.is_some() || !debuginfod.is_empty() || *agents
     }
 
@@ -85,7 +94,10 @@ impl Finder {
         let mut state = lock(&self.state);
         let is_known = state.reading.as_deref() == Some(build)
             || state.wanted.iter().any(|wanted| wanted == build)
-            || state.failed.get(build).is_some_and(|failed| failed.at.elapsed() < RETRY_AFTER);
+            || state
+                .failed
+                .get(build)
+                .is_some_and(|failed| failed.at.elapsed() < RETRY_AFTER);
         if !is_known && is_build_id(build) && state.wanted.len() < WANTED_BUILDS_MAX {
             state.wanted.push_back(build.to_owned());
         }
@@ -101,7 +113,10 @@ impl Finder {
     pub(super) fn why_missing(&self, build: &str) -> Missing {
         let state = lock(&self.state);
         match state.failed.get(build) {
-            Some(Failed { reason: Some(reason), .. }) => Missing::Unusable(reason.clone()),
+            Some(Failed {
+                reason: Some(reason),
+                ..
+            }) => Missing::Unusable(reason.clone()),
             Some(Failed { reason: None, .. }) => Missing::NoFile,
             None if is_build_id(build) && self.has_sources() => Missing::Pending,
             None => Missing::NoFile,
@@ -120,13 +135,27 @@ impl Finder {
             Err(reason) => Some(reason),
         };
         if let Some(reason) = &reason {
-            tracing::warn!(build, reason, "a file with debug information cannot be used");
+            tracing::warn!(
+                build,
+                reason,
+                "a file with debug information cannot be used"
+            );
         }
         if state.failed.len() >= FINDINGS_MAX {
             state.failed.clear();
         }
-        let found = if reason.is_none() { Found::Nowhere } else { Found::Failed };
-        state.failed.insert(build.to_owned(), Failed { reason, at: Instant::now() });
+        let found = if reason.is_none() {
+            Found::Nowhere
+        } else {
+            Found::Failed
+        };
+        state.failed.insert(
+            build.to_owned(),
+            Failed {
+                reason,
+                at: Instant::now(),
+            },
+        );
         found
     }
 
@@ -168,7 +197,11 @@ impl Finder {
             .arg("--output")
             .arg(&output)
             .env_clear()
-            .envs(AUTHORITIES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .envs(
+                AUTHORITIES
+                    .iter()
+                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
+            )
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -187,7 +220,10 @@ impl Finder {
             if let Ok(Some(known)) = files.file(build)
                 && known.facts().rank() >= file.facts().rank()
             {
-                return Err(format!("it has symbols already: {}", known.facts().detail.name()));
+                return Err(format!(
+                    "it has symbols already: {}",
+                    known.facts().detail.name()
+                ));
             }
             files.put(&output, build).map_err(in_words)?;
             Ok(true)
@@ -202,9 +238,13 @@ impl Finder {
 /// A file, or a URL without its user and password, which readers and the log must not see.
 fn shown(from: &OsStr) -> String {
     let text = from.to_string_lossy();
-    let Some((scheme, rest)) = text.split_once("://") else { return text.into_owned() };
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.into_owned();
+    };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
     format!("{scheme}://{host}{path}")
 }
 
@@ -234,5 +274,9 @@ fn wait(mut child: Child) -> Result<bool, String> {
     }
     let message = String::from_utf8_lossy(&message);
     let message = bounded(message.trim(), MESSAGE_BYTES_MAX as usize);
-    Err(if message.is_empty() { format!("its reader ended by {status}") } else { message.into() })
+    Err(if message.is_empty() {
+        format!("its reader ended by {status}")
+    } else {
+        message.into()
+    })
 }

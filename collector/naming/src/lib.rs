@@ -147,13 +147,18 @@ impl Naming {
         wanted: &Addresses,
         deadline: Instant,
     ) -> BTreeMap<Arc<str>, BTreeMap<u64, Functions>> {
-        let Some(files) = &self.files else { return BTreeMap::new() };
+        let Some(files) = &self.files else {
+            return BTreeMap::new();
+        };
         let revision = self.revision();
         let mut found = BTreeMap::new();
         for (build, addresses) in wanted {
             let mut names = lock(&self.known).of(revision, build, addresses);
-            let unknown: Vec<u64> =
-                addresses.iter().copied().filter(|address| !names.contains_key(address)).collect();
+            let unknown: Vec<u64> = addresses
+                .iter()
+                .copied()
+                .filter(|address| !names.contains_key(address))
+                .collect();
             let mut is_finished = true;
             for part in unknown.chunks(LOOKUP_ADDRESSES) {
                 if Instant::now() >= deadline {
@@ -197,7 +202,9 @@ impl Naming {
         if build.is_empty() {
             return Missing::NoBuildId;
         }
-        let Some(files) = &self.files else { return Missing::NoFile };
+        let Some(files) = &self.files else {
+            return Missing::NoFile;
+        };
         if self.fetches.is_open(build) {
             return Missing::Pending;
         }
@@ -235,12 +242,17 @@ impl Naming {
 
     /// All symbol files, by build id.
     pub fn list(&self) -> Vec<ListedFile> {
-        self.files.as_ref().map(SymbolFiles::list).unwrap_or_default()
+        self.files
+            .as_ref()
+            .map(SymbolFiles::list)
+            .unwrap_or_default()
     }
 
     /// Reads all of each symbol file. Returns what is wrong, by build id.
     pub fn verify(&self) -> Vec<(String, FileError)> {
-        let Some(files) = &self.files else { return Vec::new() };
+        let Some(files) = &self.files else {
+            return Vec::new();
+        };
         let verify = |file: ListedFile| {
             let result = files.verify(&file.build_id);
             result.err().map(|error| (file.build_id, error))
@@ -250,7 +262,9 @@ impl Naming {
 
     /// Removes the symbol files that nothing used since then. Returns them.
     pub fn remove_unused(&self, since: Timestamp) -> Result<Vec<ListedFile>, FileError> {
-        let Some(files) = &self.files else { return Ok(Vec::new()) };
+        let Some(files) = &self.files else {
+            return Ok(Vec::new());
+        };
         let removed = files.remove_unused(since)?;
         if !removed.is_empty() {
             self.revise();
@@ -260,8 +274,12 @@ impl Naming {
 
     /// Reads one file that a query wants, in a process of its own. Returns whether there was one.
     pub fn find_next(&self) -> bool {
-        let (Some(files), Some(finder)) = (&self.files, &self.finder) else { return false };
-        let Some(build) = finder.next() else { return false };
+        let (Some(files), Some(finder)) = (&self.files, &self.finder) else {
+            return false;
+        };
+        let Some(build) = finder.next() else {
+            return false;
+        };
         match finder.find(files, &build) {
             Found::Made => self.revise(),
             // Without room, it is found missing again later.
@@ -291,7 +309,11 @@ impl Naming {
 
     /// Queues a fetch of the symbols of a build.
     pub fn add_fetch(&self, build: &str) -> Result<(), FetchError> {
-        if self.fetches.add(build) { Ok(()) } else { Err(FetchError::TooMany) }
+        if self.fetches.add(build) {
+            Ok(())
+        } else {
+            Err(FetchError::TooMany)
+        }
     }
 
     /// The next build whose symbols are to be requested from agents.
@@ -306,18 +328,24 @@ impl Naming {
 
     /// Where the next piece of a build begins.
     pub fn fetched_bytes(&self, build: &str) -> Result<u64, FileError> {
-        self.files.as_ref().map_or(Ok(0), |files| Fetches::received(files, build))
+        self.files
+            .as_ref()
+            .map_or(Ok(0), |files| Fetches::received(files, build))
     }
 
     /// Adds a piece that an agent sent. Returns whether it was the last one.
     pub fn add_fetched(&self, piece: &AgentPiece<'_>) -> Result<bool, PieceError> {
-        self.files.as_ref().map_or(Ok(false), |files| self.fetches.append(files, piece))
+        self.files
+            .as_ref()
+            .map_or(Ok(false), |files| self.fetches.append(files, piece))
     }
 
     /// Makes the symbol file of a build from the pieces of agents, in a process of its own. The error is
     /// for people.
     pub fn store_fetched(&self, build: &str) -> Result<(), String> {
-        let (Some(files), Some(finder)) = (&self.files, &self.finder) else { return Ok(()) };
+        let (Some(files), Some(finder)) = (&self.files, &self.finder) else {
+            return Ok(());
+        };
         let path = Fetches::path(files, build).map_err(|error| error.to_string())?;
         let read = finder.read(files, build, path.as_os_str());
         let _ = std::fs::remove_file(&path);
@@ -345,7 +373,10 @@ impl Naming {
 impl KnownNames {
     fn at(&mut self, revision: u64) -> &mut KnownNames {
         if self.revision != revision || self.count > NAMED_ADDRESSES_MAX {
-            *self = KnownNames { revision, ..KnownNames::default() };
+            *self = KnownNames {
+                revision,
+                ..KnownNames::default()
+            };
         }
         self
     }
@@ -356,7 +387,9 @@ impl KnownNames {
         build: &str,
         addresses: &BTreeSet<u64>,
     ) -> BTreeMap<u64, Functions> {
-        let Some(known) = self.at(revision).by_build.get(build) else { return BTreeMap::new() };
+        let Some(known) = self.at(revision).by_build.get(build) else {
+            return BTreeMap::new();
+        };
         let name = |address: &u64| Some((*address, known.get(address)?.clone()));
         addresses.iter().filter_map(name).collect()
     }
@@ -371,7 +404,11 @@ impl KnownNames {
         let this = self.at(revision);
         let known = this.by_build.entry(build.clone()).or_default();
         let before = known.len();
-        known.extend(names.iter().map(|(address, functions)| (*address, functions.clone())));
+        known.extend(
+            names
+                .iter()
+                .map(|(address, functions)| (*address, functions.clone())),
+        );
         this.count += known.len() - before;
         if is_finished {
             this.unfinished.remove(build);

@@ -1,6 +1,9 @@
 //! Libraries with and without debug information, and their symbol files, for tests.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,10 +41,24 @@ impl Libraries {
         fs::write(path("a.c"), SOURCE).unwrap();
         fs::write(path("b.c"), SOURCE.replace('3', "5")).unwrap();
         for name in ["a", "b"] {
-            let options = ["-O2", "-g", "-shared", "-fPIC", "-nostdlib", "-Wl,--build-id", "-o"];
-            run(Command::new("cc").args(options).arg(path(name)).arg(path(&format!("{name}.c"))));
+            let options = [
+                "-O2",
+                "-g",
+                "-shared",
+                "-fPIC",
+                "-nostdlib",
+                "-Wl,--build-id",
+                "-o",
+            ];
+            run(Command::new("cc")
+                .args(options)
+                .arg(path(name))
+                .arg(path(&format!("{name}.c"))));
         }
-        run(Command::new("strip").arg("-o").arg(path("stripped")).arg(path("a")));
+        run(Command::new("strip")
+            .arg("-o")
+            .arg(path("stripped"))
+            .arg(path("a")));
         let build_id = build_id_of(&fs::read(path("a")).unwrap()).unwrap();
         Libraries { folder, build_id }
     }
@@ -58,7 +75,10 @@ impl Libraries {
     pub fn forged(&self) -> Vec<u8> {
         let mut library = fs::read(self.folder.path().join("b")).unwrap();
         let other = bytes_of(&build_id_of(&library).unwrap());
-        let at = library.windows(other.len()).position(|part| part == other).unwrap();
+        let at = library
+            .windows(other.len())
+            .position(|part| part == other)
+            .unwrap();
         library[at..at + other.len()].copy_from_slice(&bytes_of(&self.build_id));
         let mut file = Vec::new();
         reduce(&library, &mut file).unwrap();
@@ -90,11 +110,16 @@ pub fn run(command: &mut Command) {
 
 pub fn bytes_of(hexadecimal: &str) -> Vec<u8> {
     let pairs = (0..hexadecimal.len()).step_by(2);
-    pairs.map(|at| u8::from_str_radix(&hexadecimal[at..at + 2], 16).unwrap()).collect()
+    pairs
+        .map(|at| u8::from_str_radix(&hexadecimal[at..at + 2], 16).unwrap())
+        .collect()
 }
 
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Uploads in pieces of `step` bytes.
@@ -109,7 +134,14 @@ pub fn upload(
     let bytes = file.len() as u64;
     let send = |offset: usize, content: &[u8]| {
         let offset = offset as u64;
-        naming.receive(&Piece { build_id, sha256: &sha256, bytes, offset, content, replace })
+        naming.receive(&Piece {
+            build_id,
+            sha256: &sha256,
+            bytes,
+            offset,
+            content,
+            replace,
+        })
     };
     let mut received = send(0, &[])?;
     while !received.is_stored {
@@ -137,8 +169,15 @@ pub fn code(libraries: &Libraries) -> Vec<u64> {
     let build: Arc<str> = libraries.build_id.as_str().into();
     let naming = libraries.naming(None);
     upload(&naming, &build, &libraries.symbols("a"), 1 << 20, false).unwrap();
-    let names = naming.names(&Addresses::from([(build.clone(), (0x1000..0x1100).collect())]));
-    naming.remove_unused(Timestamp::from_unix_ns(i64::MAX)).unwrap();
-    let named = names[&build].iter().filter(|(_, functions)| !functions.is_empty());
+    let names = naming.names(&Addresses::from([(
+        build.clone(),
+        (0x1000..0x1100).collect(),
+    )]));
+    naming
+        .remove_unused(Timestamp::from_unix_ns(i64::MAX))
+        .unwrap();
+    let named = names[&build]
+        .iter()
+        .filter(|(_, functions)| !functions.is_empty());
     named.map(|(address, _)| *address).take(16).collect()
 }

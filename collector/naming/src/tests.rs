@@ -18,9 +18,15 @@ fn an_upload_in_pieces_names_addresses_and_is_kept_once() {
     let before = naming.revision();
     let received = upload(&naming, build, &file, 100, false).unwrap();
     assert!(received.is_stored && !received.was_known);
-    assert!(naming.revision() > before, "cached answers have other names");
+    assert!(
+        naming.revision() > before,
+        "cached answers have other names"
+    );
     let names = libraries.names(&naming);
-    assert!(names.contains("sum") && names.contains("sum + twice"), "{names:?}");
+    assert!(
+        names.contains("sum") && names.contains("sum + twice"),
+        "{names:?}"
+    );
     assert_eq!(naming.why_missing(build), Missing::NoFunction);
 
     let again = upload(&naming, build, &file, 100, false).unwrap();
@@ -78,7 +84,14 @@ fn a_better_file_replaces_a_worse_one_and_a_contradicting_one_is_rejected() {
     let libraries = Libraries::compile();
     let naming = libraries.naming(None);
     let build = &libraries.build_id;
-    upload(&naming, build, &libraries.symbols("stripped"), 1 << 20, false).unwrap();
+    upload(
+        &naming,
+        build,
+        &libraries.symbols("stripped"),
+        1 << 20,
+        false,
+    )
+    .unwrap();
     assert_eq!(libraries.names(&naming), BTreeSet::from(["sum".to_owned()]));
     upload(&naming, build, &libraries.symbols("a"), 1 << 20, false).unwrap();
     let full = libraries.names(&naming);
@@ -111,7 +124,9 @@ fn what_is_wrong_with_an_upload_is_said_and_nothing_is_kept() {
         error(build, &damaged),
         error(build, &good[..good.len() / 2]),
         error(build, &fs::read(libraries.folder.path().join("a")).unwrap()),
-        upload(&Naming::default(), build, &good, 1 << 20, false).unwrap_err().to_string(),
+        upload(&Naming::default(), build, &good, 1 << 20, false)
+            .unwrap_err()
+            .to_string(),
     ];
     expect![[r#"
         build_id="BUILD" is no build id: 8 to 128 digits of lowercase hexadecimal are expected
@@ -130,9 +145,15 @@ fn what_is_wrong_with_an_upload_is_said_and_nothing_is_kept() {
         content: &good,
         replace: false,
     };
-    assert!(matches!(naming.receive(&wrong), Err(UploadError::Damaged { .. })));
+    assert!(matches!(
+        naming.receive(&wrong),
+        Err(UploadError::Damaged { .. })
+    ));
     assert!(naming.list().is_empty() && libraries.names(&naming).is_empty());
-    assert_eq!(SymbolFiles::new(libraries.folder.path().join("data/symbols")).bytes(), 0);
+    assert_eq!(
+        SymbolFiles::new(libraries.folder.path().join("data/symbols")).bytes(),
+        0
+    );
 }
 
 #[test]
@@ -144,15 +165,24 @@ fn unused_files_are_removed_and_damaged_ones_are_reported() {
     let used_at = naming.list()[0].used_at;
     assert!(naming.remove_unused(used_at).unwrap().is_empty());
 
-    let path = path_of(&libraries.folder.path().join("data/symbols"), build, "symbols");
+    let path = path_of(
+        &libraries.folder.path().join("data/symbols"),
+        build,
+        "symbols",
+    );
     let mut bytes = fs::read(&path).unwrap();
     bytes[20] ^= 1;
     fs::write(&path, bytes).unwrap();
     let problems = libraries.naming(None).verify();
     assert_eq!(problems.len(), 1);
-    assert_eq!(problems[0].1.to_string(), "its starts are damaged: the checksum is wrong");
+    assert_eq!(
+        problems[0].1.to_string(),
+        "its starts are damaged: the checksum is wrong"
+    );
 
-    let removed = naming.remove_unused(used_at.shifted(i64::from(u32::MAX) * 1_000)).unwrap();
+    let removed = naming
+        .remove_unused(used_at.shifted(i64::from(u32::MAX) * 1_000))
+        .unwrap();
     assert_eq!(removed.len(), 1);
     assert!(libraries.names(&naming).is_empty());
 }
@@ -166,14 +196,19 @@ fn a_reader_that_is_killed_costs_the_names_of_its_file_only() {
     fs::copy(libraries.folder.path().join("a"), &debug).unwrap();
     for (script, expected) in [
         ("kill -9 $$", "its reader ended by signal: 9"),
-        ("echo 'section .debug_info claims too much' >&2; exit 1", "claims too much"),
+        (
+            "echo 'section .debug_info claims too much' >&2; exit 1",
+            "claims too much",
+        ),
         ("exit 0", "No such file or directory"),
     ] {
         let naming = libraries.naming(Some(source(&libraries, script)));
         assert!(libraries.names(&naming).is_empty());
         assert_eq!(naming.why_missing(build), Missing::Pending);
         assert!(naming.find_next());
-        let Missing::Unusable(reason) = naming.why_missing(build) else { panic!("{script}") };
+        let Missing::Unusable(reason) = naming.why_missing(build) else {
+            panic!("{script}")
+        };
         assert!(reason.contains(expected), "{reason}");
         // It is not read again for each query.
         assert!(libraries.names(&naming).is_empty() && !naming.find_next());
@@ -187,15 +222,26 @@ fn a_file_that_the_collector_finds_is_read_once() {
     let made = libraries.folder.path().join("made");
     fs::write(&made, libraries.symbols("a")).unwrap();
     // PROGRAM symbols reduce --limited FILE --output FILE
-    let naming = libraries.naming(Some(source(&libraries, &format!("cp {} $6", made.display()))));
+    let naming = libraries.naming(Some(source(
+        &libraries,
+        &format!("cp {} $6", made.display()),
+    )));
     libraries.names(&naming);
     assert!(naming.find_next());
-    assert_eq!(naming.why_missing(build), Missing::NoFile, "there is no debug file");
+    assert_eq!(
+        naming.why_missing(build),
+        Missing::NoFile,
+        "there is no debug file"
+    );
     let debug = path_of(&libraries.folder.path().join(".build-id"), build, "debug");
     fs::create_dir_all(debug.parent().unwrap()).unwrap();
     fs::write(&debug, "its reader does not look").unwrap();
     let starts = libraries.folder.path().join("starts");
-    let script = format!("echo start >> {}; cp {} $6", starts.display(), made.display());
+    let script = format!(
+        "echo start >> {}; cp {} $6",
+        starts.display(),
+        made.display()
+    );
     let naming = libraries.naming(Some(source(&libraries, &script)));
     let before = naming.revision();
     for _ in 0..2 {
@@ -226,7 +272,10 @@ fn servers_are_asked_in_their_order_and_a_missing_file_is_no_failure() {
     );
     let naming_by = |servers: &[&str]| {
         let debuginfod = servers.iter().map(|server| (*server).to_owned()).collect();
-        libraries.naming(Some(SymbolSource { debuginfod, ..source(&libraries, &script) }))
+        libraries.naming(Some(SymbolSource {
+            debuginfod,
+            ..source(&libraries, &script)
+        }))
     };
     let naming = naming_by(&["http://none/"]);
     libraries.names(&naming);
@@ -236,9 +285,14 @@ fn servers_are_asked_in_their_order_and_a_missing_file_is_no_failure() {
     let naming = naming_by(&["http://user:secret@bad"]);
     libraries.names(&naming);
     assert!(naming.find_next());
-    let Missing::Unusable(reason) = naming.why_missing(build) else { panic!() };
+    let Missing::Unusable(reason) = naming.why_missing(build) else {
+        panic!()
+    };
     // Without the password.
-    assert_eq!(reason, format!("http://bad/buildid/{build}/debuginfo: broken"));
+    assert_eq!(
+        reason,
+        format!("http://bad/buildid/{build}/debuginfo: broken")
+    );
 
     fs::remove_file(&asked).unwrap();
     let naming = naming_by(&["http://none/", "http://bad", "http://good", "http://never"]);
@@ -261,8 +315,16 @@ fn send_pieces(
     for piece in content.chunks(step) {
         let offset = naming.fetched_bytes(build_id).unwrap();
         let bytes = content.len() as u64;
-        let piece = AgentPiece { build_id, worker: "w", offset, bytes, content: piece };
-        is_complete = naming.add_fetched(&piece).map_err(|error| error.to_string())?;
+        let piece = AgentPiece {
+            build_id,
+            worker: "w",
+            offset,
+            bytes,
+            content: piece,
+        };
+        is_complete = naming
+            .add_fetched(&piece)
+            .map_err(|error| error.to_string())?;
     }
     Ok(is_complete)
 }
@@ -274,15 +336,25 @@ fn what_an_agent_sends_is_read_by_another_process_and_a_fetch_continues_where_it
     let made = libraries.folder.path().join("made");
     fs::write(&made, libraries.symbols("a")).unwrap();
     // PROGRAM symbols reduce --limited FILE --output FILE
-    let script =
-        format!("cmp -s $4 {0}/a || exit 1; cp {0}/made $6", libraries.folder.path().display());
+    let script = format!(
+        "cmp -s $4 {0}/a || exit 1; cp {0}/made $6",
+        libraries.folder.path().display()
+    );
     let open = |agents| {
         let source = source(&libraries, &script);
-        libraries.naming(Some(SymbolSource { folder: None, agents, ..source }))
+        libraries.naming(Some(SymbolSource {
+            folder: None,
+            agents,
+            ..source
+        }))
     };
     let naming = open(false);
     assert!(libraries.names(&naming).is_empty() && !naming.find_next());
-    assert_eq!(naming.why_missing(build), Missing::NoFile, "agents are not asked by themselves");
+    assert_eq!(
+        naming.why_missing(build),
+        Missing::NoFile,
+        "agents are not asked by themselves"
+    );
     assert_eq!(naming.next_fetch(), None);
 
     let naming = open(true);
@@ -312,13 +384,21 @@ fn what_an_agent_sends_is_read_by_another_process_and_a_fetch_continues_where_it
     naming.add_fetch(build).unwrap();
     naming.next_fetch().unwrap();
     assert_eq!(naming.fetched_bytes(build).unwrap(), half as u64);
-    let rest = AgentPiece { offset: half as u64, content: &whole[half..], ..part };
+    let rest = AgentPiece {
+        offset: half as u64,
+        content: &whole[half..],
+        ..part
+    };
     assert!(naming.add_fetched(&rest).unwrap());
     naming.store_fetched(build).unwrap();
     naming.end_fetch(build, Ok(()));
     assert!(libraries.names(&naming).contains("sum + twice"));
     assert!(naming.fetches().is_empty());
-    assert_eq!(naming.fetched_bytes(build).unwrap(), 0, "the pieces are removed");
+    assert_eq!(
+        naming.fetched_bytes(build).unwrap(),
+        0,
+        "the pieces are removed"
+    );
     let error = naming.check_fetch(build).unwrap_err().to_string();
     assert!(error.contains("functions and lines of build id"), "{error}");
 }
@@ -328,18 +408,31 @@ fn pieces_that_contradict_each_other_are_rejected_and_bounded() {
     let libraries = Libraries::compile();
     let build = &libraries.build_id;
     let source = source(&libraries, "echo damaged >&2; exit 1");
-    let naming = libraries.naming(Some(SymbolSource { folder: None, ..source }));
+    let naming = libraries.naming(Some(SymbolSource {
+        folder: None,
+        ..source
+    }));
     naming.add_fetch(build).unwrap();
     naming.next_fetch().unwrap();
     let piece = |offset, bytes, content| {
-        let piece = AgentPiece { build_id: build, worker: "w", offset, bytes, content };
-        naming.add_fetched(&piece).map_err(|error| error.to_string())
+        let piece = AgentPiece {
+            build_id: build,
+            worker: "w",
+            offset,
+            bytes,
+            content,
+        };
+        naming
+            .add_fetched(&piece)
+            .map_err(|error| error.to_string())
     };
     let errors = [
         piece(0, 1 << 40, b"abc").unwrap_err(),
         piece(0, 2, b"abc").unwrap_err(),
         piece(0, 9, b"").unwrap_err(),
-        piece(0, 9, b"abc").and_then(|_| piece(3, 8, b"def")).unwrap_err(),
+        piece(0, 9, b"abc")
+            .and_then(|_| piece(3, 8, b"def"))
+            .unwrap_err(),
     ];
     expect![[r#"
         its symbols have 1099511627776 bytes; at most 1073741824 are fetched
@@ -348,7 +441,11 @@ fn pieces_that_contradict_each_other_are_rejected_and_bounded() {
         its symbols have 8 bytes, not 9 as at first: another file, so start again
     "#]]
     .assert_eq(&(errors.join("\n") + "\n"));
-    assert_eq!(naming.fetched_bytes(build).unwrap(), 0, "the next worker starts again");
+    assert_eq!(
+        naming.fetched_bytes(build).unwrap(),
+        0,
+        "the next worker starts again"
+    );
 
     assert!(send_pieces(&naming, build, b"no ELF file", 4).unwrap());
     let error = naming.store_fetched(build).unwrap_err();
@@ -357,10 +454,25 @@ fn pieces_that_contradict_each_other_are_rejected_and_bounded() {
     assert_eq!(naming.fetches()[0].state, FetchState::Failed(error));
     assert_eq!(naming.why_missing(build), Missing::NoFile);
     assert!(naming.list().is_empty());
-    assert_eq!(SymbolFiles::new(libraries.folder.path().join("data/symbols")).bytes(), 0);
+    assert_eq!(
+        SymbolFiles::new(libraries.folder.path().join("data/symbols")).bytes(),
+        0
+    );
 
-    assert!(naming.check_fetch("../../etc").unwrap_err().to_string().contains("is no build id"));
-    assert!(Naming::default().check_fetch(build).unwrap_err().to_string().contains("--data DIR"));
+    assert!(
+        naming
+            .check_fetch("../../etc")
+            .unwrap_err()
+            .to_string()
+            .contains("is no build id")
+    );
+    assert!(
+        Naming::default()
+            .check_fetch(build)
+            .unwrap_err()
+            .to_string()
+            .contains("--data DIR")
+    );
     for number in 0..SYMBOL_FETCHES_MAX {
         naming.add_fetch(&format!("{number:08x}")).unwrap();
     }

@@ -82,7 +82,13 @@ pub enum UploadError {
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> UploadError {
     let path = path.to_owned();
-    move |source| FileError::Io { path: path.clone(), source }.into()
+    move |source| {
+        FileError::Io {
+            path: path.clone(),
+            source,
+        }
+        .into()
+    }
 }
 
 /// Adds a piece, and stores the file when it is complete.
@@ -91,7 +97,11 @@ pub(super) fn receive(files: &SymbolFiles, piece: &Piece<'_>) -> Result<Received
     let _changing = lock(&files.changing);
     // Uploads begin at 0; their other pieces need not read a whole file.
     if piece.offset == 0 && sha256_of_stored(files, piece)?.as_deref() == Some(piece.sha256) {
-        return Ok(Received { bytes: piece.bytes, is_stored: true, was_known: true });
+        return Ok(Received {
+            bytes: piece.bytes,
+            is_stored: true,
+            was_known: true,
+        });
     }
     let path = files.partial(piece.sha256)?;
     let received = fs::metadata(&path).map_or(0, |metadata| metadata.len());
@@ -99,7 +109,11 @@ pub(super) fn receive(files: &SymbolFiles, piece: &Piece<'_>) -> Result<Received
         admit(files, piece, &path)?;
     }
     if piece.offset != received || (piece.content.is_empty() && received < piece.bytes) {
-        return Ok(Received { bytes: received, is_stored: false, was_known: false });
+        return Ok(Received {
+            bytes: received,
+            is_stored: false,
+            was_known: false,
+        });
     }
     let append = || -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
@@ -108,14 +122,22 @@ pub(super) fn receive(files: &SymbolFiles, piece: &Piece<'_>) -> Result<Received
     append().map_err(failed(&path))?;
     let bytes = received + piece.content.len() as u64;
     if bytes < piece.bytes {
-        return Ok(Received { bytes, is_stored: false, was_known: false });
+        return Ok(Received {
+            bytes,
+            is_stored: false,
+            was_known: false,
+        });
     }
     let stored = store(files, piece, &path);
     if stored.is_err() {
         let _ = fs::remove_file(&path);
     }
     stored?;
-    Ok(Received { bytes, is_stored: true, was_known: false })
+    Ok(Received {
+        bytes,
+        is_stored: true,
+        was_known: false,
+    })
 }
 
 fn check(piece: &Piece<'_>) -> Result<(), UploadError> {
@@ -130,7 +152,10 @@ fn check(piece: &Piece<'_>) -> Result<(), UploadError> {
     }
     let end = piece.offset.saturating_add(piece.content.len() as u64);
     if end > piece.bytes {
-        return Err(UploadError::PastEnd { end, bytes: piece.bytes });
+        return Err(UploadError::PastEnd {
+            end,
+            bytes: piece.bytes,
+        });
     }
     Ok(())
 }
@@ -141,7 +166,9 @@ fn short(text: &str) -> String {
 
 /// The checksum of the file that the build has, if it has the same size.
 fn sha256_of_stored(files: &SymbolFiles, piece: &Piece<'_>) -> Result<Option<String>, UploadError> {
-    let Some(path) = files.stored_path(piece.build_id) else { return Ok(None) };
+    let Some(path) = files.stored_path(piece.build_id) else {
+        return Ok(None);
+    };
     let is_same_size = fs::metadata(&path).is_ok_and(|found| found.len() == piece.bytes);
     if !is_same_size {
         return Ok(None);
@@ -164,21 +191,29 @@ fn admit(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<(), Uplo
     }
     let used = files.bytes();
     if used.saturating_add(piece.bytes) > SYMBOL_STORE_BYTES_MAX {
-        return Err(UploadError::Full { used, bytes: piece.bytes });
+        return Err(UploadError::Full {
+            used,
+            bytes: piece.bytes,
+        });
     }
     Ok(())
 }
 
 fn is_old(path: &PathBuf) -> bool {
     let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
-    let age = modified.ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
+    let age = modified
+        .ok()
+        .and_then(|modified| SystemTime::now().duration_since(modified).ok());
     age.is_some_and(|age| age > PARTIAL_AGE_MAX)
 }
 
 fn store(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<(), UploadError> {
     let found = sha256(path)?;
     if found != piece.sha256 {
-        return Err(UploadError::Damaged { found, expected: piece.sha256.to_owned() });
+        return Err(UploadError::Damaged {
+            found,
+            expected: piece.sha256.to_owned(),
+        });
     }
     let file = File::open(path).map_err(failed(path))?;
     let file = SymbolFile::open(file).map_err(FileError::File)?;
@@ -213,5 +248,9 @@ fn sha256(path: &Path) -> Result<String, UploadError> {
         }
         hash.update(&buffer[..bytes]);
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }

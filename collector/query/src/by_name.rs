@@ -34,7 +34,12 @@ impl Name for Arc<str> {
 
 impl<T: Default, N: Name> ByName<T, N> {
     pub(super) fn new(names_max: usize) -> ByName<T, N> {
-        ByName { names: BTreeMap::new(), names_max, weights: BTreeMap::new(), chosen: None }
+        ByName {
+            names: BTreeMap::new(),
+            names_max,
+            weights: BTreeMap::new(),
+            chosen: None,
+        }
     }
 
     /// The values of a name, which has so much time more.
@@ -46,14 +51,24 @@ impl<T: Default, N: Name> ByName<T, N> {
             Some(chosen) => chosen.contains(name),
             None => self.names.len() < self.names_max || self.names.contains_key(name),
         };
-        let name = if has_room { name.clone() } else { name.overflow() };
+        let name = if has_room {
+            name.clone()
+        } else {
+            name.overflow()
+        };
         self.names.entry(name).or_default()
     }
 
     /// The values of a name that was visited before.
     pub(super) fn again(&mut self, name: &N) -> &mut T {
         let is_own = self.names.contains_key(name);
-        self.names.entry(if is_own { name.clone() } else { name.overflow() }).or_default()
+        self.names
+            .entry(if is_own {
+                name.clone()
+            } else {
+                name.overflow()
+            })
+            .or_default()
     }
 
     /// Whether all data must be visited again, because there are more names than may have values: then the
@@ -83,8 +98,10 @@ impl<T: Default, N: Name> ByName<T, N> {
 
 /// Removes all but so many names, those with the most time; of equal ones the first in order stay.
 fn keep_heaviest<N: Name>(weights: &mut BTreeMap<N, u64>, count: usize) {
-    let mut order: Vec<(Reverse<u64>, N)> =
-        weights.iter().map(|(name, weight_ns)| (Reverse(*weight_ns), name.clone())).collect();
+    let mut order: Vec<(Reverse<u64>, N)> = weights
+        .iter()
+        .map(|(name, weight_ns)| (Reverse(*weight_ns), name.clone()))
+        .collect();
     order.sort_unstable();
     order.drain(..count.min(order.len()));
     for (_, name) in order {

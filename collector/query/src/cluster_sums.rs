@@ -89,7 +89,11 @@ fn pieces(stored: &TableReader<'_>, files: Vec<PieceFile>) -> Vec<SamplePiece> {
         let path = stored.path_of(&file);
         match pieces.last_mut() {
             Some(last) if last.from_ms == from_ms && last.to_ms == to_ms => last.files.push(path),
-            _ => pieces.push(SamplePiece { files: vec![path], from_ms, to_ms }),
+            _ => pieces.push(SamplePiece {
+                files: vec![path],
+                from_ms,
+                to_ms,
+            }),
         }
     }
     pieces

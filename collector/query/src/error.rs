@@ -16,19 +16,41 @@ const ECHO_BYTES_MAX: usize = 200;
 #[non_exhaustive]
 pub enum QueryError {
     #[error("unknown parameter {name:?}; allowed: {}", allowed.join(", "))]
-    UnknownParameter { name: String, allowed: Vec<&'static str> },
+    UnknownParameter {
+        name: String,
+        allowed: Vec<&'static str>,
+    },
     #[error("the parameter {name} was given {count} times; at most {limit} is allowed")]
-    TooMany { name: &'static str, count: usize, limit: usize },
+    TooMany {
+        name: &'static str,
+        count: usize,
+        limit: usize,
+    },
     #[error("invalid {name}={value:?}; allowed: {}", allowed.join(", "))]
-    Choice { name: &'static str, value: String, allowed: Vec<&'static str> },
+    Choice {
+        name: &'static str,
+        value: String,
+        allowed: Vec<&'static str>,
+    },
     #[error("invalid {name}={value:?}; allowed: {}", allowed.join("; "))]
-    Form { name: &'static str, value: String, allowed: Vec<&'static str> },
+    Form {
+        name: &'static str,
+        value: String,
+        allowed: Vec<&'static str>,
+    },
     #[error("{name}: {error}; allowed: a name or label, crate:NAME, re:PATTERN, file:PATTERN")]
-    Pattern { name: &'static str, error: SelectorError },
+    Pattern {
+        name: &'static str,
+        error: SelectorError,
+    },
     #[error(
         "the parameter {name} has {count} patterns; at most {limit} are allowed: join them as re:one|two"
     )]
-    TooManyPatterns { name: &'static str, count: usize, limit: usize },
+    TooManyPatterns {
+        name: &'static str,
+        count: usize,
+        limit: usize,
+    },
     #[error(
         "format={format} has no inverted trees, because its readers invert by themselves; omit invert, \
          or use format=json, columns, svg, collapsed, speedscope or nested"
@@ -49,17 +71,30 @@ pub enum QueryError {
     #[error("limit={value:?} is not a number from 1 to {limit}")]
     Limit { value: String, limit: usize },
     #[error("the range is empty: from={from} and to={to} are both {}", format_time(*at))]
-    Empty { from: String, to: String, at: Timestamp },
+    Empty {
+        from: String,
+        to: String,
+        at: Timestamp,
+    },
     #[error(
         "the range is reversed: from={} is after to={}",
         with_instant(from, *from_at),
         with_instant(to, *to_at)
     )]
-    Reversed { from: String, to: String, from_at: Timestamp, to_at: Timestamp },
+    Reversed {
+        from: String,
+        to: String,
+        from_at: Timestamp,
+        to_at: Timestamp,
+    },
     #[error(
         "step={step} would make {steps} steps; at most {limit} are allowed: take a larger step"
     )]
-    Steps { step: String, steps: u64, limit: u64 },
+    Steps {
+        step: String,
+        steps: u64,
+        limit: u64,
+    },
     #[error("after needs the order of ids; omit sort=attention")]
     AfterByAttention,
     #[error("run already sets the range; omit from and to")]
@@ -112,7 +147,10 @@ pub enum QueryError {
     UnknownNodes { rows: u64 },
     #[error("invalid body: {reason}; expected a JSON object with some of: {}",
         allowed.join(", "))]
-    Body { reason: String, allowed: Vec<&'static str> },
+    Body {
+        reason: String,
+        allowed: Vec<&'static str>,
+    },
     #[error("interval_ms is {value}; it must be from {} to {}", INTERVAL_MIN.as_millis(),
         INTERVAL_MAX.as_millis())]
     Interval { value: f64 },
@@ -137,17 +175,29 @@ pub enum QueryError {
          group by fewer labels",
         labels.join(", ")
     )]
-    LabelGroups { labels: Vec<String>, count: usize, limit: usize },
+    LabelGroups {
+        labels: Vec<String>,
+        count: usize,
+        limit: usize,
+    },
     #[error("the step is {seconds} s; it must be at least 1 s")]
     StepSeconds { seconds: f64 },
     #[error("no {kind} is called {name:?}{}", suggestion(nearest))]
-    UnknownName { kind: &'static str, name: String, nearest: Vec<String> },
+    UnknownName {
+        kind: &'static str,
+        name: String,
+        nearest: Vec<String>,
+    },
 }
 
 /// A time as it was given, and the instant that it means unless it was given so.
 fn with_instant(text: &str, at: Timestamp) -> String {
     let instant = format_time(at);
-    if text == instant { instant } else { format!("{text} ({instant})") }
+    if text == instant {
+        instant
+    } else {
+        format!("{text} ({instant})")
+    }
 }
 
 impl Refusal for QueryError {

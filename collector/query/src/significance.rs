@@ -62,9 +62,18 @@ impl Evidence {
 
     /// Of sides with this number of tasks that do not differ in any way.
     pub fn of_equal(before: u64, after: u64) -> Evidence {
-        let none_of_all = Share { hits: 0, total: before };
-        let all_of_all = Share { hits: after, total: after };
-        Evidence { p: 1.0, ..Evidence::of(&[none_of_all], &[all_of_all]) }
+        let none_of_all = Share {
+            hits: 0,
+            total: before,
+        };
+        let all_of_all = Share {
+            hits: after,
+            total: after,
+        };
+        Evidence {
+            p: 1.0,
+            ..Evidence::of(&[none_of_all], &[all_of_all])
+        }
     }
 }
 
@@ -94,7 +103,11 @@ impl HitsOfFirst {
 
     /// Twice the tail from `at` outwards.
     fn p_value(&self, at: f64) -> f64 {
-        let mean = if self.total > 0.0 { self.hits * self.first_total / self.total } else { 0.0 };
+        let mean = if self.total > 0.0 {
+            self.hits * self.first_total / self.total
+        } else {
+            0.0
+        };
         let downwards = at <= mean;
         let [least, most] = self.support();
         let mut at = at;
@@ -150,7 +163,11 @@ fn fluctuation_p(before: &[Share], after: &[Share]) -> Option<f64> {
         return Some(0.0);
     }
     let t_squared = difference * difference / variance;
-    Some(beta_reg(freedom / 2.0, 0.5, freedom / (freedom + t_squared)))
+    Some(beta_reg(
+        freedom / 2.0,
+        0.5,
+        freedom / (freedom + t_squared),
+    ))
 }
 
 /// A side's share, and the variance of it that its slices show.
@@ -171,11 +188,17 @@ impl BatchMean {
         let total = sum.total as f64;
         let mean = sum.hits as f64 / total;
         // The ratio estimator, because slices have different numbers of tasks.
-        let residuals = shares.iter().map(|share| share.hits as f64 - mean * share.total as f64);
+        let residuals = shares
+            .iter()
+            .map(|share| share.hits as f64 - mean * share.total as f64);
         let squares: f64 = residuals.map(|residual| residual * residual).sum();
         let freedom = (count - 1) as f64;
         let variance = squares * count as f64 / freedom / (total * total);
-        Some(BatchMean { mean, variance, freedom })
+        Some(BatchMean {
+            mean,
+            variance,
+            freedom,
+        })
     }
 }
 
@@ -203,14 +226,22 @@ impl Levels {
     /// Levels by Benjamini and Hochberg. Questions that no outcome could answer are not counted: that
     /// depends on the numbers of tasks, not on what they show.
     pub fn of(all: impl Iterator<Item = Evidence>) -> Levels {
-        let mut p_values: Vec<f64> =
-            all.filter(|one| one.p_min <= FALSE_ALARMS).map(|one| one.p).collect();
+        let mut p_values: Vec<f64> = all
+            .filter(|one| one.p_min <= FALSE_ALARMS)
+            .map(|one| one.p)
+            .collect();
         p_values.sort_by(f64::total_cmp);
         let tests = p_values.len();
         let level = |rank: usize| FALSE_ALARMS * rank.min(tests) as f64 / tests.max(1) as f64;
-        let rank = (1..=tests).rev().find(|rank| p_values[rank - 1] <= level(*rank));
+        let rank = (1..=tests)
+            .rev()
+            .find(|rank| p_values[rank - 1] <= level(*rank));
         let rank = rank.unwrap_or(0);
-        Levels { tests, significant: level(rank), reachable: level(rank + 1) }
+        Levels {
+            tests,
+            significant: level(rank),
+            reachable: level(rank + 1),
+        }
     }
 
     pub fn judge(&self, evidence: Evidence) -> Significance {

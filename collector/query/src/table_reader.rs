@@ -42,7 +42,10 @@ pub struct Cancel {
 
 impl Cancel {
     pub fn new(allowance: Option<Arc<dyn Allowance>>) -> Cancel {
-        Cancel { is_set: AtomicBool::new(false), allowance }
+        Cancel {
+            is_set: AtomicBool::new(false),
+            allowance,
+        }
     }
 
     pub fn set(&self) {
@@ -74,8 +77,16 @@ pub(crate) struct TableReader<'a> {
 /// Names of the data that is missing from every answer about some seconds.
 fn lost_to_all(tables: &Tables, manifest: &Manifest, seconds: &Range<Second>) -> BTreeSet<String> {
     let is_about = |lost: &&LostLog| lost.from < seconds.end.0 && seconds.start.0 < lost.to;
-    let of_log = manifest.lost_log.iter().filter(is_about).map(|lost| lost.path.clone());
-    manifest.lost_lists().map(|file| tables.path_of(file)).chain(of_log).collect()
+    let of_log = manifest
+        .lost_log
+        .iter()
+        .filter(is_about)
+        .map(|lost| lost.path.clone());
+    manifest
+        .lost_lists()
+        .map(|file| tables.path_of(file))
+        .chain(of_log)
+        .collect()
 }
 
 /// Unsealed data with the version of the tables that lacks it.
@@ -140,7 +151,14 @@ impl<'a> TableReader<'a> {
             if plan.seconds == seconds {
                 let tables = &*state.tables;
                 let damaged = lost_to_all(tables, &manifest, &plan.seconds);
-                let stored = TableReader { tables, cancel, manifest, plan, coverage, damaged };
+                let stored = TableReader {
+                    tables,
+                    cancel,
+                    manifest,
+                    plan,
+                    coverage,
+                    damaged,
+                };
                 return (stored, unsealed);
             }
             seconds = plan.seconds;
@@ -170,11 +188,16 @@ impl<'a> TableReader<'a> {
             self.note_lost(&manifest, table, &piece.periods);
             let periods = &piece.periods;
             let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
-            files.extend(manifest.files_of(table).filter(overlaps).map(|file| PieceFile {
-                piece: piece.clone(),
-                file: file.clone(),
-                place: self.tables.place_of(file),
-            }));
+            files.extend(
+                manifest
+                    .files_of(table)
+                    .filter(overlaps)
+                    .map(|file| PieceFile {
+                        piece: piece.clone(),
+                        file: file.clone(),
+                        place: self.tables.place_of(file),
+                    }),
+            );
         }
         files
     }
@@ -224,7 +247,9 @@ impl<'a> TableReader<'a> {
         visit: &mut dyn FnMut(&Batch, Rows<'_>) -> ControlFlow<()>,
     ) -> Result<(), QueryError> {
         let mut has_enough = false;
-        let workers = asked.workers.map(|asked| asked.iter().map(|number| number.0).collect());
+        let workers = asked
+            .workers
+            .map(|asked| asked.iter().map(|number| number.0).collect());
         for PieceFile { piece, file, .. } in self.files(table_of) {
             self.cancel.check()?;
             let Piece { tier, periods } = piece;
@@ -235,7 +260,12 @@ impl<'a> TableReader<'a> {
                 columns: asked.columns,
             };
             let mut each = |batch: &Batch| {
-                let rows = Rows { batch, tier, periods: &periods, workers: workers.as_ref() };
+                let rows = Rows {
+                    batch,
+                    tier,
+                    periods: &periods,
+                    workers: workers.as_ref(),
+                };
                 has_enough = visit(batch, rows).is_break();
                 if has_enough || self.cancel.check().is_err() {
                     return ControlFlow::Break(());
@@ -269,8 +299,11 @@ impl<'a> TableReader<'a> {
             Some(text)
         }
         let span_ns = seconds.start.start().unix_ns()..seconds.end.start().unix_ns();
-        let scan =
-            TaskScan { span_ns: Some(span_ns), name: only(&filter.names), key: only(&filter.keys) };
+        let scan = TaskScan {
+            span_ns: Some(span_ns),
+            name: only(&filter.names),
+            key: only(&filter.keys),
+        };
         let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
         for file in manifest.files_of(TableName::Tasks).filter(overlaps) {
             self.cancel.check()?;
@@ -302,18 +335,20 @@ impl<'a> TableReader<'a> {
         self.note_lost(&manifest, TableName::Tasks, &periods);
         let scan = NewestTaskScan::new(range, filter);
         let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
-        let mut files: Vec<_> = manifest.files_of(TableName::Tasks).filter(overlaps).collect();
+        let mut files: Vec<_> = manifest
+            .files_of(TableName::Tasks)
+            .filter(overlaps)
+            .collect();
         // The sooner the newest are known, the fewer others are read.
         files.sort_by_key(|file| Reverse(file.to));
         for file in files {
             self.cancel.check()?;
-            let read = self.tables.newest_tasks(file, &scan, selecting, &mut || match self
-                .cancel
-                .check()
-            {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
-            });
+            let read = self
+                .tables
+                .newest_tasks(file, &scan, selecting, &mut || match self.cancel.check() {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                });
             if let Err(error) = read {
                 self.note_unread(file, &error);
             }
@@ -359,7 +394,8 @@ impl<'a> TableReader<'a> {
             .map(|lost| &lost.file)
             .filter(|file| file.table == table)
             .filter(|file| file.from < periods.end && periods.start < file.to);
-        self.damaged.extend(lost.map(|file| self.tables.path_of(file)));
+        self.damaged
+            .extend(lost.map(|file| self.tables.path_of(file)));
     }
 
     fn note_unread(&mut self, file: &FileEntry, error: &StoreError) {
@@ -459,7 +495,9 @@ impl Rows<'_> {
     /// Visits the index of each requested row once.
     #[inline]
     pub(crate) fn each(&self, mut visit: impl FnMut(usize)) {
-        let Batch { ts, worker, values, .. } = self.batch;
+        let Batch {
+            ts, worker, values, ..
+        } = self.batch;
         if self.are_all() {
             return (0..values.len()).for_each(visit);
         }
@@ -468,9 +506,13 @@ impl Rows<'_> {
         let is_asked = |index: usize| {
             start <= ts[index]
                 && ts[index] < end
-                && self.workers.is_none_or(|asked| asked.contains(worker[index]))
+                && self
+                    .workers
+                    .is_none_or(|asked| asked.contains(worker[index]))
         };
-        (0..values.len()).filter(|index| is_asked(*index)).for_each(&mut visit);
+        (0..values.len())
+            .filter(|index| is_asked(*index))
+            .for_each(&mut visit);
     }
 
     /// Whether every row is requested. Most batches lie within the periods, and the check costs a

@@ -49,7 +49,11 @@ impl ThreadDumpQuery {
         Ok(ThreadDumpQuery {
             workers: known_workers(&params, state)?,
             tasks: known_tasks(&params, state)?,
-            names: params.many("thread")?.into_iter().map(str::to_owned).collect(),
+            names: params
+                .many("thread")?
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             threads: params.choice("threads", &Filters::THREADS)?,
         })
     }
@@ -62,7 +66,9 @@ impl ThreadDumpQuery {
             ThreadKind::Agent => of_agent,
             ThreadKind::All => true,
         };
-        let task = top.filter(|top| top.kind == FrameKind::Task).map(|top| top.function);
+        let task = top
+            .filter(|top| top.kind == FrameKind::Task)
+            .map(|top| top.function);
         whose && self.tasks.keeps_some(task) && self.names.keeps(name)
     }
 }
@@ -109,13 +115,20 @@ impl ThreadDumpQuery {
                 *omitted = omitted.saturating_add(excess as u64);
             }
         }
-        let known = answers.iter().filter_map(|(_, _, answer)| answer.as_ref().ok());
+        let known = answers
+            .iter()
+            .filter_map(|(_, _, answer)| answer.as_ref().ok());
         let nodes = known.flat_map(|stacks| stacks.threads.iter().map(|thread| thread.node.0));
         let excerpt = state.excerpt(nodes.collect());
         let worker = |(worker, epoch, answer): (WorkerId, Option<Epoch>, ThreadDumpResult)| {
             let omitted = answer.as_ref().map_or(0, |stacks| stacks.omitted);
             let answer = answer.map(|stacks| self.groups(&excerpt, stacks.threads));
-            WorkerThreadDump { worker, epoch, answer, omitted }
+            WorkerThreadDump {
+                worker,
+                epoch,
+                answer,
+                omitted,
+            }
         };
         answers.into_iter().map(worker).collect()
     }
@@ -134,11 +147,17 @@ impl ThreadDumpQuery {
         let mut groups: Vec<ThreadGroup> = groups.into_values().collect();
         groups.retain(|group| !group.threads.is_empty());
         for group in &mut groups {
-            group.threads.sort_by_key(|thread| (Reverse(thread.blocked_ns), thread.thread_id));
+            group
+                .threads
+                .sort_by_key(|thread| (Reverse(thread.blocked_ns), thread.thread_id));
         }
         groups.sort_by_key(|group| {
             let idle = !matches!(group.state, Some(State::Cpu | State::Runnable));
-            (idle, Reverse(group.threads.len()), Reverse(group.threads[0].blocked_ns))
+            (
+                idle,
+                Reverse(group.threads.len()),
+                Reverse(group.threads[0].blocked_ns),
+            )
         });
         groups
     }
@@ -147,9 +166,15 @@ impl ThreadDumpQuery {
 impl ThreadGroup {
     fn of(excerpt: &Excerpt, thread: &ThreadSnapshot) -> ThreadGroup {
         let path = excerpt.path(excerpt.node(thread.node));
-        let mut frames: Vec<Frame<String>> =
-            path.map(|id| excerpt.frame(id).map(str::to_owned)).collect();
+        let mut frames: Vec<Frame<String>> = path
+            .map(|id| excerpt.frame(id).map(str::to_owned))
+            .collect();
         let top = frames.pop();
-        ThreadGroup { state: thread.state, top, frames, threads: Vec::new() }
+        ThreadGroup {
+            state: thread.state,
+            top,
+            frames,
+            threads: Vec::new(),
+        }
     }
 }

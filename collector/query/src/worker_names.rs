@@ -42,8 +42,9 @@ impl WorkerNamesQuery {
         let limit = params.one("limit")?;
         Ok(WorkerNamesQuery {
             text: params.one("text")?.unwrap_or_default().to_lowercase(),
-            limit: limit
-                .map_or(Ok(WORKER_NAMES_DEFAULT), |text| limit_to(Some(text), WORKER_NAMES_MAX))?,
+            limit: limit.map_or(Ok(WORKER_NAMES_DEFAULT), |text| {
+                limit_to(Some(text), WORKER_NAMES_MAX)
+            })?,
         })
     }
 
@@ -66,14 +67,20 @@ impl Queries<'_> {
             }
             if names.workers.len() < query.limit {
                 let worker = worker.to_string();
-                names.workers.push(WorkerName { worker, host: attributes.host });
+                names.workers.push(WorkerName {
+                    worker,
+                    host: attributes.host,
+                });
             } else {
                 names.omitted += 1;
             }
         }
         let labels = labels
             .into_iter()
-            .map(|((key, value), workers)| LabelCount { label: format!("{key}={value}"), workers });
+            .map(|((key, value), workers)| LabelCount {
+                label: format!("{key}={value}"),
+                workers,
+            });
         names.labels = labels.filter(|label| query.fits(&label.label)).collect();
         names
             .labels

@@ -76,7 +76,11 @@ impl EpochView {
     /// is stored than was accepted.
     pub fn unaccounted_ns(&self) -> i128 {
         let account = &self.account;
-        let lost = [account.lost_rejected_ns, account.lost_by_collector_ns, account.lost_queue_ns];
+        let lost = [
+            account.lost_rejected_ns,
+            account.lost_by_collector_ns,
+            account.lost_queue_ns,
+        ];
         let lost: i128 = lost.into_iter().map(i128::from).sum();
         i128::from(account.accepted_ns) - i128::from(self.stored_ns) - lost
     }
@@ -115,13 +119,19 @@ impl Default for WorkersQuery {
 }
 
 impl WorkersQuery {
-    const ORDERS: [(&str, WorkerOrder); 2] =
-        [("id", WorkerOrder::Id), ("attention", WorkerOrder::Attention)];
+    const ORDERS: [(&str, WorkerOrder); 2] = [
+        ("id", WorkerOrder::Id),
+        ("attention", WorkerOrder::Attention),
+    ];
 
     pub const PARAMETERS: Parameters = &[&[
         WORKER,
         LABEL,
-        Parameter::text("after", "w-1", "Only workers whose ids come later: the next page."),
+        Parameter::text(
+            "after",
+            "w-1",
+            "Only workers whose ids come later: the next page.",
+        ),
         Parameter::choice(
             "sort",
             || names(&WorkersQuery::ORDERS),
@@ -141,7 +151,10 @@ impl WorkersQuery {
     #[cfg(any(test, feature = "testing"))]
     pub fn of(workers: &[&str]) -> WorkersQuery {
         let workers = workers.iter().map(|&worker| worker.to_owned()).collect();
-        WorkersQuery { workers, ..WorkersQuery::default() }
+        WorkersQuery {
+            workers,
+            ..WorkersQuery::default()
+        }
     }
 
     pub fn parse(
@@ -159,7 +172,9 @@ impl WorkersQuery {
             workers: known_workers(&params, state)?,
             after,
             order,
-            limit: limit.map_or(Ok(WORKERS_DEFAULT), |text| limit_to(Some(text), SESSIONS_MAX))?,
+            limit: limit.map_or(Ok(WORKERS_DEFAULT), |text| {
+                limit_to(Some(text), SESSIONS_MAX)
+            })?,
         })
     }
 
@@ -170,7 +185,10 @@ impl WorkersQuery {
         for lives in sessions.chunk_by(|a, b| a.worker == b.worker) {
             let standing = Standing::of(lives, now);
             count(&mut selected.counts, &standing);
-            let is_later = self.after.as_ref().is_none_or(|after| *lives[0].worker.0 > **after);
+            let is_later = self
+                .after
+                .as_ref()
+                .is_none_or(|after| *lives[0].worker.0 > **after);
             if is_later {
                 standings.push((standing.attention, lives));
             }
@@ -181,7 +199,10 @@ impl WorkersQuery {
         }
         selected.omitted = standings.len().saturating_sub(self.limit) as u64;
         standings.truncate(self.limit);
-        selected.workers = standings.into_iter().map(|(_, lives)| lives.to_vec()).collect();
+        selected.workers = standings
+            .into_iter()
+            .map(|(_, lives)| lives.to_vec())
+            .collect();
         selected
     }
 }
@@ -230,8 +251,10 @@ impl Standing {
     /// Of a worker with these lives, at least one.
     fn of(lives: &[Arc<SessionCell>], now: Timestamp) -> Standing {
         let mut newest = Timestamp::from_unix_ns(i64::MIN);
-        let mut standing =
-            Standing { presence: Presence::Connected, attention: Attention::Nothing };
+        let mut standing = Standing {
+            presence: Presence::Connected,
+            attention: Attention::Nothing,
+        };
         let mut newest_attention = Attention::Nothing;
         for cell in lives {
             let session = lock(&cell.state);
@@ -288,7 +311,9 @@ fn attention(cell: &SessionCell, session: &Session, now: Timestamp) -> Attention
         let is_full = applied.settings.enabled && applied.mode == FULL_MODE;
         !is_full || applied.signal_blocked.is_some()
     });
-    let is_off = session.clock.is_some_and(|clock| clock.error_ns > CLOCK_ERROR_NS);
+    let is_off = session
+        .clock
+        .is_some_and(|clock| clock.error_ns > CLOCK_ERROR_NS);
     if is_degraded || takes_too_few(session.ticks) || is_off {
         return Attention::Degraded;
     }
@@ -297,7 +322,11 @@ fn attention(cell: &SessionCell, session: &Session, now: Timestamp) -> Attention
 
 /// Whether the share of skipped or missed samples needs attention.
 fn takes_too_few(ticks: Ticks) -> bool {
-    let Ticks { made, expected, throttled } = ticks;
+    let Ticks {
+        made,
+        expected,
+        throttled,
+    } = ticks;
     let is_throttled = expected > THROTTLED_TICKS_MIN && throttled > expected / THROTTLED_SHARE;
     let misses_ticks = expected > TICKS_MIN && made.saturating_add(throttled) < expected / 2;
     is_throttled || misses_ticks
@@ -337,8 +366,11 @@ impl Queries<'_> {
         blocked: Option<IngestBlocked>,
         now: Timestamp,
     ) -> FleetView {
-        let Selected { workers, omitted, counts } =
-            query.select(&self.sessions(&query.workers), now);
+        let Selected {
+            workers,
+            omitted,
+            counts,
+        } = query.select(&self.sessions(&query.workers), now);
         let mut epochs: Vec<EpochView> = Vec::new();
         for lives in workers {
             let first = epochs.len();
@@ -402,7 +434,11 @@ mod tests {
     #[test]
     fn samples_are_too_few_if_many_are_skipped_or_missed_after_the_first_seconds() {
         let check = |made, expected, throttled, too_few| {
-            let ticks = Ticks { made, expected, throttled };
+            let ticks = Ticks {
+                made,
+                expected,
+                throttled,
+            };
             assert_eq!(takes_too_few(ticks), too_few, "{ticks:?}");
         };
         check(2_000, 3_000, 1_000, false);

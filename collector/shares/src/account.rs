@@ -121,7 +121,9 @@ impl Account {
 
     /// The value of a quota that can be set.
     pub fn value_of(&self, quota: Quota) -> Option<u64> {
-        Quota::SETTABLE.contains(&quota).then(|| self.quotas.of(quota))
+        Quota::SETTABLE
+            .contains(&quota)
+            .then(|| self.quotas.of(quota))
     }
 
     /// The value of one of its quotas.
@@ -136,7 +138,9 @@ impl Account {
         let counted = &mut uses[quota as usize];
         counted.refused += 1;
         counted.last = Some(now);
-        let is_due = counted.logged.is_none_or(|at| now.duration_since(at) >= QUOTA_LOG_EVERY);
+        let is_due = counted
+            .logged
+            .is_none_or(|at| now.duration_since(at) >= QUOTA_LOG_EVERY);
         if is_due && let Some(Admitted { suppressed }) = REACHED.admit() {
             counted.logged = Some(now);
             let refused = counted.refused;
@@ -178,7 +182,9 @@ impl Account {
     pub fn open_session(self: &Arc<Self>) -> Result<SessionSlot, QuotaExceeded> {
         let sessions_max = self.quota(Quota::Sessions);
         let more = |sessions| (sessions < sessions_max).then_some(sessions + 1);
-        let opened = self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let opened = self
+            .sessions
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         if opened.is_err() {
             self.note_refusal(Quota::Sessions);
             return Err(QuotaExceeded {
@@ -187,7 +193,9 @@ impl Account {
                 value: self.quotas.of(Quota::Sessions),
             });
         }
-        Ok(SessionSlot { account: self.clone() })
+        Ok(SessionSlot {
+            account: self.clone(),
+        })
     }
 
     /// Sessions that count for it.
@@ -213,20 +221,25 @@ impl Account {
     pub fn reserve(&self, table: SharedTable) -> bool {
         let more = |rows| (rows < table.reserved_max()).then_some(rows + 1);
         let rows = &self.growth.reserved[table as usize];
-        rows.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        rows.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok()
     }
 
     /// Counts what it added to the tree.
     pub fn note_growth(&self, nodes: usize, symbol_bytes: usize) {
         self.growth.nodes.fetch_add(nodes as u64, Ordering::Relaxed);
-        self.growth.symbol_bytes.fetch_add(symbol_bytes as u64, Ordering::Relaxed);
+        self.growth
+            .symbol_bytes
+            .fetch_add(symbol_bytes as u64, Ordering::Relaxed);
     }
 
     /// Memory of what it added to the tree, roughly.
     fn added_bytes(&self) -> u64 {
         let nodes = self.growth.nodes.load(Ordering::Relaxed);
         let symbol_bytes = self.growth.symbol_bytes.load(Ordering::Relaxed);
-        nodes.saturating_mul(NODE_BYTES).saturating_add(symbol_bytes)
+        nodes
+            .saturating_mul(NODE_BYTES)
+            .saturating_add(symbol_bytes)
     }
 
     /// Whether a running task of this size has room. A refusal is counted.
@@ -257,7 +270,10 @@ impl Account {
     /// The refusals so far, of the quotas that were ever exceeded.
     #[cfg(any(test, feature = "testing"))]
     pub fn refusals(&self) -> impl Iterator<Item = (Quota, u64)> {
-        let uses = self.uses().into_iter().map(|(quota, counted)| (quota, counted.refused));
+        let uses = self
+            .uses()
+            .into_iter()
+            .map(|(quota, counted)| (quota, counted.refused));
         uses.filter(|(_, refused)| *refused > 0)
     }
 
@@ -304,7 +320,10 @@ pub struct Accounts {
 impl Accounts {
     /// Accounts whose quotas are the defaults, except for `settings`.
     pub fn new(settings: &QuotaSettings) -> Accounts {
-        Accounts { quotas: Quotas::default().with(settings), by_identity: Mutex::default() }
+        Accounts {
+            quotas: Quotas::default().with(settings),
+            by_identity: Mutex::default(),
+        }
     }
 
     /// The account of an identity that has quotas of its own. A new account replaces one with other
@@ -354,11 +373,17 @@ mod tests {
         let first = account.open_session().unwrap();
         let _second = account.open_session().unwrap();
         let error = account.open_session().unwrap_err().to_string();
-        assert!(error.starts_with("10.0.0.1 has reached its quota sessions=2; "), "{error}");
+        assert!(
+            error.starts_with("10.0.0.1 has reached its quota sessions=2; "),
+            "{error}"
+        );
         drop(first);
         assert!(account.open_session().is_ok());
         assert_eq!(account.session_count(), 1);
-        assert_eq!(account.refusals().collect::<Vec<_>>(), [(Quota::Sessions, 1)]);
+        assert_eq!(
+            account.refusals().collect::<Vec<_>>(),
+            [(Quota::Sessions, 1)]
+        );
     }
 
     #[test]
@@ -370,14 +395,20 @@ mod tests {
         let mut own = QuotaSettings::default();
         own.set(Quota::Queries, 3).unwrap();
         let second = accounts.of(&identity, Some(&own));
-        assert_eq!((first.quota(Quota::Queries), second.quota(Quota::Queries)), (66, 3));
+        assert_eq!(
+            (first.quota(Quota::Queries), second.quota(Quota::Queries)),
+            (66, 3)
+        );
         assert!(Arc::ptr_eq(&second, &accounts.of(&identity, Some(&own))));
         assert_eq!(accounts.all().len(), 1);
     }
 
     /// Remaining quota of an account, in a tree with room for more than its quota.
     fn left(account: &Account) -> (usize, bool) {
-        (account.nodes_left(usize::MAX / 4), account.may_add_symbols(usize::MAX / 4))
+        (
+            account.nodes_left(usize::MAX / 4),
+            account.may_add_symbols(usize::MAX / 4),
+        )
     }
 
     #[test]
@@ -398,19 +429,34 @@ mod tests {
             accounts.of(&Identity::User(user), None);
         }
         assert_eq!(left(&accounts.of(&identity, Some(&own))), (30, true));
-        assert!(accounts.all().len() <= ACCOUNTS_MAX, "{}", accounts.all().len());
+        assert!(
+            accounts.all().len() <= ACCOUNTS_MAX,
+            "{}",
+            accounts.all().len()
+        );
     }
 
     #[test]
     fn strangers_that_add_little_are_forgotten_before_those_that_add_much() {
         let accounts = Accounts::default();
         for user in 0..3 * ACCOUNTS_MAX as u32 {
-            accounts.of(&Identity::User(user), None).note_growth(user as usize, 1);
+            accounts
+                .of(&Identity::User(user), None)
+                .note_growth(user as usize, 1);
         }
-        assert!(accounts.all().len() <= ACCOUNTS_MAX, "{}", accounts.all().len());
+        assert!(
+            accounts.all().len() <= ACCOUNTS_MAX,
+            "{}",
+            accounts.all().len()
+        );
         let last = 3 * ACCOUNTS_MAX as u32 - 1;
-        let left = accounts.of(&Identity::User(last), None).nodes_left(usize::MAX / 4);
-        assert_eq!(left, Account::of_test(1).quota(Quota::Nodes) - last as usize);
+        let left = accounts
+            .of(&Identity::User(last), None)
+            .nodes_left(usize::MAX / 4);
+        assert_eq!(
+            left,
+            Account::of_test(1).quota(Quota::Nodes) - last as usize
+        );
     }
 
     #[test]

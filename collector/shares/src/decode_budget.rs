@@ -55,7 +55,11 @@ impl Lanes {
     }
 
     fn lane(&self, bytes: usize) -> Arc<Semaphore> {
-        if bytes <= SMALL_MESSAGE_BYTES { self.small.clone() } else { self.large.clone() }
+        if bytes <= SMALL_MESSAGE_BYTES {
+            self.small.clone()
+        } else {
+            self.large.clone()
+        }
     }
 }
 
@@ -64,7 +68,10 @@ impl Share {
     pub(super) fn new(bytes: usize) -> Share {
         let small_bytes = (bytes / SMALL_LANE_DIVISOR).min(SMALL_LANE_BYTES);
         let large_bytes = bytes.saturating_sub(small_bytes).min(LARGE_LANE_BYTES);
-        Share { lanes: Lanes::new(small_bytes, large_bytes), large_bytes }
+        Share {
+            lanes: Lanes::new(small_bytes, large_bytes),
+            large_bytes,
+        }
     }
 }
 
@@ -83,7 +90,9 @@ impl Charge {
 
 impl Default for DecodeBudget {
     fn default() -> DecodeBudget {
-        DecodeBudget { lanes: Lanes::new(SMALL_LANE_BYTES, LARGE_LANE_BYTES) }
+        DecodeBudget {
+            lanes: Lanes::new(SMALL_LANE_BYTES, LARGE_LANE_BYTES),
+        }
     }
 }
 
@@ -100,7 +109,10 @@ impl DecodeBudget {
         }
         let own = lane.acquire_many_owned(permits).await;
         let shared = self.lanes.lane(bytes).acquire_many_owned(permits).await;
-        Charge { _own: own.expect(OPEN), shared: shared.expect(OPEN) }
+        Charge {
+            _own: own.expect(OPEN),
+            shared: shared.expect(OPEN),
+        }
     }
 
     /// Bytes of the messages that are charged now.
@@ -131,7 +143,10 @@ mod tests {
         assert!(waits(&greedy, SMALL_MESSAGE_BYTES + 1), "its half is taken");
         drop(at_once(budget.charge(&greedy, SMALL_MESSAGE_BYTES)));
         let others = at_once(budget.charge(&other, usize::MAX));
-        assert!(waits(&Account::of_test(3), SMALL_MESSAGE_BYTES + 1), "all is taken");
+        assert!(
+            waits(&Account::of_test(3), SMALL_MESSAGE_BYTES + 1),
+            "all is taken"
+        );
         drop(at_once(budget.charge(&other, SMALL_MESSAGE_BYTES)));
         drop((all, others));
         assert_eq!(budget.charged(), 0);

@@ -10,7 +10,10 @@ use profiler_core::TokenId;
 #[derive(Clone, Debug)]
 pub enum Peer {
     /// Connected through the network, perhaps with a certificate that was verified.
-    Network { address: SocketAddr, certificate: Option<CertificateNames> },
+    Network {
+        address: SocketAddr,
+        certificate: Option<CertificateNames>,
+    },
     /// Connected to the Unix socket, from a process of this user, who may use it.
     Unix { user: u32 },
 }
@@ -68,10 +71,14 @@ pub fn network_of(address: IpAddr) -> IpAddr {
 impl Identity {
     pub fn of(peer: &Peer) -> Identity {
         match peer {
-            Peer::Network { certificate: Some(names), .. } => Identity::Certificate(names.clone()),
-            Peer::Network { address, certificate: None } => {
-                Identity::Address(network_of(address.ip()))
-            }
+            Peer::Network {
+                certificate: Some(names),
+                ..
+            } => Identity::Certificate(names.clone()),
+            Peer::Network {
+                address,
+                certificate: None,
+            } => Identity::Address(network_of(address.ip())),
             Peer::Unix { user } => Identity::User(*user),
         }
     }
@@ -85,9 +92,15 @@ mod tests {
     fn an_identity_of_ipv6_is_its_network() {
         let identity = |address: &str| {
             let address = SocketAddr::new(address.parse().unwrap(), 4_747);
-            Identity::of(&Peer::Network { address, certificate: None })
+            Identity::of(&Peer::Network {
+                address,
+                certificate: None,
+            })
         };
-        assert_eq!(identity("2001:db8:0:1::7"), identity("2001:db8:0:1:ffff::9"));
+        assert_eq!(
+            identity("2001:db8:0:1::7"),
+            identity("2001:db8:0:1:ffff::9")
+        );
         assert_ne!(identity("2001:db8:0:1::7"), identity("2001:db8:0:2::7"));
         assert_eq!(identity("2001:db8:0:1::7").to_string(), "2001:db8:0:1::/64");
         assert_eq!(identity("::1").to_string(), "::1");

@@ -81,7 +81,12 @@ pub struct Full;
 impl MemoryPool {
     pub fn new(quota: Quota, bytes_max: usize) -> Arc<MemoryPool> {
         let waiting = SlotPool::new(quota, WAITING_FOR_ROOM_MAX);
-        Arc::new(MemoryPool { quota, bytes_max, state: Mutex::default(), waiting })
+        Arc::new(MemoryPool {
+            quota,
+            bytes_max,
+            state: Mutex::default(),
+            waiting,
+        })
     }
 
     /// Takes `bytes` for an identity. `revoke` is called if they are taken back.
@@ -102,7 +107,12 @@ impl MemoryPool {
     ) -> Reservation {
         let account = account.clone();
         let revoke = Box::new(revoke);
-        let holding = Holding { account, bytes: 0, progress_at: Instant::now(), revoke };
+        let holding = Holding {
+            account,
+            bytes: 0,
+            progress_at: Instant::now(),
+            revoke,
+        };
         self.insert(&mut lock(&self.state), holding)
     }
 
@@ -115,7 +125,12 @@ impl MemoryPool {
     ) -> Result<Reservation, Full> {
         let mut state = lock(&self.state);
         let revoked = self.make_room(&mut state, None, bytes, now)?;
-        let holding = Holding { account: account.clone(), bytes, progress_at: now, revoke };
+        let holding = Holding {
+            account: account.clone(),
+            bytes,
+            progress_at: now,
+            revoke,
+        };
         let held = self.insert(&mut state, holding);
         drop(state);
         self.revoke(revoked);
@@ -127,7 +142,11 @@ impl MemoryPool {
         state.next_id += 1;
         let account = holding.account.clone();
         state.insert(id, holding);
-        Reservation { pool: self.clone(), account, id }
+        Reservation {
+            pool: self.clone(),
+            account,
+            id,
+        }
     }
 
     /// Removes holdings without progress until `taker` has room for `bytes` more.
@@ -140,7 +159,9 @@ impl MemoryPool {
     ) -> Result<Vec<Holding>, Full> {
         let mut revoked = Vec::new();
         while bytes > 0 && state.bytes + bytes > self.bytes_max {
-            let Some(id) = state.stalled(taker, now) else { break };
+            let Some(id) = state.stalled(taker, now) else {
+                break;
+            };
             revoked.extend(state.remove(id));
         }
         // Holdings that were removed in vain stay removed: they made no progress.
@@ -152,7 +173,10 @@ impl MemoryPool {
     }
 
     fn revoke(&self, revoked: Vec<Holding>) {
-        for Holding { account, revoke, .. } in revoked {
+        for Holding {
+            account, revoke, ..
+        } in revoked
+        {
             account.note_refusal(self.quota);
             revoke();
         }
@@ -171,7 +195,10 @@ impl State {
         if holding.bytes > 0 {
             let position = (holding.progress_at, id);
             self.by_progress.insert(position);
-            let share = self.by_identity.entry(holding.account.identity.clone()).or_default();
+            let share = self
+                .by_identity
+                .entry(holding.account.identity.clone())
+                .or_default();
             share.bytes += holding.bytes;
             share.by_progress.insert(position);
         }
@@ -287,13 +314,20 @@ mod tests {
         };
         let kept = hold(begin, &other, 10).unwrap();
         let held: Vec<_> = (0..9).map(|_| hold(begin, &greedy, 10).unwrap()).collect();
-        assert_eq!(hold(begin, &other, 10).unwrap_err(), Full, "all make progress");
+        assert_eq!(
+            hold(begin, &other, 10).unwrap_err(),
+            Full,
+            "all make progress"
+        );
 
         let later = begin + STALLED_AFTER;
         held[0].grow_at(later, 0).unwrap();
         let newcomer = hold(later, &other, 15).unwrap();
         assert_eq!((revoked.load(Ordering::SeqCst), pool.bytes()), (2, 95));
-        assert_eq!(greedy.refusals().collect::<Vec<_>>(), [(Quota::BegunBytes, 2)]);
+        assert_eq!(
+            greedy.refusals().collect::<Vec<_>>(),
+            [(Quota::BegunBytes, 2)]
+        );
         newcomer.grow_at(later, 5).unwrap();
         newcomer.grow_at(later, 5).unwrap();
         assert_eq!((revoked.load(Ordering::SeqCst), pool.bytes()), (3, 95));
@@ -306,8 +340,10 @@ mod tests {
         let pool = MemoryPool::new(Quota::BegunBytes, 100);
         let account = Account::of_test(1);
         let begin = Instant::now();
-        let held =
-            [50, 50].map(|bytes| pool.hold_at(begin, &account, bytes, Box::new(|| {})).unwrap());
+        let held = [50, 50].map(|bytes| {
+            pool.hold_at(begin, &account, bytes, Box::new(|| {}))
+                .unwrap()
+        });
         let mut now = begin;
         while now < begin + STALLED_AFTER {
             assert!(held.iter().all(|held| held.grow_at(now, 10) == Err(Full)));
@@ -323,9 +359,13 @@ mod tests {
         let [greedy, newcomer] = [1, 2].map(Account::of_test);
         let _all = pool.hold(&greedy, 100, || {}).unwrap();
         let begun = |account| pool.hold_none(account, || {});
-        let many: Vec<_> = (0..2 * WAITING_FOR_ROOM_MAX).map(|_| begun(&greedy)).collect();
-        let mut growing: Vec<_> =
-            many.iter().map(|held| Box::pin(held.grow(1, Duration::from_secs(10)))).collect();
+        let many: Vec<_> = (0..2 * WAITING_FOR_ROOM_MAX)
+            .map(|_| begun(&greedy))
+            .collect();
+        let mut growing: Vec<_> = many
+            .iter()
+            .map(|held| Box::pin(held.grow(1, Duration::from_secs(10))))
+            .collect();
         let mut context = Context::from_waker(Waker::noop());
         let refused = growing
             .iter_mut()
@@ -335,7 +375,11 @@ mod tests {
         assert_eq!(refused, WAITING_FOR_ROOM_MAX);
         let late = begun(&newcomer);
         let mut late = std::pin::pin!(late.grow(1, Duration::from_secs(10)));
-        assert_eq!(late.as_mut().poll(&mut context), Poll::Pending, "it has a place");
+        assert_eq!(
+            late.as_mut().poll(&mut context),
+            Poll::Pending,
+            "it has a place"
+        );
     }
 
     /// Each attempt costs as much with ten thousand holdings as with one: a few comparisons. Looking at
@@ -347,7 +391,10 @@ mod tests {
         let accounts: Vec<_> = (0..100).map(Account::of_test).collect();
         let now = Instant::now();
         let held: Vec<_> = (0..HOLDINGS)
-            .map(|number| pool.hold_at(now, &accounts[number % 100], 1, Box::new(|| {})).unwrap())
+            .map(|number| {
+                pool.hold_at(now, &accounts[number % 100], 1, Box::new(|| {}))
+                    .unwrap()
+            })
             .collect();
         for reservation in &held {
             assert_eq!(reservation.grow_at(now, 1), Err(Full));
@@ -360,6 +407,13 @@ mod tests {
         assert_eq!(lock(&pool.state).holdings.len(), HOLDINGS / 2);
         drop(held);
         let state = lock(&pool.state);
-        assert_eq!((state.bytes, state.by_progress.len(), state.by_identity.len()), (0, 0, 0));
+        assert_eq!(
+            (
+                state.bytes,
+                state.by_progress.len(),
+                state.by_identity.len()
+            ),
+            (0, 0, 0)
+        );
     }
 }

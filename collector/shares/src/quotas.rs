@@ -149,8 +149,12 @@ impl FromStr for Quota {
     type Err = QuotaError;
 
     fn from_str(name: &str) -> Result<Quota, QuotaError> {
-        let quota = Quota::SETTABLE.into_iter().find(|quota| quota.name() == name);
-        quota.ok_or_else(|| QuotaError::Unknown { name: name.to_owned() })
+        let quota = Quota::SETTABLE
+            .into_iter()
+            .find(|quota| quota.name() == name);
+        quota.ok_or_else(|| QuotaError::Unknown {
+            name: name.to_owned(),
+        })
     }
 }
 
@@ -166,11 +170,17 @@ impl QuotaSettings {
     /// [`QuotaError`] if it cannot be set, or the value is too small.
     pub fn set(&mut self, quota: Quota, value: u64) -> Result<(), QuotaError> {
         if quota.default_value().is_none() {
-            return Err(QuotaError::Unknown { name: quota.name().to_owned() });
+            return Err(QuotaError::Unknown {
+                name: quota.name().to_owned(),
+            });
         }
         let least = quota.least();
         if value < least {
-            return Err(QuotaError::Small { quota, value, least });
+            return Err(QuotaError::Small {
+                quota,
+                value,
+                least,
+            });
         }
         self.0.insert(quota, value);
         Ok(())
@@ -193,7 +203,9 @@ impl TryFrom<BTreeMap<Quota, u64>> for QuotaSettings {
 
     fn try_from(values: BTreeMap<Quota, u64>) -> Result<QuotaSettings, QuotaError> {
         let mut settings = QuotaSettings::default();
-        values.into_iter().try_for_each(|(quota, value)| settings.set(quota, value))?;
+        values
+            .into_iter()
+            .try_for_each(|(quota, value)| settings.set(quota, value))?;
         Ok(settings)
     }
 }
@@ -238,7 +250,10 @@ mod tests {
             assert_eq!(quota as usize, index);
             let is_settable = Quota::SETTABLE.contains(&quota);
             assert_eq!(quota.default_value().is_some(), is_settable, "{quota}");
-            assert_eq!(quota.name().parse().is_ok_and(|named| quota == named), is_settable);
+            assert_eq!(
+                quota.name().parse().is_ok_and(|named| quota == named),
+                is_settable
+            );
             let json = format!("\"{quota}\"");
             assert_eq!(serde_json::to_string(&quota).unwrap(), json);
         }
@@ -248,14 +263,23 @@ mod tests {
     fn settings_are_checked_when_they_are_made_and_when_they_are_read() {
         let mut settings = QuotaSettings::default();
         settings.set(Quota::Sessions, 5).unwrap();
-        let error = settings.set(Quota::DecodedBytes, 7).unwrap_err().to_string();
+        let error = settings
+            .set(Quota::DecodedBytes, 7)
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "decoded_bytes is 7; at least 4194304 is needed");
         assert!(settings.set(Quota::EventStreams, 7).is_err());
         let text = serde_json::to_string(&settings).unwrap();
         assert_eq!(text, r#"{"sessions":5}"#);
-        assert_eq!(serde_json::from_str::<QuotaSettings>(&text).unwrap(), settings);
+        assert_eq!(
+            serde_json::from_str::<QuotaSettings>(&text).unwrap(),
+            settings
+        );
         for invalid in [r#"{"sessions":0}"#, r#"{"event_streams":7}"#, r#"{"x":7}"#] {
-            assert!(serde_json::from_str::<QuotaSettings>(invalid).is_err(), "{invalid}");
+            assert!(
+                serde_json::from_str::<QuotaSettings>(invalid).is_err(),
+                "{invalid}"
+            );
         }
         let quotas = Quotas::default().with(&settings);
         let values = [Quota::Sessions, Quota::Queries, Quota::EventStreams];

@@ -23,7 +23,10 @@ pub struct TooFast {
 
 impl Rate {
     pub(super) fn new(per_second: u64) -> Rate {
-        Rate { per_second: per_second.max(1), paid_at: Mutex::default() }
+        Rate {
+            per_second: per_second.max(1),
+            paid_at: Mutex::default(),
+        }
     }
 
     /// Charges an amount of any size. Returns how long to wait until it may be used.
@@ -55,19 +58,29 @@ mod tests {
         assert_eq!(rate.charge(100, begin), Ok(Duration::ZERO));
         assert_eq!(rate.charge(150, begin), Ok(Duration::from_secs(1)));
         assert_eq!(rate.charge(10, begin), Ok(Duration::from_millis(2_500)));
-        assert_eq!(rate.charge(0, begin + Duration::from_secs(2)), Ok(Duration::from_millis(600)));
+        assert_eq!(
+            rate.charge(0, begin + Duration::from_secs(2)),
+            Ok(Duration::from_millis(600))
+        );
     }
 
     #[test]
     fn what_is_refused_is_not_charged_and_a_large_amount_passes_after_a_rest() {
         let rate = Rate::new(100);
         let begin = Instant::now();
-        assert_eq!(rate.charge(1_000_000, begin), Ok(Duration::ZERO), "of any size");
+        assert_eq!(
+            rate.charge(1_000_000, begin),
+            Ok(Duration::ZERO),
+            "of any size"
+        );
         let retry_after = Duration::from_secs(10_000) - QUOTA_BURST;
         for _ in 0..1_000 {
             assert_eq!(rate.charge(100, begin), Err(TooFast { retry_after }));
         }
         assert_eq!(rate.charge(100, begin + retry_after), Ok(Duration::ZERO));
-        assert_eq!(rate.charge(u64::MAX, begin + 2 * retry_after), Ok(Duration::ZERO));
+        assert_eq!(
+            rate.charge(u64::MAX, begin + 2 * retry_after),
+            Ok(Duration::ZERO)
+        );
     }
 }

@@ -17,7 +17,11 @@ pub struct RoundRobin<T> {
 
 impl<T> Default for RoundRobin<T> {
     fn default() -> Self {
-        RoundRobin { queues: KeyedMap::default(), order: VecDeque::new(), count: 0 }
+        RoundRobin {
+            queues: KeyedMap::default(),
+            order: VecDeque::new(),
+            count: 0,
+        }
     }
 }
 
@@ -45,8 +49,13 @@ impl<T> RoundRobin<T> {
     ) -> Option<(Option<Identity>, T)> {
         let position = self.order.iter().position(eligible)?;
         let identity = self.order.remove(position)?;
-        let queue = self.queues.get_mut(&identity).expect("an identity in the order has items");
-        let item = queue.pop_front().expect("an identity in the order has items");
+        let queue = self
+            .queues
+            .get_mut(&identity)
+            .expect("an identity in the order has items");
+        let item = queue
+            .pop_front()
+            .expect("an identity in the order has items");
         if queue.is_empty() {
             self.queues.remove(&identity);
         } else {

@@ -41,7 +41,11 @@ pub struct Slot {
 
 impl SlotPool {
     pub fn new(quota: Quota, slots_max: usize) -> Arc<SlotPool> {
-        Arc::new(SlotPool { quota, slots_max, taken: Mutex::default() })
+        Arc::new(SlotPool {
+            quota,
+            slots_max,
+            taken: Mutex::default(),
+        })
     }
 
     /// The number of all slots, if one identity may take `slots_max`.
@@ -52,18 +56,32 @@ impl SlotPool {
     /// Takes a slot for an identity. A refusal is counted.
     pub fn take(self: &Arc<Self>, account: &Arc<Account>) -> Result<Slot, NoSlot> {
         let mut taken = lock(&self.taken);
-        let own = taken.by_identity.get(&account.identity).copied().unwrap_or(0);
+        let own = taken
+            .by_identity
+            .get(&account.identity)
+            .copied()
+            .unwrap_or(0);
         let is_greedy = own >= self.slots_max / 2;
         let capacity = SlotPool::capacity(self.slots_max);
         let limit = if is_greedy { self.slots_max } else { capacity };
         let has_quota = own < account.quota(self.quota);
         if taken.count >= limit || !has_quota {
             account.note_refusal(self.quota);
-            return Err(if is_greedy || !has_quota { NoSlot::OwnShare } else { NoSlot::AllUsed });
+            return Err(if is_greedy || !has_quota {
+                NoSlot::OwnShare
+            } else {
+                NoSlot::AllUsed
+            });
         }
         taken.count += 1;
-        *taken.by_identity.entry(account.identity.clone()).or_default() += 1;
-        Ok(Slot { slots: self.clone(), account: account.clone() })
+        *taken
+            .by_identity
+            .entry(account.identity.clone())
+            .or_default() += 1;
+        Ok(Slot {
+            slots: self.clone(),
+            account: account.clone(),
+        })
     }
 
     /// The number of taken slots.
@@ -78,7 +96,10 @@ impl Drop for Slot {
         let mut taken = lock(&self.slots.taken);
         taken.count -= 1;
         let identity = &self.account.identity;
-        let own = taken.by_identity.get_mut(identity).expect("a taken slot is counted");
+        let own = taken
+            .by_identity
+            .get_mut(identity)
+            .expect("a taken slot is counted");
         *own -= 1;
         if *own == 0 {
             taken.by_identity.remove(identity);
@@ -97,7 +118,9 @@ mod tests {
         let greedy = Account::of_test(1);
         let taken: Vec<_> = std::iter::from_fn(|| slots.take(&greedy).ok()).collect();
         assert_eq!(taken.len(), 66);
-        let others: Vec<_> = (2..=10).map(|number| slots.take(&Account::of_test(number))).collect();
+        let others: Vec<_> = (2..=10)
+            .map(|number| slots.take(&Account::of_test(number)))
+            .collect();
         assert!(others.iter().all(Result::is_ok));
         let late = Account::of_test(11);
         assert_eq!(slots.take(&late).unwrap_err(), NoSlot::AllUsed);

@@ -44,7 +44,10 @@ struct Waiting {
 
 impl Turns {
     pub fn new(count: usize) -> Arc<Turns> {
-        Arc::new(Turns { count, state: Mutex::default() })
+        Arc::new(Turns {
+            count,
+            state: Mutex::default(),
+        })
     }
 
     /// A turn that is free now.
@@ -57,7 +60,10 @@ impl Turns {
             return None;
         }
         state.grant(identity.clone());
-        Some(Turn { turns: self.clone(), identity: identity.clone() })
+        Some(Turn {
+            turns: self.clone(),
+            identity: identity.clone(),
+        })
     }
 
     /// Waits for a turn. Cancel-safe.
@@ -70,10 +76,19 @@ impl Turns {
             }
             let (sender, granted) = oneshot::channel();
             state.waiting.push(Some(&identity), sender);
-            Waiting { turns: self.clone(), identity, granted }
+            Waiting {
+                turns: self.clone(),
+                identity,
+                granted,
+            }
         };
-        (&mut waiting.granted).await.expect("a queued sender is used before it is dropped");
-        Turn { turns: self.clone(), identity: waiting.identity.clone() }
+        (&mut waiting.granted)
+            .await
+            .expect("a queued sender is used before it is dropped");
+        Turn {
+            turns: self.clone(),
+            identity: waiting.identity.clone(),
+        }
     }
 
     /// Works on a message that takes `bytes` of memory. For a large one, waits for a turn and keeps no other
@@ -124,7 +139,9 @@ impl State {
     fn next(&mut self, count: usize) -> Option<(Identity, oneshot::Sender<()>)> {
         let mut waiting = std::mem::take(&mut self.waiting);
         let next = waiting.pop_of(|identity| {
-            identity.as_ref().is_some_and(|identity| self.may_have(count, identity))
+            identity
+                .as_ref()
+                .is_some_and(|identity| self.may_have(count, identity))
         });
         self.waiting = waiting;
         next.and_then(|(identity, sender)| Some((identity?, sender)))
@@ -137,7 +154,10 @@ impl State {
 
     fn take_back(&mut self, identity: &Identity) {
         self.taken -= 1;
-        let own = self.by_identity.get_mut(identity).expect("a taken turn is counted");
+        let own = self
+            .by_identity
+            .get_mut(identity)
+            .expect("a taken turn is counted");
         *own -= 1;
         if *own == 0 {
             self.by_identity.remove(identity);

@@ -51,7 +51,10 @@ impl UnsealedShares {
     pub fn is_greedy(&self, account: &Account) -> bool {
         let state = lock(&self.state);
         let parts = [&state.in_sealing, &state.since];
-        let own: usize = parts.map(|shares| shares.of(&account.identity)).iter().sum();
+        let own: usize = parts
+            .map(|shares| shares.of(&account.identity))
+            .iter()
+            .sum();
         let all: usize = parts.map(|shares| shares.bytes).iter().sum();
         own >= all - own
     }

@@ -31,7 +31,11 @@ pub(super) struct Route {
 }
 
 const fn route(method: Method, path: &'static str, access: Access) -> Route {
-    Route { method, path, access }
+    Route {
+        method,
+        path,
+        access,
+    }
 }
 
 /// The route of the agents' service.
@@ -64,7 +68,11 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::GET, "/api/v1/profile.json", Access::Reader),
     route(Method::GET, "/api/v1/profile.collapsed", Access::Reader),
     route(Method::GET, "/api/v1/profile.pb.gz", Access::Reader),
-    route(Method::GET, "/api/v1/profile.speedscope.json", Access::Reader),
+    route(
+        Method::GET,
+        "/api/v1/profile.speedscope.json",
+        Access::Reader,
+    ),
     route(Method::GET, "/api/v1/profile.firefox.json", Access::Reader),
     route(Method::GET, "/api/v1/profile.nested.json", Access::Reader),
     route(Method::GET, "/api/v1/profile.csv", Access::Reader),
@@ -135,8 +143,11 @@ pub(super) fn api_paths() -> Vec<&'static str> {
             || path.starts_with("/api/")
             || path.starts_with("/debug/")
     };
-    let mut paths: Vec<_> =
-        ROUTES.iter().map(|route| route.path).filter(|path| is_api(path)).collect();
+    let mut paths: Vec<_> = ROUTES
+        .iter()
+        .map(|route| route.path)
+        .filter(|path| is_api(path))
+        .collect();
     paths.dedup();
     paths
 }
@@ -207,14 +218,23 @@ pub(super) async fn check(
     if need == Need::Access(Access::Open) {
         return next.run(request).await;
     }
-    let peer = request.extensions().get::<Identity>().cloned().expect("identify runs before");
+    let peer = request
+        .extensions()
+        .get::<Identity>()
+        .cloned()
+        .expect("identify runs before");
     let scope = gate.cookie_scope(request.uri(), request.headers());
     let form = Form::of(request.uri().path());
     let credential = match gate.authenticate(scope, request.headers(), &peer, form.schemes()) {
         Ok(credential) => credential,
         Err(Denied::Missing) if opens_page(&request) => return to_login(request.uri()),
         Err(denied) => {
-            gate.report_denied(&peer, denied.reason(), request.method(), request.uri().path());
+            gate.report_denied(
+                &peer,
+                denied.reason(),
+                request.method(),
+                request.uri().path(),
+            );
             return unauthenticated(denied, need, form);
         }
     };
@@ -250,8 +270,9 @@ pub(super) async fn check(
 /// Whether a browser opens the address as a page of its own.
 fn opens_page(request: &Request) -> bool {
     let accept = request.headers().get_all(header::ACCEPT).iter();
-    let mut media_types =
-        accept.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
+    let mut media_types = accept
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','));
     let accepts_html = media_types
         .any(|media_type| media_type.split(';').next().map(str::trim) == Some("text/html"));
     matches!(*request.method(), Method::GET | Method::HEAD) && accepts_html
@@ -262,7 +283,11 @@ fn to_login(uri: &Uri) -> Response {
     let address = return_path::login_address(uri);
     let location = HeaderValue::from_str(&address).expect("a path and its query are ASCII");
     let no_store = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    (StatusCode::SEE_OTHER, [(header::LOCATION, location), no_store]).into_response()
+    (
+        StatusCode::SEE_OTHER,
+        [(header::LOCATION, location), no_store],
+    )
+        .into_response()
 }
 
 fn need(request: &Request) -> Need {
@@ -273,7 +298,10 @@ fn need(request: &Request) -> Need {
         &Method::HEAD => &Method::GET,
         method => method,
     };
-    let mut routes = ROUTES.iter().filter(|route| route.path == path.as_str()).peekable();
+    let mut routes = ROUTES
+        .iter()
+        .filter(|route| route.path == path.as_str())
+        .peekable();
     let Some(first) = routes.peek().map(|route| route.path) else {
         return Need::Unlisted;
     };
@@ -297,7 +325,9 @@ fn unauthenticated(denied: Denied, need: Need, form: Form) -> Response {
     }
     let mut response = ErrorAnswer::new(StatusCode::UNAUTHORIZED, error).into_response();
     let scheme = HeaderValue::from_static("Bearer");
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+    response
+        .headers_mut()
+        .insert(header::WWW_AUTHENTICATE, scheme);
     response
 }
 
@@ -339,7 +369,10 @@ pub(super) async fn refuse_changes(
             Form::Http | Form::Connect => form.denied(Kind::Denied, error),
         };
     }
-    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let path = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map(MatchedPath::as_str);
     let is_asked =
         |(method, route): &(Method, &str)| path == Some(*route) && method == request.method();
     if NEED_COLLECTOR.iter().any(is_asked) {

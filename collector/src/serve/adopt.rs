@@ -48,7 +48,11 @@ pub(super) async fn adopt_stores(
     adopting: Adopting,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let Adopting { own, retention, options } = adopting;
+    let Adopting {
+        own,
+        retention,
+        options,
+    } = adopting;
     let stores = StoreWatch::new(own.place.clone(), own.name, options.after, retention);
     let mut ticks = interval(stores.every());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -105,7 +109,14 @@ async fn adopt_if_needed(
 /// Runs the program. It is killed when this future is dropped. Returns its output, or why it failed.
 async fn run(place: &str, name: &StoreName, options: &AutoAdoption) -> Result<String, String> {
     let mut child = Command::new(&options.program)
-        .args(["store", "adopt", "--store", place, "--name", &name.to_string()])
+        .args([
+            "store",
+            "adopt",
+            "--store",
+            place,
+            "--name",
+            &name.to_string(),
+        ])
         .args(&options.arguments)
         .env_clear()
         .envs(kept_variables())
@@ -121,12 +132,19 @@ async fn run(place: &str, name: &StoreName, options: &AutoAdoption) -> Result<St
         read(output, ADOPT_MESSAGE_BYTES_MAX),
         read(messages, ADOPT_MESSAGE_BYTES_MAX)
     );
-    let status = child.wait().await.map_err(|error| format!("its process is gone: {error}"))?;
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| format!("its process is gone: {error}"))?;
     if status.success() {
         return Ok(one_line(&output));
     }
     let message = one_line(&messages);
-    if message.is_empty() { Err(status.to_string()) } else { Err(message) }
+    if message.is_empty() {
+        Err(status.to_string())
+    } else {
+        Err(message)
+    }
 }
 
 fn one_line(text: &[u8]) -> String {

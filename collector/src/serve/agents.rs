@@ -33,11 +33,16 @@ pub(super) fn json_body(
 ) -> Result<Bytes, ErrorAnswer> {
     // A page of another site may not send this type without a preflight request, which is never
     // granted.
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     let media_type = content_type.and_then(|value| value.split(';').next());
     if media_type.is_none_or(|value| value.trim() != "application/json") {
         let error = "the body must be JSON, with the header content-type: application/json";
-        return Err(ErrorAnswer::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_owned()));
+        return Err(ErrorAnswer::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            error.to_owned(),
+        ));
     }
     body.map_err(|error| ErrorAnswer::new(error.status(), error.body_text()))
 }
@@ -65,8 +70,11 @@ async fn thread_dump(State(reader): State<Reader>, pairs: Pairs) -> Result<Respo
     audit::thread_dump(&account.identity, &query.workers);
     let until = Instant::now() + CONTROL_WAIT_MAX;
     let mut answers = Vec::new();
-    for PendingThreadDump { worker, epoch, answer } in
-        collector.ingest.request_thread_dumps(&query.workers)
+    for PendingThreadDump {
+        worker,
+        epoch,
+        answer,
+    } in collector.ingest.request_thread_dumps(&query.workers)
     {
         let answer = match timeout_at(until, answer).await {
             Ok(Ok(answer)) => answer,
@@ -115,8 +123,15 @@ async fn settings(
     audit::settings_changed(&account.identity, &workers, before, change);
     loop {
         let views = collector.ingest.settings(&workers);
-        let done = views.iter().all(|view| view.applied || view.epoch.is_none());
-        if done || !matches!(timeout_at(until, settings_changed.changed()).await, Ok(Ok(()))) {
+        let done = views
+            .iter()
+            .all(|view| view.applied || view.epoch.is_none());
+        if done
+            || !matches!(
+                timeout_at(until, settings_changed.changed()).await,
+                Ok(Ok(()))
+            )
+        {
             return answer::json(&answer::settings(views));
         }
     }

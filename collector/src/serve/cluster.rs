@@ -33,7 +33,12 @@ impl ClusterProgram {
     /// on the cluster is asked.
     #[must_use]
     pub fn new(program: PathBuf, arguments: Vec<OsString>, bytes_min: u64) -> ClusterProgram {
-        ClusterProgram { program, arguments, bytes_min, room: Semaphore::new(CLUSTER_SUMS_MAX) }
+        ClusterProgram {
+            program,
+            arguments,
+            bytes_min,
+            room: Semaphore::new(CLUSTER_SUMS_MAX),
+        }
     }
 
     async fn run(&self, request: &[u8]) -> Result<Vec<u8>, String> {

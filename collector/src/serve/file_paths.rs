@@ -31,8 +31,10 @@ pub(super) const PROFILE: [FilePath; 9] = [
     file("/api/v1/profile.parquet", "parquet"),
 ];
 
-pub(super) const TIMELINE: [FilePath; 2] =
-    [file("/api/v1/timeline.csv", "csv"), file("/api/v1/timeline.parquet", "parquet")];
+pub(super) const TIMELINE: [FilePath; 2] = [
+    file("/api/v1/timeline.csv", "csv"),
+    file("/api/v1/timeline.parquet", "parquet"),
+];
 
 pub(super) const TASKS: [FilePath; 3] = [
     file("/api/v1/tasks.csv", "csv"),
@@ -42,26 +44,34 @@ pub(super) const TASKS: [FilePath; 3] = [
 
 pub(super) const DURATIONS: [FilePath; 1] = [file("/api/v1/tasks.hlog", "hlog")];
 
-pub(super) const TRANSFERS: [FilePath; 2] =
-    [file("/api/v1/transfers.csv", "csv"), file("/api/v1/transfers.parquet", "parquet")];
+pub(super) const TRANSFERS: [FilePath; 2] = [
+    file("/api/v1/transfers.csv", "csv"),
+    file("/api/v1/transfers.parquet", "parquet"),
+];
 
-pub(super) const RESOURCES: [FilePath; 2] =
-    [file("/api/v1/resources.csv", "csv"), file("/api/v1/resources.parquet", "parquet")];
+pub(super) const RESOURCES: [FilePath; 2] = [
+    file("/api/v1/resources.csv", "csv"),
+    file("/api/v1/resources.parquet", "parquet"),
+];
 
 /// Routes that call the handler with the parameter `format` of their path.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>(
     paths: impl IntoIterator<Item = FilePath>,
     handler: &MethodRouter<S>,
 ) -> Router<S> {
-    paths.into_iter().fold(Router::new(), |routes, FilePath { path, format }| {
-        let with_format = map_request(async move |request| with_format(request, format));
-        routes.route(path, handler.clone().layer(with_format))
-    })
+    paths
+        .into_iter()
+        .fold(Router::new(), |routes, FilePath { path, format }| {
+            let with_format = map_request(async move |request| with_format(request, format));
+            routes.route(path, handler.clone().layer(with_format))
+        })
 }
 
 fn with_format(mut request: Request, format: &str) -> Result<Request, ErrorAnswer> {
     let uri = request.uri();
-    let others = uri.query().map_or(String::new(), |query| format!("{query}&"));
+    let others = uri
+        .query()
+        .map_or(String::new(), |query| format!("{query}&"));
     let changed = format!("{}?{others}format={format}", uri.path());
     let changed: PathAndQuery = changed.try_into().map_err(|_| too_long())?;
     let mut parts = uri.clone().into_parts();
@@ -71,5 +81,8 @@ fn with_format(mut request: Request, format: &str) -> Result<Request, ErrorAnswe
 }
 
 fn too_long() -> ErrorAnswer {
-    ErrorAnswer::new(StatusCode::URI_TOO_LONG, "the address is too long".to_owned())
+    ErrorAnswer::new(
+        StatusCode::URI_TOO_LONG,
+        "the address is too long".to_owned(),
+    )
 }

@@ -69,7 +69,10 @@ impl Subject {
             let stored = objects.put_new(path, content.clone());
             stored.map_err(|error| error.to_string())?;
         }
-        let log = log.into_iter().map(|(name, content)| (name, content.to_vec())).collect();
+        let log = log
+            .into_iter()
+            .map(|(name, content)| (name, content.to_vec()))
+            .collect();
         let opened = Collector::open(
             settings(now),
             objects,
@@ -82,15 +85,29 @@ impl Subject {
     fn of(collector: Collector) -> Subject {
         let collector = Arc::new(collector);
         let (stop, stopping) = watch::channel(false);
-        let runtime = Builder::new_current_thread().enable_time().max_blocking_threads(2).build();
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(2)
+            .build();
         let runtime = runtime.expect("the system has threads");
         let entered = runtime.enter();
         let reader = Reader::new(collector.clone());
         let tokens = Tokens::open(TokenSource::None).expect("there is no file");
         let gate = Gate::new(Arc::new(tokens), collector.state.clock.clone());
-        let routes = router(reader, PublicNames::default(), gate, TASK_LABEL_DEFAULT, &stopping);
+        let routes = router(
+            reader,
+            PublicNames::default(),
+            gate,
+            TASK_LABEL_DEFAULT,
+            &stopping,
+        );
         drop(entered);
-        Subject { collector, routes, runtime, _stop: stop }
+        Subject {
+            collector,
+            routes,
+            runtime,
+            _stop: stop,
+        }
     }
 
     /// Opens an agent's stream with these bytes, length-prefixed messages, and reads its answers to
@@ -120,7 +137,11 @@ impl Subject {
             .headers()
             .get(header::CONTENT_TYPE)
             .is_some_and(|kind| kind == "text/event-stream");
-        let body = if is_endless { Vec::new() } else { self.body_of(response) };
+        let body = if is_endless {
+            Vec::new()
+        } else {
+            self.body_of(response)
+        };
         Some((status.as_u16(), body))
     }
 
@@ -133,13 +154,18 @@ impl Subject {
         let mut context = Context::from_waker(Waker::noop());
         let ready =
             <Router as tonic::codegen::Service<Request<Body>>>::poll_ready(routes, &mut context);
-        assert!(matches!(ready, Poll::Ready(Ok(()))), "routes are always ready");
+        assert!(
+            matches!(ready, Poll::Ready(Ok(()))),
+            "routes are always ready"
+        );
         let response = self.runtime.block_on(routes.call(request));
         response.unwrap_or_else(|never| match never {})
     }
 
     fn body_of(&self, response: Response<Body>) -> Vec<u8> {
-        let body = self.runtime.block_on(to_bytes(response.into_body(), ANSWER_BYTES_MAX));
+        let body = self
+            .runtime
+            .block_on(to_bytes(response.into_body(), ANSWER_BYTES_MAX));
         // Without a body: the end of a stream with an error.
         body.map(|bytes| bytes.to_vec()).unwrap_or_default()
     }
@@ -149,7 +175,11 @@ impl Subject {
     /// # Errors
     /// Why the store cannot be written.
     pub fn seal(&self) -> Result<(), String> {
-        self.collector.sealer.seal().map(|_| ()).map_err(|error: SealError| error.to_string())
+        self.collector
+            .sealer
+            .seal()
+            .map(|_| ())
+            .map_err(|error: SealError| error.to_string())
     }
 }
 
@@ -158,12 +188,19 @@ pub fn framed<M: AsRef<[u8]>>(messages: &[M]) -> Vec<u8> {
     let mut stream = Vec::new();
     for message in messages.iter().map(AsRef::as_ref) {
         stream.push(0);
-        stream.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
+        stream.extend(
+            u32::try_from(message.len())
+                .unwrap_or(u32::MAX)
+                .to_be_bytes(),
+        );
         stream.extend(message);
     }
     stream
 }
 
 fn settings(now: profiler_core::Timestamp) -> Settings {
-    Settings { clock: Clock::from_fn(move || now), ..Settings::default() }
+    Settings {
+        clock: Clock::from_fn(move || now),
+        ..Settings::default()
+    }
 }

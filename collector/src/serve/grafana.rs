@@ -26,7 +26,9 @@ async fn call(
     request: Request,
 ) -> Result<Response, ErrorAnswer> {
     let call = Call::read(method, request).await?;
-    reader.answer(pairs, move |asking: &Asking<'_>| call.respond(asking)).await
+    reader
+        .answer(pairs, move |asking: &Asking<'_>| call.respond(asking))
+        .await
 }
 
 async fn render(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {

@@ -36,7 +36,9 @@ impl Health for IngestHealth {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         if !SERVICES.contains(&&*request.get_ref().service) {
-            return Err(Status::not_found("services: `` (all) and `emberline.v1.Ingest`"));
+            return Err(Status::not_found(
+                "services: `` (all) and `emberline.v1.Ingest`",
+            ));
         }
         let collector = self.0.clone();
         let blocked = spawn_blocking(move || collector.ingest.blocked()).await;
@@ -45,7 +47,9 @@ impl Health for IngestHealth {
             None => ServingStatus::Serving,
             Some(_) => ServingStatus::NotServing,
         };
-        Ok(Response::new(HealthCheckResponse { status: status.into() }))
+        Ok(Response::new(HealthCheckResponse {
+            status: status.into(),
+        }))
     }
 
     type WatchStream = tokio_stream::Empty<Result<HealthCheckResponse, Status>>;

@@ -49,7 +49,10 @@ fn write_log(answer: &DurationCounts, log: &mut Vec<u8>) -> io::Result<()> {
     if let Some(first) = first {
         let seconds = first_ns as f64 / 1e9;
         let start = format_time(first.start);
-        writeln!(log, "#[StartTime: {seconds:.3} (seconds since epoch), {start}]")?;
+        writeln!(
+            log,
+            "#[StartTime: {seconds:.3} (seconds since epoch), {start}]"
+        )?;
     }
     writeln!(
         log,
@@ -77,7 +80,10 @@ fn tag(name: &str) -> String {
 }
 
 fn histogram(counts: &BucketCounts) -> Histogram<u64> {
-    let longest_ns = counts.keys().last().map_or(0, |bucket| bucket_middle_ns(*bucket));
+    let longest_ns = counts
+        .keys()
+        .last()
+        .map_or(0, |bucket| bucket_middle_ns(*bucket));
     let mut histogram = Histogram::new_with_max(longest_ns.max(HIGHEST_NS), DIGITS)
         .expect("an hour is more than a nanosecond");
     for (bucket, count) in counts {
@@ -117,7 +123,9 @@ mod tests {
         let bytes = STANDARD.decode(encoded).unwrap();
         let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut &*bytes).unwrap();
         let recorded = histogram.iter_recorded();
-        recorded.map(|value| (bucket(value.value_iterated_to()), value.count_at_value())).collect()
+        recorded
+            .map(|value| (bucket(value.value_iterated_to()), value.count_at_value()))
+            .collect()
     }
 
     proptest! {
@@ -144,7 +152,10 @@ mod tests {
             damaged: Vec::new(),
         };
         let log = String::from_utf8(histogram_log(&counts)).unwrap();
-        let lines: Vec<&str> = log.lines().map(|line| line.split("HIST").next().unwrap()).collect();
+        let lines: Vec<&str> = log
+            .lines()
+            .map(|line| line.split("HIST").next().unwrap())
+            .collect();
         expect![[r##"
             [
                 "#[Histogram log format version 1.3]",

@@ -63,7 +63,10 @@ fn routes_of(reader: Reader, updates: Router<Reader>, live: Router<Reader>) -> R
         .merge(file_paths::routes(file_paths::TASKS, &get(tasks)))
         .route("/api/v1/tasks/compare", get(task_comparison))
         .route("/api/v1/tasks/durations", get(task_durations))
-        .merge(file_paths::routes(file_paths::DURATIONS, &get(task_durations)))
+        .merge(file_paths::routes(
+            file_paths::DURATIONS,
+            &get(task_durations),
+        ))
         .route("/api/v1/thread-time", get(thread_time))
         .route("/api/v1/workers", get(workers))
         .route("/api/v1/workers/names", get(worker_names))
@@ -100,7 +103,9 @@ async fn finish(State(clock): State<Clock>, mut response: Response) -> Response 
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(PLAIN_POLICY);
+    headers
+        .entry(header::CONTENT_SECURITY_POLICY)
+        .or_insert(PLAIN_POLICY);
     response
 }
 
@@ -112,15 +117,23 @@ pub(super) async fn timeline(
     State(reader): State<Reader>,
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = TimelineQuery::parse(pairs, &collector.state, now)?;
-        let timeline =
-            answer::timeline(&query, Queries(&collector.state).timeline(&query, cancel)?);
-        match query.format {
-            Some(format) => Ok(tables::timeline(&timeline).response(format)),
-            None => answer::json(&timeline),
-        }
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             cancel,
+         }| {
+            let query = TimelineQuery::parse(pairs, &collector.state, now)?;
+            let timeline =
+                answer::timeline(&query, Queries(&collector.state).timeline(&query, cancel)?);
+            match query.format {
+                Some(format) => Ok(tables::timeline(&timeline).response(format)),
+                None => answer::json(&timeline),
+            }
+        },
+    );
     answer.await
 }
 
@@ -129,7 +142,12 @@ pub(super) async fn tasks(
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |asking| {
-        let &Asking { collector, pairs, now, cancel } = asking;
+        let &Asking {
+            collector,
+            pairs,
+            now,
+            cancel,
+        } = asking;
         let query = TaskQuery::parse(pairs, &collector.state, now)?;
         if query.summary {
             let summary =
@@ -164,12 +182,20 @@ async fn task_comparison(
     State(reader): State<Reader>,
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = TaskComparisonQuery::parse(pairs, &collector.state, now)?;
-        answer::json(&answer::task_comparison(
-            Queries(&collector.state).task_comparison(&query, cancel)?,
-        ))
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             cancel,
+         }| {
+            let query = TaskComparisonQuery::parse(pairs, &collector.state, now)?;
+            answer::json(&answer::task_comparison(
+                Queries(&collector.state).task_comparison(&query, cancel)?,
+            ))
+        },
+    );
     answer.await
 }
 
@@ -177,49 +203,90 @@ async fn task_durations(
     State(reader): State<Reader>,
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = TaskDurationsQuery::parse(pairs, &collector.state, now)?;
-        match query.format {
-            DurationsFormat::Json => {
-                let durations = Queries(&collector.state).task_durations(&query, cancel)?;
-                answer::json(&answer::task_durations(durations))
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             cancel,
+         }| {
+            let query = TaskDurationsQuery::parse(pairs, &collector.state, now)?;
+            match query.format {
+                DurationsFormat::Json => {
+                    let durations = Queries(&collector.state).task_durations(&query, cancel)?;
+                    answer::json(&answer::task_durations(durations))
+                }
+                DurationsFormat::HistogramLog => Ok(histogram_log::response(
+                    &Queries(&collector.state).duration_counts(&query, cancel)?,
+                )),
             }
-            DurationsFormat::HistogramLog => Ok(histogram_log::response(
-                &Queries(&collector.state).duration_counts(&query, cancel)?,
-            )),
-        }
-    });
+        },
+    );
     answer.await
 }
 
 async fn thread_time(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = ThreadTimeQuery::parse(pairs, &collector.state, now)?;
-        answer::json(&answer::thread_time(Queries(&collector.state).thread_time(&query, cancel)?))
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             cancel,
+         }| {
+            let query = ThreadTimeQuery::parse(pairs, &collector.state, now)?;
+            answer::json(&answer::thread_time(
+                Queries(&collector.state).thread_time(&query, cancel)?,
+            ))
+        },
+    );
     answer.await
 }
 
 async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, .. }| {
-        let query = WorkersQuery::parse(pairs, &collector.state)?;
-        let quotas = collector.quota_uses();
-        let forwards = collector.state.forwards.statuses();
-        let stores = collector.follower.as_ref().map(Follower::statuses).unwrap_or_default();
-        // Rows stored since the last look say nothing about the workers.
-        let now = stores.iter().filter_map(|store| store.read_at).min().unwrap_or(now);
-        let fleet = fleet(collector, &query, now);
-        let pushed = &collector.pushed;
-        answer::json(&answer::workers(&fleet, &quotas, pushed, &forwards, &stores, now))
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             ..
+         }| {
+            let query = WorkersQuery::parse(pairs, &collector.state)?;
+            let quotas = collector.quota_uses();
+            let forwards = collector.state.forwards.statuses();
+            let stores = collector
+                .follower
+                .as_ref()
+                .map(Follower::statuses)
+                .unwrap_or_default();
+            // Rows stored since the last look say nothing about the workers.
+            let now = stores
+                .iter()
+                .filter_map(|store| store.read_at)
+                .min()
+                .unwrap_or(now);
+            let fleet = fleet(collector, &query, now);
+            let pushed = &collector.pushed;
+            answer::json(&answer::workers(
+                &fleet, &quotas, pushed, &forwards, &stores, now,
+            ))
+        },
+    );
     answer.await
 }
 
 async fn worker_names(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
-        let query = WorkerNamesQuery::parse(pairs)?;
-        answer::json(&Queries(&collector.state).worker_names(&query))
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector, pairs, ..
+         }| {
+            let query = WorkerNamesQuery::parse(pairs)?;
+            answer::json(&Queries(&collector.state).worker_names(&query))
+        },
+    );
     answer.await
 }
 

@@ -39,8 +39,9 @@ async fn live(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<Response, ErrorAnswer> {
     let account = pairs.account.clone();
-    let (given, mut pairs): (Vec<_>, Vec<_>) =
-        pairs_of(pairs)?.into_iter().partition(|(name, _)| name == "seconds");
+    let (given, mut pairs): (Vec<_>, Vec<_>) = pairs_of(pairs)?
+        .into_iter()
+        .partition(|(name, _)| name == "seconds");
     let seconds = match &given[..] {
         [] => SECONDS_DEFAULT,
         [(_, text)] => parse_seconds(text)?,
@@ -55,15 +56,27 @@ async fn live(
             return Err(ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, error));
         }
     }
-    let fixed =
-        [("from", format_time(start)), ("to", format_time(stop)), ("format", "pprof".to_owned())];
+    let fixed = [
+        ("from", format_time(start)),
+        ("to", format_time(stop)),
+        ("format", "pprof".to_owned()),
+    ];
     pairs.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
-    answer_profile(reader, Pairs { pairs: Ok(Query(pairs)), account }).await
+    answer_profile(
+        reader,
+        Pairs {
+            pairs: Ok(Query(pairs)),
+            account,
+        },
+    )
+    .await
 }
 
 fn parse_seconds(text: &str) -> Result<u32, ErrorAnswer> {
-    let seconds =
-        text.parse().ok().filter(|seconds| (1..=LIVE_PROFILE_SECONDS_MAX).contains(seconds));
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (1..=LIVE_PROFILE_SECONDS_MAX).contains(seconds));
     seconds.ok_or_else(|| {
         let text = profiler_core::limits::bounded(text, 100);
         bad_request(format!(

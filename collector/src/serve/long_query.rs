@@ -21,8 +21,10 @@ pub(super) struct ShortMax {
 }
 
 impl ShortMax {
-    pub(super) const DEFAULT: ShortMax =
-        ShortMax { cpu: SHORT_QUERY_CPU_MAX, time: SHORT_QUERY_TIME_MAX };
+    pub(super) const DEFAULT: ShortMax = ShortMax {
+        cpu: SHORT_QUERY_CPU_MAX,
+        time: SHORT_QUERY_TIME_MAX,
+    };
 }
 
 /// The allowance of a query that began as a short one.
@@ -54,7 +56,13 @@ impl ShortAllowance {
         permit: ComputePermit,
     ) -> ShortAllowance {
         let state = Mutex::new(AllowanceState::Waiting);
-        ShortAllowance { max, long_turns, account, permit, state }
+        ShortAllowance {
+            max,
+            long_turns,
+            account,
+            permit,
+            state,
+        }
     }
 
     /// The calling thread begins to compute.
@@ -81,7 +89,11 @@ impl Allowance for ShortAllowance {
             return true;
         }
         let turn = self.long_turns.try_take(&self.account);
-        *state = if turn.is_some() { AllowanceState::Long } else { AllowanceState::Used };
+        *state = if turn.is_some() {
+            AllowanceState::Long
+        } else {
+            AllowanceState::Used
+        };
         turn.map(|turn| self.permit.exchange(turn)).is_some()
     }
 }
@@ -90,5 +102,8 @@ impl Allowance for ShortAllowance {
 fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let nanoseconds = u32::try_from(time.tv_nsec).expect("it is below a billion");
-    Duration::new(u64::try_from(time.tv_sec).expect("it is never negative"), nanoseconds)
+    Duration::new(
+        u64::try_from(time.tv_sec).expect("it is never negative"),
+        nanoseconds,
+    )
 }

@@ -63,13 +63,19 @@ pub(super) async fn measure(
     request: Request,
     next: Next,
 ) -> Response {
-    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let path = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map(|path| path.as_str().to_owned());
     let begin = Instant::now();
     let response = next.run(request).await;
     if let Some(path) = path {
         let class = format!("{}xx", response.status().as_u16() / 100);
         let labels = vec![("route", path), ("status", class)];
-        times.0.get_or_create(&labels).observe(begin.elapsed().as_secs_f64());
+        times
+            .0
+            .get_or_create(&labels)
+            .observe(begin.elapsed().as_secs_f64());
     }
     response
 }
@@ -86,8 +92,15 @@ struct Scraped {
 /// The routes. They have slots of their own: a collector that is busy with queries is still monitored.
 pub(super) fn routes(reader: &Reader, times: AnswerTimes) -> Router<Reader> {
     let scrapes = Arc::new(Semaphore::new(SCRAPES_MAX));
-    let scraped = Scraped { reader: reader.clone(), times, scrapes };
-    Router::new().route("/metrics", get(metrics)).with_state(scraped).route("/readyz", get(ready))
+    let scraped = Scraped {
+        reader: reader.clone(),
+        times,
+        scrapes,
+    };
+    Router::new()
+        .route("/metrics", get(metrics))
+        .with_state(scraped)
+        .route("/readyz", get(ready))
 }
 
 /// Whether flushes are accepted. Tells everybody the cause, but no number.
@@ -98,7 +111,11 @@ async fn ready(State(reader): State<Reader>) -> Result<Response, ErrorAnswer> {
         None => "ok".into_response(),
         Some(blocked) => {
             let cause = blocked.cause.name();
-            (StatusCode::SERVICE_UNAVAILABLE, format!("ingest is blocked: {cause}")).into_response()
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("ingest is blocked: {cause}"),
+            )
+                .into_response()
         }
     })
 }
@@ -110,7 +127,10 @@ async fn metrics(
     let accepts =
         |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(OPEN_METRICS));
     let is_open = headers.get_all(header::ACCEPT).iter().any(accepts);
-    let permit = scraped.scrapes.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
+    let permit = scraped
+        .scrapes
+        .try_acquire_owned()
+        .map_err(|_| ErrorAnswer::busy())?;
     let collector = scraped.reader.collector.clone();
     let times = scraped.times;
     let text = blocking(move || {
@@ -183,11 +203,22 @@ fn add_ingest(registry: &mut Registry, collector: &Collector) {
     let by_cause = Family::<Labels, Gauge>::default();
     for cause in [Cause::DiskFull, Cause::Behind, Cause::LogFailed] {
         let labels = vec![("cause", cause.name().to_owned())];
-        by_cause.get_or_create(&labels).set(i64::from(blocked == Some(cause)));
+        by_cause
+            .get_or_create(&labels)
+            .set(i64::from(blocked == Some(cause)));
     }
-    registry.register("ingest_blocked", "1 while flushes are refused, by cause", by_cause);
+    registry.register(
+        "ingest_blocked",
+        "1 while flushes are refused, by cause",
+        by_cause,
+    );
     let flushes = Counter::<u64>::default();
-    flushes.inc_by(collector.state.flushes.load(std::sync::atomic::Ordering::Relaxed));
+    flushes.inc_by(
+        collector
+            .state
+            .flushes
+            .load(std::sync::atomic::Ordering::Relaxed),
+    );
     registry.register("flushes", "Flushes applied since the start", flushes);
     let invalid = Counter::<u64>::default();
     invalid.inc_by(collector.state.invalid_build_ids.load(Ordering::Relaxed));
@@ -199,9 +230,17 @@ fn add_totals(registry: &mut Registry, totals: &CollectorTotals) {
     let CollectorTotals { ticks, .. } = totals;
     let sessions = family(
         "state",
-        [("connected", totals.connected), ("away", totals.away), ("gone", totals.gone)],
+        [
+            ("connected", totals.connected),
+            ("away", totals.away),
+            ("gone", totals.gone),
+        ],
     );
-    registry.register("sessions", "Lives of workers that the collector knows", sessions);
+    registry.register(
+        "sessions",
+        "Lives of workers that the collector knows",
+        sessions,
+    );
 
     let seconds = |ns: u64| ns as f64 / 1e9;
     let sampled = Family::<Labels, Gauge<f64, AtomicU64>>::default();
@@ -212,16 +251,26 @@ fn add_totals(registry: &mut Registry, totals: &CollectorTotals) {
         ("lost_by_collector", totals.lost_by_collector_ns),
         ("lost_queue", totals.lost_queue_ns),
     ] {
-        sampled.get_or_create(&vec![("part", part.to_owned())]).set(seconds(ns));
+        sampled
+            .get_or_create(&vec![("part", part.to_owned())])
+            .set(seconds(ns));
     }
     let help = "Thread time that the known sessions sampled, by what became of it";
     registry.register_with_unit("sampled", help, Unit::Seconds, sampled);
 
     let made = family(
         "part",
-        [("made", ticks.made), ("expected", ticks.expected), ("throttled", ticks.throttled)],
+        [
+            ("made", ticks.made),
+            ("expected", ticks.expected),
+            ("throttled", ticks.throttled),
+        ],
     );
-    registry.register("sampler_ticks", "Ticks of the samplers of the known sessions", made);
+    registry.register(
+        "sampler_ticks",
+        "Ticks of the samplers of the known sessions",
+        made,
+    );
     add_gauge(
         registry,
         "messages_rejected",
@@ -253,9 +302,24 @@ fn add_totals(registry: &mut Registry, totals: &CollectorTotals) {
         totals.window_bytes as u64,
     );
     bytes(registry, "store", "Size of all tables", totals.file_bytes);
-    add_gauge(registry, "store_tables", "Tables of the store", totals.files as u64);
-    add_gauge(registry, "tree_nodes", "Nodes of the tree of calls", totals.nodes.into());
-    add_gauge(registry, "ledger_rows", "Tasks in memory", totals.task_rows as u64);
+    add_gauge(
+        registry,
+        "store_tables",
+        "Tables of the store",
+        totals.files as u64,
+    );
+    add_gauge(
+        registry,
+        "tree_nodes",
+        "Nodes of the tree of calls",
+        totals.nodes.into(),
+    );
+    add_gauge(
+        registry,
+        "ledger_rows",
+        "Tasks in memory",
+        totals.task_rows as u64,
+    );
     if let Some(data) = totals.data {
         let oldest = Gauge::<f64, AtomicU64>::default();
         oldest.set(data.start().unix_ns() as f64 / 1e9);
@@ -272,12 +336,17 @@ fn add_tasks(registry: &mut Registry, collector: &Collector) {
         for outcome in Outcome::ALL {
             let count = ended.outcomes.get(outcome);
             if count > 0 {
-                let labels = vec![("task", label.clone()), ("outcome", outcome.name().to_owned())];
+                let labels = vec![
+                    ("task", label.clone()),
+                    ("outcome", outcome.name().to_owned()),
+                ];
                 counts.get_or_create(&labels).inc_by(count);
             }
         }
         let labels = vec![("task", label)];
-        durations.get_or_create(&labels).inc_by(ended.duration_ns as f64 / 1e9);
+        durations
+            .get_or_create(&labels)
+            .inc_by(ended.duration_ns as f64 / 1e9);
     }
     registry.register("tasks_ended", "Tasks that ended since the start", counts);
     let help = "Durations of the tasks that ended since the start";
@@ -311,7 +380,8 @@ fn add_scrapes(registry: &mut Registry, collector: &Collector) {
     let up = Family::<Labels, Gauge>::default();
     for (name, status) in collector.pushed.scrapes.all() {
         let is_up = status.failure.is_none() && status.stored > 0;
-        up.get_or_create(&vec![("name", escaped(&name))]).set(i64::from(is_up));
+        up.get_or_create(&vec![("name", escaped(&name))])
+            .set(i64::from(is_up));
     }
     let help = "1 if the last profile of a scraped service was stored";
     registry.register("scrape_up", help, up);
@@ -319,13 +389,20 @@ fn add_scrapes(registry: &mut Registry, collector: &Collector) {
 
 fn add_adoptions(registry: &mut Registry, collector: &Collector) {
     let adoptions = Family::<Labels, Counter>::default();
-    for (outcome, count) in
-        [("done", &collector.adoptions.done), ("failed", &collector.adoptions.failed)]
-    {
+    for (outcome, count) in [
+        ("done", &collector.adoptions.done),
+        ("failed", &collector.adoptions.failed),
+    ] {
         let labels = vec![("outcome", outcome.to_owned())];
-        adoptions.get_or_create(&labels).inc_by(count.load(Ordering::Relaxed));
+        adoptions
+            .get_or_create(&labels)
+            .inc_by(count.load(Ordering::Relaxed));
     }
-    registry.register("store_adoptions", "Adoptions of stores whose collector is gone", adoptions);
+    registry.register(
+        "store_adoptions",
+        "Adoptions of stores whose collector is gone",
+        adoptions,
+    );
 }
 
 /// Providers of buckets charge for requests. A collector with its store in a folder makes none.
@@ -334,12 +411,23 @@ fn add_bucket(registry: &mut Registry) {
     let requests = Family::<Labels, Counter>::default();
     for operation in BucketOperation::ALL {
         let labels = vec![("operation", operation.name().to_owned())];
-        requests.get_or_create(&labels).inc_by(traffic.requests(operation));
+        requests
+            .get_or_create(&labels)
+            .inc_by(traffic.requests(operation));
     }
-    registry.register("bucket_requests", "Requests to buckets since the start", requests);
+    registry.register(
+        "bucket_requests",
+        "Requests to buckets since the start",
+        requests,
+    );
     let bytes = Family::<Labels, Counter>::default();
-    for (direction, count) in [("sent", traffic.sent_bytes), ("received", traffic.received_bytes)] {
-        bytes.get_or_create(&vec![("direction", direction.to_owned())]).inc_by(count);
+    for (direction, count) in [
+        ("sent", traffic.sent_bytes),
+        ("received", traffic.received_bytes),
+    ] {
+        bytes
+            .get_or_create(&vec![("direction", direction.to_owned())])
+            .inc_by(count);
     }
     let help = "Bytes of the bodies of these requests and their answers";
     registry.register_with_unit("bucket_traffic", help, Unit::Bytes, bytes);
@@ -351,9 +439,12 @@ fn add_forwards(registry: &mut Registry, collector: &Collector) {
     let tasks = Family::<Labels, Gauge>::default();
     let queue = Family::<Labels, Gauge>::default();
     for status in collector.state.forwards.statuses() {
-        let target =
-            vec![("url", escaped(&status.url)), ("protocol", status.protocol.name().to_owned())];
-        up.get_or_create(&target).set(i64::from(status.failure.is_none()));
+        let target = vec![
+            ("url", escaped(&status.url)),
+            ("protocol", status.protocol.name().to_owned()),
+        ];
+        up.get_or_create(&target)
+            .set(i64::from(status.failure.is_none()));
         let bytes = i64::try_from(status.waiting_bytes).unwrap_or(i64::MAX);
         queue.get_or_create(&target).set(bytes);
         let counts = status.counts;
@@ -367,7 +458,9 @@ fn add_forwards(registry: &mut Registry, collector: &Collector) {
             let labels = [&target[..], &[("part", part.to_owned())]].concat();
             match status.protocol {
                 Protocol::OtlpTraces => {
-                    tasks.get_or_create(&labels).set(i64::try_from(amount).unwrap_or(i64::MAX));
+                    tasks
+                        .get_or_create(&labels)
+                        .set(i64::try_from(amount).unwrap_or(i64::MAX));
                 }
                 Protocol::Pyroscope | Protocol::Otlp => {
                     seconds.get_or_create(&labels).set(amount as f64 / 1e9);
@@ -375,10 +468,18 @@ fn add_forwards(registry: &mut Registry, collector: &Collector) {
             }
         }
     }
-    registry.register("forward_up", "1 unless the last delivery to a receiver failed", up);
+    registry.register(
+        "forward_up",
+        "1 unless the last delivery to a receiver failed",
+        up,
+    );
     let help = "Thread time to forward, by what became of it";
     registry.register_with_unit("forward", help, Unit::Seconds, seconds);
-    registry.register("forward_tasks", "Tasks to forward, by what became of them", tasks);
+    registry.register(
+        "forward_tasks",
+        "Tasks to forward, by what became of them",
+        tasks,
+    );
     let help = "Size of the messages that wait for a receiver";
     registry.register_with_unit("forward_queue", help, Unit::Bytes, queue);
 }
@@ -386,31 +487,52 @@ fn add_forwards(registry: &mut Registry, collector: &Collector) {
 fn add_pushes(registry: &mut Registry, collector: &Collector) {
     let requests = Family::<Labels, Counter>::default();
     for (source, counts) in collector.pushed.counters.all() {
-        let PushCounts { stored, empty, without_time, rejected, .. } = counts;
+        let PushCounts {
+            stored,
+            empty,
+            without_time,
+            rejected,
+            ..
+        } = counts;
         for (outcome, count) in [
             ("stored", stored),
             ("empty", empty),
             ("without_time", without_time),
             ("rejected", rejected),
         ] {
-            let labels = vec![("source", source.to_owned()), ("outcome", outcome.to_owned())];
+            let labels = vec![
+                ("source", source.to_owned()),
+                ("outcome", outcome.to_owned()),
+            ];
             requests.get_or_create(&labels).inc_by(count);
         }
     }
-    registry.register("pushes", "Requests of foreign profilers by outcome", requests);
+    registry.register(
+        "pushes",
+        "Requests of foreign profilers by outcome",
+        requests,
+    );
     let series = Family::<Labels, Gauge>::default();
     for source in collector.pushed.counters.all().into_keys() {
         let count = i64::try_from(collector.pushed.live_count(source)).unwrap_or(i64::MAX);
-        series.get_or_create(&vec![("source", source.to_owned())]).set(count);
+        series
+            .get_or_create(&vec![("source", source.to_owned())])
+            .set(count);
     }
-    registry.register("pushed_series", "Series that foreign profilers pushed lately", series);
+    registry.register(
+        "pushed_series",
+        "Series that foreign profilers pushed lately",
+        series,
+    );
 }
 
 fn family<const N: usize>(label: &'static str, values: [(&str, u64); N]) -> Family<Labels, Gauge> {
     let family = Family::<Labels, Gauge>::default();
     for (name, value) in values {
         let labels = vec![(label, name.to_owned())];
-        family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
+        family
+            .get_or_create(&labels)
+            .set(i64::try_from(value).unwrap_or(i64::MAX));
     }
     family
 }

@@ -285,14 +285,33 @@ impl Server {
         let certificate = tls.map(Certificate::load).transpose()?.map(Arc::new);
         let certified = certificate.as_ref().map(|certificate| certificate.names());
         let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => ServeError::InUse { address: address.clone(), source },
-            _ => ServeError::Bind { address: address.clone(), source },
+            io::ErrorKind::AddrInUse => ServeError::InUse {
+                address: address.clone(),
+                source,
+            },
+            _ => ServeError::Bind {
+                address: address.clone(),
+                source,
+            },
         };
-        let listener = Listener::bind(&address, !socket_users.is_empty()).await.map_err(failed)?;
+        let listener = Listener::bind(&address, !socket_users.is_empty())
+            .await
+            .map_err(failed)?;
         let address = listener.address().map_err(failed)?;
         let adoption = store.clone().filter(|_| follow.is_none()).zip(adopt);
-        let adoption = adoption.map(|(own, options)| Adopting { own, retention, options });
-        let settings = Settings { clock, limits, quotas, retention, grace, ..Settings::default() };
+        let adoption = adoption.map(|(own, options)| Adopting {
+            own,
+            retention,
+            options,
+        });
+        let settings = Settings {
+            clock,
+            limits,
+            quotas,
+            retention,
+            grace,
+            ..Settings::default()
+        };
         let naming = match &data {
             Some(folder) => Naming::open(folder.join("symbols"), symbols),
             None => Naming::default(),
@@ -309,9 +328,15 @@ impl Server {
                 (None, None) => Collector::new(settings),
             })
         };
-        let collector = tokio::task::spawn_blocking(open).await.expect("it does not panic")?;
+        let collector = tokio::task::spawn_blocking(open)
+            .await
+            .expect("it does not panic")?;
         if let Some(cluster) = cluster {
-            collector.state.cluster.set(cluster).expect("it is set once");
+            collector
+                .state
+                .cluster
+                .set(cluster)
+                .expect("it is set once");
         }
         Ok(Server {
             collector: Arc::new(collector),
@@ -367,13 +392,18 @@ impl Server {
     /// The fingerprint of the certificate.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        self.certificate.as_ref().map(|certificate| certificate.fingerprint())
+        self.certificate
+            .as_ref()
+            .map(|certificate| certificate.fingerprint())
     }
 
     /// Reloads files while the collector is served.
     #[must_use]
     pub fn reloader(&self) -> Reloader {
-        Reloader { certificate: self.certificate.clone(), tokens: self.tokens.clone() }
+        Reloader {
+            certificate: self.certificate.clone(),
+            tokens: self.tokens.clone(),
+        }
     }
 
     /// Stored data that could not be read, at this or an earlier start, a line for each place. All other
@@ -381,7 +411,9 @@ impl Server {
     #[must_use]
     pub fn damage(&self) -> Vec<String> {
         let lost = self.collector.state.tables.manifest();
-        lost.all_lost().map(|(name, reason)| format!("{name}: {reason}")).collect()
+        lost.all_lost()
+            .map(|(name, reason)| format!("{name}: {reason}"))
+            .collect()
     }
 
     /// Serves until `shutdown` resolves. Then ends the agents' streams, lets requests finish, and returns
@@ -417,18 +449,30 @@ impl Server {
         let finder = tokio::spawn(find_symbols(self.collector.clone(), stopping.clone()));
         let fetcher = tokio::spawn(fetch_symbols(self.collector.clone(), stopping.clone()));
         let adopter = self.adoption.map(|adopting| {
-            tokio::spawn(adopt_stores(self.collector.clone(), adopting, stopping.clone()))
+            tokio::spawn(adopt_stores(
+                self.collector.clone(),
+                adopting,
+                stopping.clone(),
+            ))
         });
         for target in self.scrapes {
             let collector = self.collector.clone();
             let task_label = self.task_label.clone();
-            tokio::spawn(bridge::push::scrape(collector, task_label, target, stopping.clone()));
+            tokio::spawn(bridge::push::scrape(
+                collector,
+                task_label,
+                target,
+                stopping.clone(),
+            ));
         }
         let forwarding = Forwarding::start(&self.collector, self.forward);
         let served = self.collector.clone();
         // So all connections share its table; as a `Router`, each would have its own of 20 KB.
         let sql = Sql::new(self.sql);
-        let reader = Reader { sql, ..Reader::new(self.collector.clone()) };
+        let reader = Reader {
+            sql,
+            ..Reader::new(self.collector.clone())
+        };
         let gate = Gate::new(self.tokens, self.collector.state.clock.clone())
             .with_tls(self.certificate.is_some());
         let routes = router(reader, self.public_names, gate, &self.task_label, &stopping);
@@ -460,7 +504,9 @@ impl Server {
         let collector = self.collector;
         let sealing = tokio::task::spawn_blocking(move || {
             collector.follower.iter().for_each(Follower::end);
-            sealer.into_iter().for_each(|sealer| collector.sealer.end(sealer, SEAL_AT_END_MAX));
+            sealer
+                .into_iter()
+                .for_each(|sealer| collector.sealer.end(sealer, SEAL_AT_END_MAX));
         });
         let (ended, ()) = tokio::join!(sealing, forwarding.end());
         // Otherwise the runtime ended first.
@@ -507,12 +553,20 @@ fn router(
     let gate = Arc::new(gate);
     let health = health::routes(reader.collector.clone());
     let routes = ingest.routes().merge(health);
-    let routes = routes.merge(http::router(reader, stopping)).merge(page::router());
+    let routes = routes
+        .merge(http::router(reader, stopping))
+        .merge(page::router());
     let routes = routes.merge(front::login::router(gate.clone()));
-    let place = collector.follower.as_ref().map(|follower| follower.place.to_string());
+    let place = collector
+        .follower
+        .as_ref()
+        .map(|follower| follower.place.to_string());
     let mut routes = routes.merge(bridge::push::routes(collector, task_label));
     if let Some(place) = place {
-        routes = routes.layer(from_fn_with_state(Arc::<str>::from(place), access::refuse_changes));
+        routes = routes.layer(from_fn_with_state(
+            Arc::<str>::from(place),
+            access::refuse_changes,
+        ));
     }
     let routes = routes.layer(from_fn_with_state(gate, access::check));
     let routes = routes.layer(from_fn(bridge::grafana::connect_errors));

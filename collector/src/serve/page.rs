@@ -85,17 +85,27 @@ pub(super) fn router() -> Router {
     );
     let licenses = async |headers: HeaderMap| answer("licenses.txt", &headers);
     let document = async |headers: HeaderMap| answer("index.html", &headers);
-    let router = VIEWS.iter().fold(assets, |router, path| router.route(path, get(document)));
+    let router = VIEWS
+        .iter()
+        .fold(assets, |router, path| router.route(path, get(document)));
     NESTED_VIEWS
         .iter()
-        .fold(router, |router, path| router.route(path, get(async || nested_document())))
+        .fold(router, |router, path| {
+            router.route(path, get(async || nested_document()))
+        })
         .route("/licenses.txt", get(licenses))
-        .route("/favicon.ico", get(async |headers: HeaderMap| icon(&headers)))
+        .route(
+            "/favicon.ico",
+            get(async |headers: HeaderMap| icon(&headers)),
+        )
 }
 
 /// Whether the client is a browser that opens an address.
 pub(super) fn wants_document(request: &Request) -> bool {
-    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let accept = request
+        .headers()
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
     let is_api = request.uri().path().starts_with("/api/");
     !is_api && accept.is_some_and(|accept| accept.contains("text/html"))
 }
@@ -141,16 +151,29 @@ fn answer(path: &str, request: &HeaderMap) -> Response {
     };
     let file = &FILES[index];
     let is_compressed = accepts_gzip(request);
-    let mut response =
-        if is_compressed { file.gzip.into_response() } else { file.plain().into_response() };
+    let mut response = if is_compressed {
+        file.gzip.into_response()
+    } else {
+        file.plain().into_response()
+    };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type(path));
-    let caching = if path.starts_with("assets/") { IMMUTABLE } else { REVALIDATE };
+    let caching = if path.starts_with("assets/") {
+        IMMUTABLE
+    } else {
+        REVALIDATE
+    };
     headers.insert(header::CACHE_CONTROL, caching);
     add_vary(headers);
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    headers.insert(
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    );
     if is_compressed {
         add_encoding(headers);
     }
@@ -158,14 +181,16 @@ fn answer(path: &str, request: &HeaderMap) -> Response {
 }
 
 fn content_type(path: &str) -> HeaderValue {
-    HeaderValue::from_static(match path.rsplit_once('.').map(|(_, extension)| extension) {
-        Some("html") => "text/html; charset=utf-8",
-        Some("js") => "text/javascript; charset=utf-8",
-        Some("css") => "text/css; charset=utf-8",
-        Some("png") => "image/png",
-        Some("txt") => "text/plain; charset=utf-8",
-        _ => "application/octet-stream",
-    })
+    HeaderValue::from_static(
+        match path.rsplit_once('.').map(|(_, extension)| extension) {
+            Some("html") => "text/html; charset=utf-8",
+            Some("js") => "text/javascript; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("png") => "image/png",
+            Some("txt") => "text/plain; charset=utf-8",
+            _ => "application/octet-stream",
+        },
+    )
 }
 
 #[cfg(test)]
@@ -178,8 +203,12 @@ mod tests {
     const SCRIPTS_BYTES_MAX: usize = 60_000;
 
     /// Views with a flame graph. Others must not load its script.
-    const GRAPH_VIEWS: [&str; 4] =
-        ["assets/page-graph-", "assets/page-compare-", "assets/page-task-", "assets/page-worker-"];
+    const GRAPH_VIEWS: [&str; 4] = [
+        "assets/page-graph-",
+        "assets/page-compare-",
+        "assets/page-task-",
+        "assets/page-worker-",
+    ];
 
     /// Most compressed bytes of all scripts.
     const ALL_SCRIPTS_BYTES_MAX: usize = 110_000;
@@ -190,7 +219,10 @@ mod tests {
     }
 
     fn header_of(response: &Response, name: header::HeaderName) -> Option<&str> {
-        response.headers().get(name).and_then(|value| value.to_str().ok())
+        response
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
     }
 
     #[test]
@@ -204,9 +236,14 @@ mod tests {
                 assert!(FILES.iter().any(|file| file.path == path), "{path}");
             }
         }
-        assert!(!text.contains("<style") && !text.contains("style="), "{text}");
         assert!(
-            text.split("<script").skip(1).all(|script| script.contains("></script>")),
+            !text.contains("<style") && !text.contains("style="),
+            "{text}"
+        );
+        assert!(
+            text.split("<script")
+                .skip(1)
+                .all(|script| script.contains("></script>")),
             "{text}"
         );
     }
@@ -218,12 +255,21 @@ mod tests {
             let response = answer(file.path, &HeaderMap::new());
             let kind = header_of(&response, header::CONTENT_TYPE);
             assert_ne!(kind, Some("application/octet-stream"), "{}", file.path);
-            assert_eq!(header_of(&response, header::X_CONTENT_TYPE_OPTIONS), Some("nosniff"));
+            assert_eq!(
+                header_of(&response, header::X_CONTENT_TYPE_OPTIONS),
+                Some("nosniff")
+            );
             let policy = header_of(&response, header::CONTENT_SECURITY_POLICY).unwrap();
             assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
-            let is_immutable =
-                header_of(&response, header::CACHE_CONTROL).unwrap().contains("immutable");
-            assert_eq!(is_immutable, file.path.starts_with("assets/"), "{}", file.path);
+            let is_immutable = header_of(&response, header::CACHE_CONTROL)
+                .unwrap()
+                .contains("immutable");
+            assert_eq!(
+                is_immutable,
+                file.path.starts_with("assets/"),
+                "{}",
+                file.path
+            );
         }
         let response = answer("assets/../index.html", &HeaderMap::new());
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
@@ -232,17 +278,29 @@ mod tests {
     #[tokio::test]
     async fn the_nested_document_names_the_same_files() {
         let response = nested_document();
-        assert_eq!(header_of(&response, header::CONTENT_TYPE), Some("text/html; charset=utf-8"));
-        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        assert_eq!(
+            header_of(&response, header::CONTENT_TYPE),
+            Some("text/html; charset=utf-8")
+        );
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20)
+            .await
+            .unwrap();
         let text = std::str::from_utf8(&body).unwrap();
-        assert!(text.contains("src=\"../assets/") && !text.contains("\"./"), "{text}");
+        assert!(
+            text.contains("src=\"../assets/") && !text.contains("\"./"),
+            "{text}"
+        );
     }
 
     #[test]
     fn files_are_compressed_for_clients_that_accept_gzip() {
         let check = |encodings, expected: Option<&str>| {
             let response = answer("index.html", &accepting(encodings));
-            assert_eq!(header_of(&response, header::CONTENT_ENCODING), expected, "{encodings}");
+            assert_eq!(
+                header_of(&response, header::CONTENT_ENCODING),
+                expected,
+                "{encodings}"
+            );
         };
         check("gzip", Some("gzip"));
         check("br, GZIP;q=0.5, deflate", Some("gzip"));
@@ -286,20 +344,30 @@ mod tests {
             let files = scripts.iter().filter(|(file, _)| names.contains(file.path));
             files.map(|(file, _)| file.gzip.len()).sum()
         };
-        let document = FILES.iter().find(|file| file.path == "index.html").map(file_text).unwrap();
+        let document = FILES
+            .iter()
+            .find(|file| file.path == "index.html")
+            .map(file_text)
+            .unwrap();
         let is_entry = |file: &File| document.contains(file.path);
         let (entry, text) = scripts.iter().find(|(file, _)| is_entry(file)).unwrap();
-        let views: Vec<_> =
-            scripts.iter().filter(|(file, _)| text.contains(&lazy_import(file))).collect();
+        let views: Vec<_> = scripts
+            .iter()
+            .filter(|(file, _)| text.contains(&lazy_import(file)))
+            .collect();
         assert!(views.len() >= 8, "{}", views.len());
         for (view, _) in views {
             // Transitively, the scripts that it imports.
             let mut loaded = BTreeSet::from([entry.path, view.path]);
             loop {
-                let texts = scripts.iter().filter(|(file, _)| loaded.contains(file.path));
+                let texts = scripts
+                    .iter()
+                    .filter(|(file, _)| loaded.contains(file.path));
                 let texts: Vec<_> = texts.map(|(_, text)| text).collect();
                 let more = scripts.iter().filter(|(file, _)| {
-                    texts.iter().any(|text| imports(text, file) || starts(text, file))
+                    texts
+                        .iter()
+                        .any(|text| imports(text, file) || starts(text, file))
                 });
                 let more: BTreeSet<_> = more.map(|(file, _)| file.path).collect();
                 if more.is_subset(&loaded) {
@@ -307,11 +375,21 @@ mod tests {
                 }
                 loaded.extend(more);
             }
-            let has_graph = loaded.iter().any(|path| path.starts_with("assets/page-graph-"));
+            let has_graph = loaded
+                .iter()
+                .any(|path| path.starts_with("assets/page-graph-"));
             let may_have = GRAPH_VIEWS.iter().any(|name| view.path.starts_with(name));
-            assert!(!has_graph || may_have, "{} loads the flame graph", view.path);
+            assert!(
+                !has_graph || may_have,
+                "{} loads the flame graph",
+                view.path
+            );
             let bytes = compressed_bytes(&loaded);
-            assert!(bytes <= SCRIPTS_BYTES_MAX, "{}: {bytes} of {loaded:?}", view.path);
+            assert!(
+                bytes <= SCRIPTS_BYTES_MAX,
+                "{}: {bytes} of {loaded:?}",
+                view.path
+            );
         }
         let all = compressed_bytes(&scripts.iter().map(|(file, _)| file.path).collect());
         assert!(all <= ALL_SCRIPTS_BYTES_MAX, "{all}");
@@ -323,7 +401,10 @@ mod tests {
 
     #[test]
     fn the_licenses_of_bundled_packages_are_included() {
-        let licenses = FILES.iter().find(|file| file.path == "licenses.txt").unwrap();
+        let licenses = FILES
+            .iter()
+            .find(|file| file.path == "licenses.txt")
+            .unwrap();
         let text = file_text(licenses);
         for part in ["preact\n", "uplot\n", "MIT License", "CDDL-1.0"] {
             assert!(text.contains(part), "{part}");

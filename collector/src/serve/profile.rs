@@ -21,16 +21,24 @@ const SVG_POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 pub(super) async fn answer_profile(reader: &Reader, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = ProfileQuery::parse(pairs, &collector.state, now)?;
-        let begin = Instant::now();
-        let answer = Queries(&collector.state).profile(&query, cancel)?;
-        let computed = begin.elapsed();
-        let mut response = profile_response(collector, &query, &answer)?;
-        add_sampling_headers(response.headers_mut(), &answer);
-        add_timing_header(response.headers_mut(), computed, begin.elapsed() - computed);
-        Ok(response)
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             cancel,
+         }| {
+            let query = ProfileQuery::parse(pairs, &collector.state, now)?;
+            let begin = Instant::now();
+            let answer = Queries(&collector.state).profile(&query, cancel)?;
+            let computed = begin.elapsed();
+            let mut response = profile_response(collector, &query, &answer)?;
+            add_sampling_headers(response.headers_mut(), &answer);
+            add_timing_header(response.headers_mut(), computed, begin.elapsed() - computed);
+            Ok(response)
+        },
+    );
     answer.await
 }
 
@@ -57,27 +65,37 @@ fn profile_response(
             let options = answer::svg_options(query, answer, &hosts());
             let svg = flamegraph::svg(&answer.profile, &options);
             let svg = svg.map_err(|error| ErrorAnswer::internal(&error))?;
-            let image_svg = (header::CONTENT_TYPE, HeaderValue::from_static("image/svg+xml"));
+            let image_svg = (
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("image/svg+xml"),
+            );
             let policy = (header::CONTENT_SECURITY_POLICY, SVG_POLICY);
             Ok(([image_svg, policy], svg).into_response())
         }
         Format::Pprof => {
             let octets = (header::CONTENT_TYPE, "application/octet-stream");
-            let name = (header::CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\"");
+            let name = (
+                header::CONTENT_DISPOSITION,
+                "attachment; filename=\"profile.pb.gz\"",
+            );
             let options = answer::export_options(query, answer, &hosts());
             Ok(([octets, name], flamegraph::pprof(&answer.profile, &options)).into_response())
         }
         Format::Speedscope => {
             let options = answer::export_options(query, answer, &hosts());
-            Ok(answer::json_text(flamegraph::speedscope(&answer.profile, &options).into_bytes()))
+            Ok(answer::json_text(
+                flamegraph::speedscope(&answer.profile, &options).into_bytes(),
+            ))
         }
         Format::Firefox => {
             let options = answer::export_options(query, answer, &hosts());
-            Ok(answer::json_text(flamegraph::firefox(&answer.profile, &options).into_bytes()))
+            Ok(answer::json_text(
+                flamegraph::firefox(&answer.profile, &options).into_bytes(),
+            ))
         }
-        Format::Nested => {
-            Ok(answer::json_text(flamegraph::nested_json(&answer.profile).into_bytes()))
-        }
+        Format::Nested => Ok(answer::json_text(
+            flamegraph::nested_json(&answer.profile).into_bytes(),
+        )),
         Format::File(format) => Ok(tables::functions(&answer.profile).response(format)),
     }
 }
@@ -92,45 +110,95 @@ fn add_sampling_headers(headers: &mut HeaderMap, answer: &ProfileAnswer) {
     };
     let Provenance { sampling, .. } = &answer.facts;
     add("x-emberline-empty", answer.profile.is_empty().to_string());
-    add("x-emberline-workers", answer.facts.workers.len().to_string());
+    add(
+        "x-emberline-workers",
+        answer.facts.workers.len().to_string(),
+    );
     add("x-emberline-sampled-ns", sampling.sampled_ns.to_string());
     add("x-emberline-ticks", sampling.ticks.made.to_string());
-    add("x-emberline-ticks-expected", sampling.ticks.expected.to_string());
-    add("x-emberline-ticks-throttled", sampling.ticks.throttled.to_string());
-    add("x-emberline-ticks-missed", sampling.ticks.missed().to_string());
+    add(
+        "x-emberline-ticks-expected",
+        sampling.ticks.expected.to_string(),
+    );
+    add(
+        "x-emberline-ticks-throttled",
+        sampling.ticks.throttled.to_string(),
+    );
+    add(
+        "x-emberline-ticks-missed",
+        sampling.ticks.missed().to_string(),
+    );
     if let Some(rate_hz) = sampling.rate_hz() {
         add("x-emberline-rate-hz", format!("{rate_hz:.3}"));
     }
-    let span =
-        |range: TimeRange| format!("{}/{}", format_time(range.start()), format_time(range.stop()));
+    let span = |range: TimeRange| {
+        format!(
+            "{}/{}",
+            format_time(range.start()),
+            format_time(range.stop())
+        )
+    };
     add("x-emberline-range", span(answer.facts.range));
-    add("x-emberline-total-ns", answer.profile.total().total_ns().to_string());
-    let Hidden { outside, states, functions, zoom } = &answer.hidden;
+    add(
+        "x-emberline-total-ns",
+        answer.profile.total().total_ns().to_string(),
+    );
+    let Hidden {
+        outside,
+        states,
+        functions,
+        zoom,
+    } = &answer.hidden;
     for (name, hidden_ns) in [
         ("x-emberline-hidden-outside-ns", outside.total_ns()),
         ("x-emberline-hidden-cpu-ns", states.get(ThreadState::Cpu)),
-        ("x-emberline-hidden-runnable-ns", states.get(ThreadState::Runnable)),
+        (
+            "x-emberline-hidden-runnable-ns",
+            states.get(ThreadState::Runnable),
+        ),
         ("x-emberline-hidden-wait-ns", states.wait_ns()),
         ("x-emberline-hidden-functions-ns", functions.total_ns()),
         ("x-emberline-hidden-zoom-ns", zoom.total_ns()),
     ] {
         add(name, hidden_ns.to_string());
     }
-    add("x-emberline-unnamed-ns", answer.unnamed.total_ns.to_string());
+    add(
+        "x-emberline-unnamed-ns",
+        answer.unnamed.total_ns.to_string(),
+    );
     // Stores of earlier versions have any text there.
-    let most = answer.unnamed.modules.first().map(|module| valid_build_id(&module.build_id));
-    add("x-emberline-unnamed-build-id", most.unwrap_or_default().to_owned());
-    add("x-emberline-unnamed-pending", answer.unnamed.is_pending().to_string());
+    let most = answer
+        .unnamed
+        .modules
+        .first()
+        .map(|module| valid_build_id(&module.build_id));
+    add(
+        "x-emberline-unnamed-build-id",
+        most.unwrap_or_default().to_owned(),
+    );
+    add(
+        "x-emberline-unnamed-pending",
+        answer.unnamed.is_pending().to_string(),
+    );
     add("x-emberline-folded", answer.folded.to_string());
-    add("x-emberline-corrupt-files", answer.facts.damaged.len().to_string());
-    add("x-emberline-data", answer.facts.data.map(span).unwrap_or_default());
+    add(
+        "x-emberline-corrupt-files",
+        answer.facts.damaged.len().to_string(),
+    );
+    add(
+        "x-emberline-data",
+        answer.facts.data.map(span).unwrap_or_default(),
+    );
 }
 
 /// Adds how long it took to compute the profile, and to write it in its format.
 fn add_timing_header(headers: &mut HeaderMap, answer: Duration, write: Duration) {
     let milliseconds = |part: Duration| part.as_secs_f64() * 1e3;
-    let text =
-        format!("answer;dur={:.3}, write;dur={:.3}", milliseconds(answer), milliseconds(write));
+    let text = format!(
+        "answer;dur={:.3}, write;dur={:.3}",
+        milliseconds(answer),
+        milliseconds(write)
+    );
     let value = HeaderValue::try_from(text).expect("numbers are plain ASCII");
     headers.insert(HeaderName::from_static("server-timing"), value);
 }

@@ -44,7 +44,10 @@ impl FromRequestParts<Reader> for Pairs {
             let identity = Identity::Address(Ipv4Addr::LOCALHOST.into());
             reader.collector.accounts.of(&identity, None)
         };
-        Ok(Pairs { pairs, account: account.unwrap_or_else(unknown) })
+        Ok(Pairs {
+            pairs,
+            account: account.unwrap_or_else(unknown),
+        })
     }
 }
 
@@ -125,7 +128,10 @@ impl Reader {
     ) -> Result<Response, ErrorAnswer> {
         let account = pairs.account.clone();
         let pairs = Arc::new(pairs_of(pairs)?);
-        let _slot = self.queue_slots.try_acquire().map_err(|_| ErrorAnswer::busy())?;
+        let _slot = self
+            .queue_slots
+            .try_acquire()
+            .map_err(|_| ErrorAnswer::busy())?;
         let permit = self.permit(&account, &pairs).await?;
         let allowance = Arc::new(ShortAllowance::new(
             self.short_max,
@@ -146,22 +152,42 @@ impl Reader {
         // With it goes the turn of the first attempt.
         drop(allowance);
         let wait = LONG_QUERY_WAIT_MAX;
-        let permit = self.permit_of(&self.long_query_turns, &account, &pairs, wait).await?;
-        self.attempt(Attempt { pairs, answer, permit, allowance: None }).await
+        let permit = self
+            .permit_of(&self.long_query_turns, &account, &pairs, wait)
+            .await?;
+        self.attempt(Attempt {
+            pairs,
+            answer,
+            permit,
+            allowance: None,
+        })
+        .await
     }
 
     /// Computes an answer.
     async fn attempt(&self, attempt: Attempt) -> Result<Response, ErrorAnswer> {
-        let Attempt { pairs, answer, permit, allowance } = attempt;
+        let Attempt {
+            pairs,
+            answer,
+            permit,
+            allowance,
+        } = attempt;
         let collector = self.collector.clone();
-        let cancel = Arc::new(Cancel::new(allowance.clone().map(|own| own as Arc<dyn Allowance>)));
+        let cancel = Arc::new(Cancel::new(
+            allowance.clone().map(|own| own as Arc<dyn Allowance>),
+        ));
         let _cancel_on_drop = CancelOnDrop(cancel.clone());
         let work = move || {
             if let Some(allowance) = allowance {
                 allowance.begin();
             }
             let now = collector.state.clock.now();
-            let asking = Asking { collector: &collector, pairs: &pairs, now, cancel: &cancel };
+            let asking = Asking {
+                collector: &collector,
+                pairs: &pairs,
+                now,
+                cancel: &cancel,
+            };
             let mut response = answer(&asking)?;
             // Held until the work is done, even if the reader goes away before, and then until there
             // is room for the answer.
@@ -177,7 +203,8 @@ impl Reader {
         account: &Account,
         pairs: &[(String, String)],
     ) -> Result<ComputePermit, ErrorAnswer> {
-        self.permit_of(&self.query_turns, account, pairs, QUERY_WAIT_MAX).await
+        self.permit_of(&self.query_turns, account, pairs, QUERY_WAIT_MAX)
+            .await
     }
 
     async fn permit_of(
@@ -217,7 +244,11 @@ impl Reader {
 /// Whether a list may take much memory.
 fn asks_for_long_list(pairs: &[(String, String)]) -> bool {
     let mut limits = pairs.iter().filter(|(name, _)| name == "limit");
-    limits.any(|(_, limit)| limit.parse().is_ok_and(|rows: usize| rows > TASK_ROWS_DEFAULT))
+    limits.any(|(_, limit)| {
+        limit
+            .parse()
+            .is_ok_and(|rows: usize| rows > TASK_ROWS_DEFAULT)
+    })
 }
 
 /// Runs what may take a while away from the threads that serve agents. Parsing belongs to it, because

@@ -37,9 +37,10 @@ pub(super) async fn session(
             }
         }
         // They may do what an operator may.
-        Credential::NotNeeded | Credential::User | Credential::Certificate(_) => {
-            SessionAnswer { role: Role::Operator.name().into(), ..SessionAnswer::default() }
-        }
+        Credential::NotNeeded | Credential::User | Credential::Certificate(_) => SessionAnswer {
+            role: Role::Operator.name().into(),
+            ..SessionAnswer::default()
+        },
     };
     answer.sql = reader.sql.is_available() && caller.credential().allows(Access::Operator);
     answer::json(&answer)

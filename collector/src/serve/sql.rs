@@ -97,7 +97,9 @@ impl Sql {
 pub(super) fn routes() -> Router<Reader> {
     // A query may be escaped.
     let bytes_max = 2 * SQL_QUERY_BYTES_MAX;
-    Router::new().route("/api/v1/sql", post(sql)).layer(DefaultBodyLimit::max(bytes_max))
+    Router::new()
+        .route("/api/v1/sql", post(sql))
+        .layer(DefaultBodyLimit::max(bytes_max))
 }
 
 async fn sql(
@@ -136,7 +138,10 @@ async fn sql(
 /// The number of files that a program's messages name as damaged.
 fn corrupt_files(messages: &[u8]) -> usize {
     let messages = String::from_utf8_lossy(messages);
-    messages.lines().filter(|line| line.starts_with(SQL_CORRUPT_FILE)).count()
+    messages
+        .lines()
+        .filter(|line| line.starts_with(SQL_CORRUPT_FILE))
+        .count()
 }
 
 /// Moves what is in memory to the tables, unless a query did a moment ago. A query that cannot wait for it reads what
@@ -171,9 +176,9 @@ fn check(asked: &SqlRequest) -> Result<(), ErrorAnswer> {
         )));
     }
     match asked.rows {
-        Some(rows) if rows == 0 || rows as usize > SQL_ROWS_MAX => {
-            Err(bad_request(format!("rows={rows} is not a number from 1 to {SQL_ROWS_MAX}")))
-        }
+        Some(rows) if rows == 0 || rows as usize > SQL_ROWS_MAX => Err(bad_request(format!(
+            "rows={rows} is not a number from 1 to {SQL_ROWS_MAX}"
+        ))),
         _ => Ok(()),
     }
 }
@@ -183,7 +188,10 @@ async fn run(
     store: &[OsString],
     asked: &SqlRequest,
 ) -> Result<ProgramAnswer, ErrorAnswer> {
-    let rows = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize).to_string();
+    let rows = asked
+        .rows
+        .map_or(SQL_ROWS_DEFAULT, |rows| rows as usize)
+        .to_string();
     let mut command = Command::new(program);
     command.args(["query", "--limited"]).args(store);
     command.args(["--rows", &rows, "--format", asked.format.name()]);
@@ -241,13 +249,18 @@ pub(super) async fn answer_of(
     if !status.success() {
         return Err(failure(status, &messages));
     }
-    Ok(ProgramAnswer { content: output, messages })
+    Ok(ProgramAnswer {
+        content: output,
+        messages,
+    })
 }
 
 /// The variables of a process that reads stores.
 pub(super) fn kept_variables() -> impl Iterator<Item = (OsString, OsString)> {
     let is_kept = |name: &OsString| {
-        KEPT_VARIABLES.iter().any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
+        KEPT_VARIABLES
+            .iter()
+            .any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
     };
     std::env::vars_os().filter(move |(name, _)| is_kept(name))
 }
@@ -256,7 +269,10 @@ pub(super) fn kept_variables() -> impl Iterator<Item = (OsString, OsString)> {
 pub(super) async fn read(from: impl AsyncRead + Unpin, bytes_max: usize) -> Vec<u8> {
     let mut content = Vec::new();
     // A pipe that breaks ends like one that is closed.
-    let _ = from.take(bytes_max as u64 + 1).read_to_end(&mut content).await;
+    let _ = from
+        .take(bytes_max as u64 + 1)
+        .read_to_end(&mut content)
+        .await;
     content
 }
 

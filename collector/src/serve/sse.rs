@@ -49,8 +49,14 @@ pub(super) fn update_route<S: Clone + Send + Sync + 'static>(
     let clock = collector.state.clock.clone();
     tokio::spawn(publish_updates(collector, sender, stopping));
     let pages = Arc::new(Semaphore::new(SlotPool::capacity(PAGES_MAX)));
-    let updates = Updates { newest, clock, pages };
-    Router::new().route("/api/v1/updates", get(send_updates)).with_state(updates)
+    let updates = Updates {
+        newest,
+        clock,
+        pages,
+    };
+    Router::new()
+        .route("/api/v1/updates", get(send_updates))
+        .with_state(updates)
 }
 
 fn update(collector: &Collector) -> Update {
@@ -97,7 +103,11 @@ async fn send_updates(
     Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<impl IntoResponse, ErrorAnswer> {
     no_parameters(&pairs)?;
-    let Updates { mut newest, clock, pages } = updates;
+    let Updates {
+        mut newest,
+        clock,
+        pages,
+    } = updates;
     let permit = pages.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
     newest.mark_changed();
     let (sender, receiver) = mpsc::channel::<Sent>(1);
@@ -123,7 +133,10 @@ async fn send_updates(
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_EVERY);
     // Some proxies buffer a whole response unless told not to.
     let unbuffered = [("x-accel-buffering", "no")];
-    Ok((unbuffered, Sse::new(ReceiverStream::new(receiver)).keep_alive(keep_alive)))
+    Ok((
+        unbuffered,
+        Sse::new(ReceiverStream::new(receiver)).keep_alive(keep_alive),
+    ))
 }
 
 /// `/api/v1/events`: sends events until the reader goes away or the server stops.
@@ -132,11 +145,20 @@ pub(super) async fn events(
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
     let filter = EventFilter::parse(&pairs_of(pairs)?)?;
-    let subscription = reader.collector.state.events.subscribe().ok_or_else(ErrorAnswer::busy)?;
+    let subscription = reader
+        .collector
+        .state
+        .events
+        .subscribe()
+        .ok_or_else(ErrorAnswer::busy)?;
     let (sender, receiver) = mpsc::channel(MESSAGES_WAITING_MAX);
     tokio::spawn(send_events(subscription, filter, reader.collector, sender));
-    let keep_alive = KeepAlive::new().interval(EVENTS_KEEP_ALIVE).text("keep-alive");
-    Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(keep_alive).into_response())
+    let keep_alive = KeepAlive::new()
+        .interval(EVENTS_KEEP_ALIVE)
+        .text("keep-alive");
+    Ok(Sse::new(ReceiverStream::new(receiver))
+        .keep_alive(keep_alive)
+        .into_response())
 }
 
 async fn send_events(
@@ -153,9 +175,9 @@ async fn send_events(
         let message = match event {
             Ok(event) if !filter.keeps(&event, &collector.state) => continue,
             Ok(event) => event_message(&event),
-            Err(RecvError::Lagged(count)) => {
-                Message::default().event("missed").data(format!("{{\"count\":{count}}}"))
-            }
+            Err(RecvError::Lagged(count)) => Message::default()
+                .event("missed")
+                .data(format!("{{\"count\":{count}}}")),
             Err(RecvError::Closed) => return,
         };
         if sender.send(Ok(message)).await.is_err() {
@@ -167,7 +189,10 @@ async fn send_events(
 fn event_message(event: &Arc<Event>) -> Message {
     let data = serde_json::to_string(&answer::subject(event));
     let data = data.expect("numbers and text can be written");
-    Message::default().event(event.kind.name()).data(data).id(event.id.to_string())
+    Message::default()
+        .event(event.kind.name())
+        .data(data)
+        .id(event.id.to_string())
 }
 
 #[cfg(test)]
@@ -207,7 +232,10 @@ mod tests {
         let status = &collector.ingest.status;
         let updated = || drop(update(&collector));
         while_it_waits(lock(status), updated, || {
-            assert!(windows.try_write().is_ok(), "an update waits for the status");
+            assert!(
+                windows.try_write().is_ok(),
+                "an update waits for the status"
+            );
         });
         let swept = || drop(collector.ingest.blocked());
         while_it_waits(write(windows), swept, || {

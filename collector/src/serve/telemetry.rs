@@ -43,48 +43,85 @@ pub(super) fn event_route() -> Router<Reader> {
 }
 
 async fn transfers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = TransferQuery::parse(pairs, &collector.state, now)?;
-        if query.summary {
-            return answer::json(&answer::transfer_summary(
-                Queries(&collector.state).transfer_summary(&query, cancel)?,
-            ));
-        }
-        let transfers =
-            answer::transfers(&query, Queries(&collector.state).transfers(&query, cancel)?);
-        match query.format {
-            Some(format) => Ok(tables::transfers(&transfers).response(format)),
-            None => answer::json(&transfers),
-        }
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             cancel,
+         }| {
+            let query = TransferQuery::parse(pairs, &collector.state, now)?;
+            if query.summary {
+                return answer::json(&answer::transfer_summary(
+                    Queries(&collector.state).transfer_summary(&query, cancel)?,
+                ));
+            }
+            let transfers =
+                answer::transfers(&query, Queries(&collector.state).transfers(&query, cancel)?);
+            match query.format {
+                Some(format) => Ok(tables::transfers(&transfers).response(format)),
+                None => answer::json(&transfers),
+            }
+        },
+    );
     answer.await
 }
 
 async fn resources(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = ResourceQuery::parse(pairs, &collector.state, now)?;
-        let resources =
-            answer::resources(&query, Queries(&collector.state).resources(&query, cancel)?);
-        match query.format {
-            Some(format) => Ok(tables::resources(&resources).response(format)),
-            None => answer::json(&resources),
-        }
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             cancel,
+         }| {
+            let query = ResourceQuery::parse(pairs, &collector.state, now)?;
+            let resources =
+                answer::resources(&query, Queries(&collector.state).resources(&query, cancel)?);
+            match query.format {
+                Some(format) => Ok(tables::resources(&resources).response(format)),
+                None => answer::json(&resources),
+            }
+        },
+    );
     answer.await
 }
 
 async fn progress(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = ProgressQuery::parse(pairs, &collector.state, now)?;
-        answer::json(&answer::progress(Queries(&collector.state).progress(&query, cancel)?))
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             cancel,
+         }| {
+            let query = ProgressQuery::parse(pairs, &collector.state, now)?;
+            answer::json(&answer::progress(
+                Queries(&collector.state).progress(&query, cancel)?,
+            ))
+        },
+    );
     answer.await
 }
 
 async fn runs(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, .. }| {
-        answer::json(&answer::runs(&parse_runs(pairs, &collector.state, now)?, now))
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector,
+             pairs,
+             now,
+             ..
+         }| {
+            answer::json(&answer::runs(
+                &parse_runs(pairs, &collector.state, now)?,
+                now,
+            ))
+        },
+    );
     answer.await
 }
 
@@ -127,19 +164,26 @@ async fn mark(
     let now = collector.state.clock.now();
     let state = collector.state.clone();
     let run = blocking(move || Ok(parse(&body, &state, now)?)).await?;
-    collector.ingest.mark_run(run.clone()).await.map_err(|error| {
-        ErrorAnswer::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("the run could not be stored: {error}"),
-        )
-    })?;
+    collector
+        .ingest
+        .mark_run(run.clone())
+        .await
+        .map_err(|error| {
+            ErrorAnswer::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("the run could not be stored: {error}"),
+            )
+        })?;
     let response = answer::json(&answer::run(&run, now))?;
     Ok((run, response))
 }
 
 async fn recent(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
-        answer::json(&answer::events(&recent_events(pairs, &collector.state)?))
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector, pairs, ..
+         }| { answer::json(&answer::events(&recent_events(pairs, &collector.state)?)) },
+    );
     answer.await
 }

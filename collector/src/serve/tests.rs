@@ -50,7 +50,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits for `answer` until the deadline.
 async fn in_time<T>(answer: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, answer).await.expect("an answer within the deadline")
+    timeout(PATIENCE, answer)
+        .await
+        .expect("an answer within the deadline")
 }
 
 /// Polls until `is_so` or the deadline.
@@ -82,7 +84,14 @@ async fn serve_with(options: ServeOptions) -> Running {
 }
 
 async fn serve_limited(options: ServeOptions, limits: ConnectionLimits) -> Running {
-    serve_as_given(ServeOptions { grace: Duration::ZERO, ..options }, limits).await
+    serve_as_given(
+        ServeOptions {
+            grace: Duration::ZERO,
+            ..options
+        },
+        limits,
+    )
+    .await
 }
 
 /// The same, with the grace period of the options.
@@ -94,7 +103,11 @@ async fn serve_as_given(options: ServeOptions, limits: ConnectionLimits) -> Runn
             profiler_core::Timestamp::from_unix_ns(now_ns.load(Ordering::SeqCst))
         })
     };
-    let options = ServeOptions { listen: "127.0.0.1:0".parse().unwrap(), clock, ..options };
+    let options = ServeOptions {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        clock,
+        ..options
+    };
     let mut server = Server::bind(options).await.unwrap();
     server.connection_limits = limits;
     let address = server.local_addr().unwrap();
@@ -103,7 +116,13 @@ async fn serve_as_given(options: ServeOptions, limits: ConnectionLimits) -> Runn
     let served = tokio::spawn(server.serve(async {
         let _ = stopped.await;
     }));
-    Running { address, collector, now_ns, stop, served }
+    Running {
+        address,
+        collector,
+        now_ns,
+        stop,
+        served,
+    }
 }
 
 impl Running {
@@ -138,9 +157,20 @@ impl Running {
 /// A collector whose disk is full from the start, and its folder.
 async fn serve_full() -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let limits = Limits { disk_reserve_bytes: u64::MAX, ..Limits::default() };
+    let limits = Limits {
+        disk_reserve_bytes: u64::MAX,
+        ..Limits::default()
+    };
     let data = Some(folder.path().to_owned());
-    (serve_with(ServeOptions { data, limits, ..ServeOptions::default() }).await, folder)
+    (
+        serve_with(ServeOptions {
+            data,
+            limits,
+            ..ServeOptions::default()
+        })
+        .await,
+        folder,
+    )
 }
 
 #[tokio::test]
@@ -152,7 +182,12 @@ async fn stopped_ingestion_is_answered_and_recorded_as_an_event() {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     let ingest = &running.json("/api/v1/workers").await["ingest"];
     assert_eq!(
-        (&ingest["open"], &ingest["cause"], &ingest["since"], &ingest["needed_bytes"]),
+        (
+            &ingest["open"],
+            &ingest["cause"],
+            &ingest["since"],
+            &ingest["needed_bytes"]
+        ),
         (
             &json!(false),
             &json!("disk_full"),
@@ -166,14 +201,25 @@ async fn stopped_ingestion_is_answered_and_recorded_as_an_event() {
     let shown = folder.path().display().to_string();
     let reason = ingest["reason"].as_str().unwrap();
     assert_eq!(ingest["folder"], *shown);
-    assert!(reason.contains(" needed in ") && reason.ends_with(&*shown), "{reason}");
-    let events = running.json("/api/v1/events/recent?kind=ingest_stopped").await;
+    assert!(
+        reason.contains(" needed in ") && reason.ends_with(&*shown),
+        "{reason}"
+    );
+    let events = running
+        .json("/api/v1/events/recent?kind=ingest_stopped")
+        .await;
     let event = &events["events"][0]["data"];
-    assert_eq!((&event["open"], &event["cause"]), (&json!(false), &json!("disk_full")));
+    assert_eq!(
+        (&event["open"], &event["cause"]),
+        (&json!(false), &json!("disk_full"))
+    );
     assert_eq!(events["events"].as_array().map(Vec::len), Some(1));
 
     let open = &serve().await.json("/api/v1/workers").await["ingest"];
-    assert_eq!((&open["open"], &open["cause"]), (&json!(true), &Value::Null));
+    assert_eq!(
+        (&open["open"], &open["cause"]),
+        (&json!(true), &Value::Null)
+    );
 }
 
 /// A worker with a stack and a running task, attached; its first flush is stored.
@@ -183,9 +229,16 @@ async fn attached(running: &Running, id: &str) -> (TestWorker, Client) {
     worker.count("load;main;parse:3", State::Cpu, 5);
     worker.count("load;main;parse:4", State::Network, 2);
     worker.count("[agent];sampler", State::Cpu, 1);
-    let tasks = vec![worker.task(1, "load", (10, Some(12))), worker.task(2, "load", (20, None))];
+    let tasks = vec![
+        worker.task(1, "load", (10, Some(12))),
+        worker.task(2, "load", (20, None)),
+    ];
     let flush = worker.flush(30, tasks);
-    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client
+        .send(agent_message::Kind::Dictionary(
+            worker.dictionary().unwrap(),
+        ))
+        .await;
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
     (worker, client)
 }
@@ -203,17 +256,31 @@ async fn hello_is_answered_by_welcome_and_flushes_in_order() {
         received_at_ns: at(60).unix_ns(),
         sent_at_ns: at(60).unix_ns(),
     };
-    let welcome =
-        v1::Welcome { strings: 1, nodes: 1, receipt: Some(receipt), ..Default::default() };
+    let welcome = v1::Welcome {
+        strings: 1,
+        nodes: 1,
+        receipt: Some(receipt),
+        ..Default::default()
+    };
     assert_eq!(client.welcome, welcome);
 
     worker.count("load;main", State::Cpu, 5);
     let first = worker.flush(30, vec![]);
-    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client
+        .send(agent_message::Kind::Dictionary(
+            worker.dictionary().unwrap(),
+        ))
+        .await;
     client.send(agent_message::Kind::Flush(first.clone())).await;
     let answer = client.receive().await.unwrap();
-    let receipt = v1::Receipt { agent_sent_at_ns: 78, ..receipt };
-    let ack = v1::Ack { seq: 1, receipt: Some(receipt) };
+    let receipt = v1::Receipt {
+        agent_sent_at_ns: 78,
+        ..receipt
+    };
+    let ack = v1::Ack {
+        seq: 1,
+        receipt: Some(receipt),
+    };
     assert_eq!(answer, collector_message::Kind::Ack(ack));
 
     assert_eq!(client.ask(agent_message::Kind::Flush(first)).await, "ack 1");
@@ -223,9 +290,15 @@ async fn hello_is_answered_by_welcome_and_flushes_in_order() {
     let refused = "refused 2: the cycle's stop - start is -1; it must be above 0";
     assert_eq!(client.ask(agent_message::Kind::Flush(wrong)).await, refused);
     worker.note_refused(4);
-    let gap = v1::Dictionary { string_base: 99, ..Default::default() };
+    let gap = v1::Dictionary {
+        string_base: 99,
+        ..Default::default()
+    };
     let refused = "refused 0: the dictionary's strings start at 99, but the receiver holds only 4";
-    assert_eq!(client.ask(agent_message::Kind::Dictionary(gap)).await, refused);
+    assert_eq!(
+        client.ask(agent_message::Kind::Dictionary(gap)).await,
+        refused
+    );
     worker.count("load;main", State::Cpu, 2);
     let third = worker.flush(32, vec![]);
     assert_eq!(client.ask(agent_message::Kind::Flush(third)).await, "ack 3");
@@ -233,8 +306,18 @@ async fn hello_is_answered_by_welcome_and_flushes_in_order() {
     // The Welcome of a new stream has the marks of the collector.
     drop(client);
     let client = Client::attach(running.address, worker.hello()).await;
-    let v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, .. } = client.welcome;
-    assert_eq!((acked_seq, stored_ns, strings, frames, nodes), (3, 7, 4, 2, 3));
+    let v1::Welcome {
+        acked_seq,
+        stored_ns,
+        strings,
+        frames,
+        nodes,
+        ..
+    } = client.welcome;
+    assert_eq!(
+        (acked_seq, stored_ns, strings, frames, nodes),
+        (3, 7, 4, 2, 3)
+    );
     let workers = running.json("/api/v1/workers").await;
     let epoch = &workers["workers"][0]["epochs"][0];
     let expected = json!({
@@ -243,7 +326,10 @@ async fn hello_is_answered_by_welcome_and_flushes_in_order() {
         "unaccounted_ns": 0, "balanced": true,
     });
     assert_eq!(epoch["account"], expected);
-    assert_eq!((&epoch["rejected"], &epoch["acked_seq"]), (&json!(2), &json!(3)));
+    assert_eq!(
+        (&epoch["rejected"], &epoch["acked_seq"]),
+        (&json!(2), &json!(3))
+    );
 }
 
 #[tokio::test]
@@ -259,17 +345,27 @@ async fn a_stream_that_violates_the_protocol_ends_with_a_reason_and_affects_no_o
     let message = |kind| v1::AgentMessage { kind: Some(kind) };
     let hello_message = |hello| message(agent_message::Kind::Hello(hello));
     let reason = "the agent speaks protocol 9; this collector speaks protocol 1 only";
-    let wrong = hello_message(v1::Hello { protocol: 9, ..hello() });
+    let wrong = hello_message(v1::Hello {
+        protocol: 9,
+        ..hello()
+    });
     check(vec![wrong], Code::InvalidArgument, reason).await;
     let reason = "the worker's id has 0 bytes; it must have 1 to 256";
-    let wrong = hello_message(v1::Hello { worker: String::new(), ..hello() });
+    let wrong = hello_message(v1::Hello {
+        worker: String::new(),
+        ..hello()
+    });
     check(vec![wrong], Code::InvalidArgument, reason).await;
     let reason = "the first message of a stream must be Hello";
     let goodbye = message(agent_message::Kind::Goodbye(v1::Goodbye::default()));
     check(vec![goodbye], Code::InvalidArgument, reason).await;
     let reason = "Hello may come only once in a stream";
-    check(vec![hello_message(hello()), hello_message(hello())], Code::InvalidArgument, reason)
-        .await;
+    check(
+        vec![hello_message(hello()), hello_message(hello())],
+        Code::InvalidArgument,
+        reason,
+    )
+    .await;
     let reason = "unknown kind of message";
     check(
         vec![hello_message(hello()), v1::AgentMessage { kind: None }],
@@ -279,11 +375,22 @@ async fn a_stream_that_violates_the_protocol_ends_with_a_reason_and_affects_no_o
     .await;
 
     let strings = vec!["x".repeat(4_000); 1_100];
-    let large = v1::Dictionary { string_base: 1, strings, ..Default::default() };
+    let large = v1::Dictionary {
+        string_base: 1,
+        strings,
+        ..Default::default()
+    };
     let large = message(agent_message::Kind::Dictionary(large));
     let reason = "a message has 4403307 bytes; at most 4194304 are allowed";
-    check(vec![hello_message(hello()), large], Code::OutOfRange, reason).await;
-    let status = client::attach(address, vec![Malformed { hello: 5 }]).await.unwrap_err();
+    check(
+        vec![hello_message(hello()), large],
+        Code::OutOfRange,
+        reason,
+    )
+    .await;
+    let status = client::attach(address, vec![Malformed { hello: 5 }])
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::Internal, "{status:?}");
     assert!(status.message().contains("invalid wire type"), "{status:?}");
 
@@ -301,7 +408,10 @@ async fn a_message_with_too_many_entries_ends_its_stream_undecoded() {
     let running = serve().await;
     let (mut worker, mut client) = attached(&running, "w").await;
     let tasks = vec![v1::Task::default(); profiler_core::limits::MESSAGE_ENTRIES_MAX + 1];
-    let flush = v1::Flush { tasks, ..worker.flush(31, vec![]) };
+    let flush = v1::Flush {
+        tasks,
+        ..worker.flush(31, vec![])
+    };
     client.send(agent_message::Kind::Flush(flush)).await;
     let status = client.status().await;
     assert_eq!(status.code(), Code::InvalidArgument);
@@ -325,14 +435,27 @@ async fn running_tasks_of_a_disconnected_worker_are_lost() {
         let tasks = format!("/api/v1/tasks?{ALL}&worker={id}");
         assert_eq!(running.json(&tasks).await["tasks"][0]["outcome"], "running");
         if goodbye {
-            client.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await;
-            assert!(client.receive().await.is_none(), "a goodbye ends the stream without an error");
+            client
+                .send(agent_message::Kind::Goodbye(v1::Goodbye::default()))
+                .await;
+            assert!(
+                client.receive().await.is_none(),
+                "a goodbye ends the stream without an error"
+            );
         }
         drop(client);
-        running.until(&tasks, "/tasks/0/outcome", json!("lost")).await;
+        running
+            .until(&tasks, "/tasks/0/outcome", json!("lost"))
+            .await;
         let row = &running.json(&tasks).await["tasks"][0];
         assert_eq!(row["stop_ns"], at(60).unix_ns());
-        running.until("/api/v1/workers", "/workers/0/epochs/0/state", json!("gone")).await;
+        running
+            .until(
+                "/api/v1/workers",
+                "/workers/0/epochs/0/state",
+                json!("gone"),
+            )
+            .await;
 
         // It reconnects and reports how the task ended.
         let mut client = Client::attach(running.address, worker.hello()).await;
@@ -351,7 +474,10 @@ async fn a_second_stream_of_an_epoch_ends_the_first() {
     let second = Client::attach(running.address, worker.hello()).await;
     let status = first.status().await;
     assert_eq!(status.code(), Code::Aborted);
-    assert_eq!(status.message(), "another stream of the same worker and epoch took over");
+    assert_eq!(
+        status.message(),
+        "another stream of the same worker and epoch took over"
+    );
     assert_eq!(second.welcome.acked_seq, 1);
     let workers = running.json("/api/v1/workers").await;
     assert_eq!(workers["workers"][0]["epochs"][0]["state"], "connected");
@@ -361,10 +487,15 @@ async fn a_second_stream_of_an_epoch_ends_the_first() {
 async fn stopping_ends_streams_and_idle_connections() {
     let running = serve().await;
     let (_, mut client) = attached(&running, "w").await;
-    let idle = tokio::net::TcpStream::connect(running.address).await.unwrap();
+    let idle = tokio::net::TcpStream::connect(running.address)
+        .await
+        .unwrap();
     running.stop.send(()).unwrap();
     let served = tokio::time::timeout(SHUTDOWN_MAX / 2, running.served).await;
-    served.expect("it must not wait for idle connections").unwrap().unwrap();
+    served
+        .expect("it must not wait for idle connections")
+        .unwrap()
+        .unwrap();
     let status = client.status().await;
     assert_eq!(status.message(), "the collector is shutting down");
     drop(idle);
@@ -374,8 +505,14 @@ async fn stopping_ends_streams_and_idle_connections() {
 async fn an_unavailable_address_is_named_with_alternatives() {
     let running = serve().await;
     let check = async |listen: SocketAddr, expected: &str| {
-        let options = ServeOptions { listen: listen.into(), ..ServeOptions::default() };
-        assert_eq!(Server::bind(options).await.unwrap_err().to_string(), expected);
+        let options = ServeOptions {
+            listen: listen.into(),
+            ..ServeOptions::default()
+        };
+        assert_eq!(
+            Server::bind(options).await.unwrap_err().to_string(),
+            expected
+        );
     };
     let expected = format!(
         "{} is in use, perhaps by another collector; choose another address with `--listen`, such \
@@ -393,8 +530,20 @@ async fn an_unavailable_address_is_named_with_alternatives() {
         check(address.parse().unwrap(), &expected).await;
     }
     let listen = "0.0.0.0:0".parse().unwrap();
-    let options = ServeOptions { listen, insecure_listen: true, ..ServeOptions::default() };
-    assert_ne!(Server::bind(options).await.unwrap().local_addr().unwrap().port(), 0);
+    let options = ServeOptions {
+        listen,
+        insecure_listen: true,
+        ..ServeOptions::default()
+    };
+    assert_ne!(
+        Server::bind(options)
+            .await
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port(),
+        0
+    );
 }
 
 #[tokio::test]
@@ -409,13 +558,32 @@ async fn retention_is_as_requested_and_limited_to_memory_without_a_disk() {
     };
     let bound = async |data, retention| {
         let listen = "127.0.0.1:0".parse().unwrap();
-        let options = ServeOptions { listen, data, retention, ..ServeOptions::default() };
-        Server::bind(options).await.unwrap().collector.sealer.retention()
+        let options = ServeOptions {
+            listen,
+            data,
+            retention,
+            ..ServeOptions::default()
+        };
+        Server::bind(options)
+            .await
+            .unwrap()
+            .collector
+            .sealer
+            .retention()
     };
-    assert_eq!(bound(Some(directory.path().join("data")), retention).await, retention);
-    let in_memory = Retention { bytes_max: MEMORY_TABLES_BYTES_MAX, ..retention };
+    assert_eq!(
+        bound(Some(directory.path().join("data")), retention).await,
+        retention
+    );
+    let in_memory = Retention {
+        bytes_max: MEMORY_TABLES_BYTES_MAX,
+        ..retention
+    };
     assert_eq!(bound(None, retention).await, in_memory);
-    let less = Retention { bytes_max: 1 << 20, ..retention };
+    let less = Retention {
+        bytes_max: 1 << 20,
+        ..retention
+    };
     assert_eq!(bound(None, less).await, less);
 }
 
@@ -424,11 +592,21 @@ async fn a_new_data_folder_and_its_log_are_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
-    let running = serve_with(ServeOptions { data: Some(data.clone()), ..Default::default() }).await;
+    let running = serve_with(ServeOptions {
+        data: Some(data.clone()),
+        ..Default::default()
+    })
+    .await;
     let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&data), 0o700);
-    let logs: Vec<_> = std::fs::read_dir(data.join("wal")).unwrap().map(Result::unwrap).collect();
+    let logs: Vec<_> = std::fs::read_dir(data.join("wal"))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     assert!(!logs.is_empty());
-    assert!(logs.iter().all(|log| mode(&log.path()) == 0o600), "{logs:?}");
+    assert!(
+        logs.iter().all(|log| mode(&log.path()) == 0o600),
+        "{logs:?}"
+    );
     drop(running.stop);
 }

@@ -36,11 +36,19 @@ use store::rows::{Disconnect, DisconnectReason};
 /// A collector whose clock stands at `now_s` after the tests' start.
 fn collector(now_s: i64) -> Collector {
     let clock = Clock::from_fn(move || at(now_s));
-    Collector::new(Settings { clock, ..Settings::default() })
+    Collector::new(Settings {
+        clock,
+        ..Settings::default()
+    })
 }
 
 fn attach(collector: &Collector, worker: &TestWorker, now_s: i64) -> OpenStream {
-    at_once(collector.ingest.attach(&state::testing::account(), worker.hello(), at(now_s))).unwrap()
+    at_once(
+        collector
+            .ingest
+            .attach(&state::testing::account(), worker.hello(), at(now_s)),
+    )
+    .unwrap()
 }
 
 /// Sends what the collector lacks of the dictionary, then the flush; gives the answer in words.
@@ -63,7 +71,10 @@ fn send_at(
 ) -> String {
     while let Some(dictionary) = worker.dictionary() {
         assert_eq!(
-            collector.ingest.receive_dictionary(attachment, &dictionary, at(0)).unwrap(),
+            collector
+                .ingest
+                .receive_dictionary(attachment, &dictionary, at(0))
+                .unwrap(),
             None
         );
     }
@@ -95,11 +106,24 @@ fn whole(range: TimeRange, filter: Filter, by: By, format: Format) -> ProfileQue
     let group = None;
     let view = View::default();
     let threads = ThreadFilter::default();
-    ProfileQuery { range, filter, phases, phases_shown, group, by, format, view, threads }
+    ProfileQuery {
+        range,
+        filter,
+        phases,
+        phases_shown,
+        group,
+        by,
+        format,
+        view,
+        threads,
+    }
 }
 
 fn total_ns(collector: &Collector) -> u64 {
-    ask(collector, TimeRange::ALL, Filter::default()).profile.total().total_ns()
+    ask(collector, TimeRange::ALL, Filter::default())
+        .profile
+        .total()
+        .total_ns()
 }
 
 /// Every row, as `worker/epoch/id outcome stop`; the stop in seconds after the tests' start.
@@ -108,11 +132,18 @@ fn rows(collector: &Collector) -> Vec<String> {
     let mut rows: Vec<String> = snapshot
         .rows()
         .map(|row| {
-            let stop = row.record.stop.map(|stop| (stop.unix_ns() - at(0).unix_ns()) / SECOND_NS);
+            let stop = row
+                .record
+                .stop
+                .map(|stop| (stop.unix_ns() - at(0).unix_ns()) / SECOND_NS);
             let stop = stop.map_or(String::new(), |stop| format!(" {stop}"));
             let epoch = row.epoch.0;
             let id = row.record.id.0;
-            format!("{}/{epoch}/{id} {}{stop}", row.worker, row.record.outcome.name())
+            format!(
+                "{}/{epoch}/{id} {}{stop}",
+                row.worker,
+                row.record.outcome.name()
+            )
         })
         .collect();
     rows.sort();
@@ -124,7 +155,10 @@ fn with_running_tasks() -> (Collector, TestWorker, Attachment) {
     let collector = collector(50);
     let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
-    let tasks = vec![worker.task(1, "load", (10, None)), worker.task(2, "load", (11, None))];
+    let tasks = vec![
+        worker.task(1, "load", (10, None)),
+        worker.task(2, "load", (11, None)),
+    ];
     let flush = worker.flush(12, tasks);
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
     (collector, worker, attachment)
@@ -136,7 +170,9 @@ const LOST: [&str; 2] = ["w/1/1 lost 50", "w/1/2 lost 50"];
 #[test]
 fn an_agent_away_past_the_grace_period_loses_its_running_tasks() {
     let (collector, worker, attachment) = with_running_tasks();
-    collector.ingest.detach(&attachment, DisconnectReason::Crashed, at(60));
+    collector
+        .ingest
+        .detach(&attachment, DisconnectReason::Crashed, at(60));
     collector.ingest.sweep(at(69));
     assert_eq!(rows(&collector), RUNNING);
     collector.ingest.sweep(at(70));
@@ -158,13 +194,23 @@ fn a_life_that_ends_says_how() {
         collector.ingest.sweep(at(swept_s));
         let presence = lock(&attachment.cell.state).presence;
         let events = collector.state.events.recent(1);
-        let Subject::Worker(life) = &events[0].subject else { panic!("{events:?}") };
+        let Subject::Worker(life) = &events[0].subject else {
+            panic!("{events:?}")
+        };
         (presence, events[0].kind, life.disconnect)
     };
     for reason in DisconnectReason::ALL {
         let disconnect = Disconnect { at: at(60), reason };
-        let gone = (Presence::Gone(disconnect), EventKind::WorkerGone, Some(disconnect));
-        let away = (Presence::Away(disconnect), EventKind::WorkerAway, Some(disconnect));
+        let gone = (
+            Presence::Gone(disconnect),
+            EventKind::WorkerGone,
+            Some(disconnect),
+        );
+        let away = (
+            Presence::Away(disconnect),
+            EventKind::WorkerAway,
+            Some(disconnect),
+        );
         assert_eq!(ended(reason, 70), gone);
         let is_clean = reason == DisconnectReason::Clean;
         assert_eq!(ended(reason, 69), if is_clean { gone } else { away });
@@ -175,7 +221,9 @@ fn a_life_that_ends_says_how() {
 #[test]
 fn a_goodbye_ends_running_tasks_as_lost() {
     let (collector, _, attachment) = with_running_tasks();
-    collector.ingest.detach(&attachment, DisconnectReason::Clean, at(60));
+    collector
+        .ingest
+        .detach(&attachment, DisconnectReason::Clean, at(60));
     assert_eq!(rows(&collector), LOST);
 }
 
@@ -186,7 +234,9 @@ fn a_new_epoch_ends_the_absent_one_of_the_worker() {
     attach(&collector, &TestWorker::new("w", 2), 55);
     attach(&collector, &TestWorker::new("other", 2), 55);
     assert_eq!(rows(&collector), RUNNING);
-    collector.ingest.detach(&attachment, DisconnectReason::Crashed, at(60));
+    collector
+        .ingest
+        .detach(&attachment, DisconnectReason::Crashed, at(60));
     attach(&collector, &TestWorker::new("other", 3), 61);
     assert_eq!(rows(&collector), RUNNING);
     attach(&collector, &TestWorker::new("w", 3), 61);
@@ -198,7 +248,9 @@ fn a_second_live_agent_of_a_worker_is_reported() {
     let (collector, worker, _) = with_running_tasks();
     let duplicated = || -> Vec<u64> {
         let events = collector.state.events.recent(usize::MAX);
-        let duplicated = events.iter().filter(|event| event.kind == EventKind::WorkerDuplicated);
+        let duplicated = events
+            .iter()
+            .filter(|event| event.kind == EventKind::WorkerDuplicated);
         let epoch = |subject: &Subject| match subject {
             Subject::Worker(life) => life.epoch.0,
             other => panic!("{other:?}"),
@@ -211,9 +263,13 @@ fn a_second_live_agent_of_a_worker_is_reported() {
     attach(&collector, &TestWorker::new("w", 2), 56);
     assert_eq!(duplicated(), [2]);
     // A life that has ended does not count.
-    collector.ingest.detach(&again, DisconnectReason::Clean, at(60));
+    collector
+        .ingest
+        .detach(&again, DisconnectReason::Clean, at(60));
     let other = attach(&collector, &TestWorker::new("w", 2), 61).attachment;
-    collector.ingest.detach(&other, DisconnectReason::Clean, at(62));
+    collector
+        .ingest
+        .detach(&other, DisconnectReason::Clean, at(62));
     attach(&collector, &TestWorker::new("w", 3), 63);
     assert_eq!(duplicated(), [2]);
 }
@@ -226,20 +282,34 @@ fn workers_are_listed_in_pages() {
     }
     attach(&collector, &TestWorker::new("b", 2), 1);
     let page = |pairs: &[(&str, &str)]| {
-        let pairs: Vec<(String, String)> =
-            pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let pairs: Vec<(String, String)> = pairs
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect();
         let query = WorkersQuery::parse(&pairs, &collector.state).unwrap();
         let fleet = fleet(&collector, &query, at(0));
-        let ids = fleet.epochs.iter().map(|view| view.worker.to_string()).collect::<Vec<_>>();
+        let ids = fleet
+            .epochs
+            .iter()
+            .map(|view| view.worker.to_string())
+            .collect::<Vec<_>>();
         (ids.concat(), fleet.omitted)
     };
     assert_eq!(page(&[]), ("abbcd".to_owned(), 0));
     assert_eq!(page(&[("limit", "2")]), ("abb".to_owned(), 2));
-    assert_eq!(page(&[("limit", "2"), ("after", "b")]), ("cd".to_owned(), 0));
-    assert_eq!(page(&[("worker", "b"), ("worker", "d"), ("limit", "1")]), ("bb".to_owned(), 1));
+    assert_eq!(
+        page(&[("limit", "2"), ("after", "b")]),
+        ("cd".to_owned(), 0)
+    );
+    assert_eq!(
+        page(&[("worker", "b"), ("worker", "d"), ("limit", "1")]),
+        ("bb".to_owned(), 1)
+    );
     for limit in ["0", "10001", "x"] {
         let pairs = [("limit".to_owned(), limit.to_owned())];
-        let error = WorkersQuery::parse(&pairs, &collector.state).unwrap_err().to_string();
+        let error = WorkersQuery::parse(&pairs, &collector.state)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("10000"), "{error}");
     }
 }
@@ -255,9 +325,14 @@ fn a_later_stream_takes_the_session_over() {
     let late = at_once(collector.ingest.receive_flush(&first, &flush, at(61)));
     assert_eq!(late, Err(StreamError::Stale(StaleStream)));
     // The end of the older stream says nothing of the life.
-    collector.ingest.detach(&first, DisconnectReason::Clean, at(62));
+    collector
+        .ingest
+        .detach(&first, DisconnectReason::Clean, at(62));
     assert_eq!(rows(&collector), RUNNING);
-    assert_eq!(send(&collector, &second.attachment, &mut worker, &flush), "ack 2");
+    assert_eq!(
+        send(&collector, &second.attachment, &mut worker, &flush),
+        "ack 2"
+    );
     assert_eq!(total_ns(&collector), 5);
 }
 
@@ -274,18 +349,39 @@ fn queued_flushes_get_the_same_answers_as_single_ones() {
         })
         .collect();
     let dictionary = worker.dictionary().unwrap();
-    assert_eq!(collector.ingest.receive_dictionary(&attachment, &dictionary, at(0)).unwrap(), None);
-    let no_clock = v1::Flush { clock: None, ..flushes[2].clone() };
-    let waiting = [&flushes[0], &flushes[1], &flushes[1], &no_clock, &flushes[3]];
-    let received =
-        |flush: &&v1::Flush| ReceivedFlush { flush: (*flush).clone(), at: at(50), charge: None };
+    assert_eq!(
+        collector
+            .ingest
+            .receive_dictionary(&attachment, &dictionary, at(0))
+            .unwrap(),
+        None
+    );
+    let no_clock = v1::Flush {
+        clock: None,
+        ..flushes[2].clone()
+    };
+    let waiting = [
+        &flushes[0],
+        &flushes[1],
+        &flushes[1],
+        &no_clock,
+        &flushes[3],
+    ];
+    let received = |flush: &&v1::Flush| ReceivedFlush {
+        flush: (*flush).clone(),
+        at: at(50),
+        charge: None,
+    };
     let mut waiting: VecDeque<ReceivedFlush> = waiting.iter().map(received).collect();
     let mut answers = Vec::new();
     while !waiting.is_empty() {
         answers.push(at_once(collector.ingest.receive_flushes(&attachment, &mut waiting)).unwrap());
     }
     let in_words = |answers: Vec<Kind>| {
-        answers.into_iter().map(|answer| words(Ok(answer))).collect::<Vec<_>>()
+        answers
+            .into_iter()
+            .map(|answer| words(Ok(answer)))
+            .collect::<Vec<_>>()
     };
     let answers: Vec<_> = answers.into_iter().map(in_words).collect();
     let refused = "refused 3: the flush's clock is missing";
@@ -294,183 +390,54 @@ fn queued_flushes_get_the_same_answers_as_single_ones() {
     assert_eq!(total_ns(&collector), 1 + 2 + 4);
 }
 
-/// Sends a flush that `change` made invalid: it is rejected whole, and the next one is accepted.
-fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
-    let collector = collector(50);
-    let mut worker = TestWorker::new("w", 1);
-    let attachment = attach(&collector, &worker, 0).attachment;
-    worker.count("load;main", State::Cpu, 3);
-    let tasks = vec![worker.task(1, "load", (10, None))];
-    let mut flush = worker.flush(10, tasks);
-    change(&mut flush);
-    let seq = flush.seq;
-    let answer = send(&collector, &attachment, &mut worker, &flush);
-    assert_eq!(answer, format!("refused {seq}: {expected}"));
-    assert_eq!((total_ns(&collector), rows(&collector).len()), (0, 0), "{expected}");
-    let view = &fleet(&collector, &Default::default(), at(0)).epochs[0];
-    assert_eq!((view.rejected, view.last_rejection.as_deref()), (1, Some(expected)));
-    assert_eq!((view.acked_seq, view.stored_ns), (0, 0), "a refusal is no acknowledgment");
-    assert_eq!(view.unaccounted_ns(), 0, "what it had counts as lost at once");
-
-    worker.note_refused(3);
-    worker.count("load;main", State::Lock, 4);
-    let next = worker.flush(11, vec![]);
-    assert_eq!(send(&collector, &attachment, &mut worker, &next), "ack 2");
-    let view = &fleet(&collector, &Default::default(), at(0)).epochs[0];
-    assert_eq!((total_ns(&collector), view.stored_ns, view.unaccounted_ns()), (4, 4, 0));
-}
-
-#[test]
-fn an_invalid_flush_is_rejected_whole_and_the_stream_continues() {
-    fn cycle(flush: &mut v1::Flush) -> &mut v1::Cycle {
-        flush.cycle.as_mut().unwrap()
-    }
-    check_refused(|f| f.clock = None, "the flush's clock is missing");
-    check_refused(|f| f.account = None, "the flush's account is missing");
-    check_refused(|f| cycle(f).samples[1] = 63, "node 9 is outside its table of 3");
-    check_refused(
-        |f| cycle(f).stop_ns = cycle(f).start_ns - 1,
-        "the cycle's stop - start is -1; it must be above 0",
-    );
-    check_refused(|f| cycle(f).quantum_ns = 0, "the cycle's quantum_ns is 0; it must be above 0");
-    check_refused(
-        |f| f.tasks[0].name = 99,
-        "the name of a task is string 99, which is not in the string table",
-    );
-    check_refused(
-        |f| cycle(f).threads = cycle(f).samples.clone(),
-        "node 2 of the time by thread is not a thread",
-    );
-    check_refused(
-        |f| f.tasks[0].phases = vec![v1::Phase { name: 99, ..Default::default() }],
-        "the name of a phase is string 99, which is not in the string table",
-    );
-    check_refused(|f| f.tasks[0].id = 0, "a task's id is 0; it must be above 0");
-    check_refused(
-        |f| f.tasks = vec![f.tasks[0].clone(); 65_537],
-        "the flush has 65537 tasks and sums of tasks; at most 65536 are allowed",
-    );
-    check_refused(
-        |f| f.clock.as_mut().unwrap().offset_ns = 2 * 3_600 * SECOND_NS,
-        "the cycle starts 7160000 ms after the collector's now; at most 3600000 ms are allowed: \
-         the clock's offset is wrong",
-    );
-    check_refused(
-        |f| f.clock.as_mut().unwrap().offset_ns = i64::MAX,
-        "the cycle's times and the clock's offset give a time that cannot be expressed",
-    );
-}
-
-#[test]
-fn an_invalid_dictionary_is_refused_with_the_held_size() {
-    let collector = collector(50);
-    let mut worker = TestWorker::new("w", 1);
-    let attachment = attach(&collector, &worker, 0).attachment;
-    worker.count("load;main", State::Cpu, 3);
-    let right = worker.dictionary().unwrap();
-    let wrong = v1::Dictionary { node_base: 7, ..right.clone() };
-    let answer = collector.ingest.receive_dictionary(&attachment, &wrong, at(1)).unwrap();
-    let Some(Kind::Refusal(refusal)) = answer else { panic!("{answer:?}") };
-    let reason = "the dictionary's nodes start at 7, but the receiver holds only 1";
-    assert_eq!((refusal.seq, refusal.reason.as_str()), (0, reason));
-    worker.resume(refusal.strings, refusal.frames, refusal.nodes);
-    let flush = worker.flush(10, vec![]);
-    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
-    assert_eq!(total_ns(&collector), 3);
-}
-
-#[test]
-fn past_the_symbol_limit_new_names_overflow_and_totals_stay_exact() {
-    let limits = Limits { symbol_bytes_max: 300, ..Limits::default() };
-    let collector = Collector::new(Settings { limits, ..Settings::default() });
-    let ship = |id: &str, stacks: &[&str]| {
-        let mut worker = TestWorker::new(id, 1);
-        let attachment = attach(&collector, &worker, 0).attachment;
-        stacks.iter().for_each(|stack| worker.count(stack, State::Cpu, 1));
-        let flush = worker.flush(10, vec![]);
-        let dictionary = worker.dictionary().unwrap();
-        match collector.ingest.receive_dictionary(&attachment, &dictionary, at(1)).unwrap() {
-            None => {
-                let answer = at_once(collector.ingest.receive_flush(&attachment, &flush, at(1)));
-                words(answer.map_err(|error| error.to_string()))
-            }
-            Some(refusal) => words(Ok(refusal)),
-        }
-    };
-    assert_eq!(ship("a", &["load;main", "store;main"]), "ack 1");
-    // Another worker of the same program is not concerned; new names are.
-    assert_eq!(ship("b", &["load;main", "new;more", "load;other"]), "ack 1");
-    let profile = ask(&collector, TimeRange::ALL, Filter::default()).profile.by_function();
-    let tops = profile.top_level().map(|(frame, weight)| (frame.label(), weight.total_ns()));
-    let expected = [("[overflow]", 1), ("load", 3), ("store", 1)];
-    assert_eq!(tops.collect::<Vec<_>>(), expected.map(|(name, ns)| (name.to_owned(), ns)));
-    let paths = flamegraph::collapsed(&profile);
-    assert!(
-        paths.contains("load;main 2\nload;[overflow] 1\n")
-            || paths.contains("load;[overflow] 1\nload;main 2\n"),
-        "{paths}"
-    );
-
-    // Frames of known names, differently put together, still take memory.
-    for n in 0..20 {
-        ship(&n.to_string(), &["main;load;store;main", "store;load"]);
-    }
-    let refused = ship("last", &["main;load;store;main", "store;load"]);
-    assert!(refused.starts_with("refused 0: the collector's names and frames take "), "{refused}");
-}
-
-#[test]
-fn an_invalid_hello_is_rejected() {
-    fn check(change: impl FnOnce(&mut v1::Hello), expected: &str) {
-        let mut hello = TestWorker::new("w", 1).hello();
-        change(&mut hello);
-        let error = at_once(collector(0).ingest.attach(&state::testing::account(), hello, at(0)))
-            .unwrap_err();
-        assert_eq!(error.to_string(), expected);
-    }
-    check(|h| h.protocol = 2, "the agent speaks protocol 2; this collector speaks protocol 1 only");
-    check(|h| h.worker.clear(), "the worker's id has 0 bytes; it must have 1 to 256");
-    check(|h| h.worker = "w".repeat(257), "the worker's id has 257 bytes; it must have 1 to 256");
-    check(
-        |h| h.host = "h".repeat(4_097),
-        "the host's name has 4097 bytes; at most 4096 are allowed",
-    );
-    check(
-        |h| h.labels = (0..65).map(|n| (n.to_string(), String::new())).collect(),
-        "the worker has 65 labels; at most 64 are allowed",
-    );
-    check(
-        |h| h.labels = [("k".to_owned(), "v".repeat(4_097))].into(),
-        "a label's value has 4097 bytes; at most 4096 are allowed",
-    );
-}
-
 #[test]
 fn the_session_gone_longest_is_evicted() {
-    let limits = Limits { sessions_max: 2, ..Limits::default() };
-    let collector = Collector::new(Settings { limits, ..Settings::default() });
+    let limits = Limits {
+        sessions_max: 2,
+        ..Limits::default()
+    };
+    let collector = Collector::new(Settings {
+        limits,
+        ..Settings::default()
+    });
     let worker = |id| TestWorker::new(id, 1);
     let a = attach(&collector, &worker("a"), 0).attachment;
     let b = attach(&collector, &worker("b"), 0).attachment;
-    let refused =
-        at_once(collector.ingest.attach(&state::testing::account(), worker("c").hello(), at(1)))
-            .unwrap_err();
-    assert_eq!(refused.to_string(), "2 agents are connected, which is this collector's limit");
+    let refused = at_once(collector.ingest.attach(
+        &state::testing::account(),
+        worker("c").hello(),
+        at(1),
+    ))
+    .unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "2 agents are connected, which is this collector's limit"
+    );
     collector.ingest.detach(&b, DisconnectReason::Clean, at(2));
     collector.ingest.detach(&a, DisconnectReason::Clean, at(3));
     attach(&collector, &worker("c"), 4);
-    let workers: Vec<String> = collector.state.workers().iter().map(ToString::to_string).collect();
+    let workers: Vec<String> = collector
+        .state
+        .workers()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(workers, ["a", "c"]);
 }
 
 #[test]
 fn a_session_long_gone_frees_its_dictionary_and_keeps_its_sequence_number() {
     let (collector, worker, attachment) = with_running_tasks();
-    collector.ingest.detach(&attachment, DisconnectReason::Clean, at(60));
+    collector
+        .ingest
+        .detach(&attachment, DisconnectReason::Clean, at(60));
     collector.ingest.sweep(at(60 + 15 * 60));
     let again = attach(&collector, &worker, 1_000);
     let welcome = again.welcome;
-    assert_eq!((welcome.acked_seq, welcome.strings, welcome.nodes), (1, 1, 1));
+    assert_eq!(
+        (welcome.acked_seq, welcome.strings, welcome.nodes),
+        (1, 1, 1)
+    );
 }
 
 /// Stacks with shared prefixes, lines, an agent's thread and a thread outside any task.
@@ -495,6 +462,7 @@ fn seal(collector: &Collector) {
 
 mod comparison;
 mod damage;
+mod invalid;
 mod lost;
 mod many;
 mod naming;

@@ -8,6 +8,7 @@ mod images;
 mod ingest_status;
 mod inspected;
 mod starts;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -37,8 +38,10 @@ use store::wal::NotLogged;
 use store::wal::sim::{Crash, Fault, Files, Operation, SimDisk, crash_image};
 use store::{self, Second};
 
-const GOLDEN: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/store/src/wal/golden/00000000000000000001.wal");
+const GOLDEN: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/store/src/wal/golden/00000000000000000001.wal"
+);
 
 /// Content of a flush: nanoseconds by stack.
 type Content = BTreeMap<String, u64>;
@@ -51,7 +54,10 @@ fn open(disk: &SimDisk) -> Collector {
 }
 
 fn open_over(disk: &SimDisk, objects: Objects) -> Collector {
-    let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
+    let settings = Settings {
+        clock: Clock::from_fn(|| at(50)),
+        ..Settings::default()
+    };
     let log = Box::new(disk.clone());
     let collector = Collector::open(settings, objects, log, StoreGuard::default()).unwrap();
     collector.log().limit_files(400);
@@ -60,15 +66,22 @@ fn open_over(disk: &SimDisk, objects: Objects) -> Collector {
 
 /// Everything that the collector holds; each window once.
 fn held(collector: &Collector) -> Contents {
-    let windows = read(&collector.state.windows).view(Second(0)..Second(u32::MAX)).windows;
+    let windows = read(&collector.state.windows)
+        .view(Second(0)..Second(u32::MAX))
+        .windows;
     let tree = read(&collector.state.tree);
     let mut contents = Contents::new();
     for stored in windows {
         let mut content = Content::new();
         for (node, _, nanoseconds) in stored.samples.entries() {
             let frames: Vec<_> = tree.trie.path(node).collect();
-            let labels = frames.iter().rev().map(|frame| tree.symbols.frame(*frame).label());
-            *content.entry(labels.collect::<Vec<_>>().join(";")).or_default() += nanoseconds;
+            let labels = frames
+                .iter()
+                .rev()
+                .map(|frame| tree.symbols.frame(*frame).label());
+            *content
+                .entry(labels.collect::<Vec<_>>().join(";"))
+                .or_default() += nanoseconds;
         }
         let start_s = stored.range.start().second() - at(0).second();
         let before = contents.insert((stored.worker.to_string(), start_s), content);
@@ -88,7 +101,11 @@ struct AgentSide {
 impl AgentSide {
     fn new(index: usize) -> AgentSide {
         let worker = TestWorker::new(&format!("w{index}"), 7);
-        AgentSide { worker, attachment: None, unacked: Vec::new() }
+        AgentSide {
+            worker,
+            attachment: None,
+            unacked: Vec::new(),
+        }
     }
 
     fn id(&self) -> String {
@@ -107,7 +124,13 @@ impl AgentSide {
                 Err(AttachError::NotLogged(NotLogged::Full { .. })) => return false,
                 Err(other) => panic!("{other}"),
             };
-            let v1::Welcome { strings, frames, nodes, acked_seq, .. } = attached.welcome;
+            let v1::Welcome {
+                strings,
+                frames,
+                nodes,
+                acked_seq,
+                ..
+            } = attached.welcome;
             self.worker.resume(strings, frames, nodes);
             self.unacked.retain(|(flush, _)| flush.seq > acked_seq);
             self.attachment = Some(attached.attachment);
@@ -115,7 +138,9 @@ impl AgentSide {
         while let Some(dictionary) = self.worker.dictionary() {
             let attachment = self.attachment.as_ref().unwrap();
             assert_eq!(
-                collector.ingest.receive_dictionary(attachment, &dictionary, at(50)),
+                collector
+                    .ingest
+                    .receive_dictionary(attachment, &dictionary, at(50)),
                 Ok(None)
             );
         }
@@ -146,7 +171,14 @@ impl Fleet {
     fn over(disk: SimDisk, objects: Objects, workers: usize) -> Fleet {
         let collector = open_over(&disk, objects);
         let agents = (0..workers).map(AgentSide::new).collect();
-        Fleet { disk, collector, agents, sent: vec![], acked: vec![], next_s: 0 }
+        Fleet {
+            disk,
+            collector,
+            agents,
+            sent: vec![],
+            acked: vec![],
+            next_s: 0,
+        }
     }
 
     fn operations(&self) -> usize {
@@ -160,10 +192,17 @@ impl Fleet {
             let agent = &mut self.agents[*index];
             let weight_ns = 1 << (self.next_s % 40);
             agent.worker.count(stack, State::Cpu, weight_ns);
-            agent.worker.count(&format!("{stack};{}", self.next_s), State::Lock, 3);
-            let task = agent.worker.task(self.next_s.unsigned_abs() + 1, "load", (5, None));
+            agent
+                .worker
+                .count(&format!("{stack};{}", self.next_s), State::Lock, 3);
+            let task = agent
+                .worker
+                .task(self.next_s.unsigned_abs() + 1, "load", (5, None));
             let flush = agent.worker.flush(self.next_s, vec![task]);
-            let content = [(stack.to_owned(), weight_ns), (format!("{stack};{}", self.next_s), 3)];
+            let content = [
+                (stack.to_owned(), weight_ns),
+                (format!("{stack};{}", self.next_s), 3),
+            ];
             agent.unacked.push((flush, self.next_s));
             let key = (agent.id(), self.next_s);
             let operations = self.operations();
@@ -203,7 +242,9 @@ impl Fleet {
                     }
                     Err(StreamError::NotLogged(_)) => {
                         let ended = agent.attachment.take().unwrap();
-                        self.collector.ingest.detach(&ended, DisconnectReason::Crashed, at(50));
+                        self.collector
+                            .ingest
+                            .detach(&ended, DisconnectReason::Crashed, at(50));
                     }
                     other => panic!("{other:?}"),
                 }
@@ -220,15 +261,20 @@ impl Fleet {
             let agent = &self.agents[*index];
             let (flush, _) = &agent.unacked[0];
             let attachment = agent.attachment.as_ref().unwrap();
-            let mut answer: Pin<Box<dyn Future<Output = _>>> =
-                Box::pin(self.collector.ingest.receive_flush(attachment, flush, at(50)));
+            let mut answer: Pin<Box<dyn Future<Output = _>>> = Box::pin(
+                self.collector
+                    .ingest
+                    .receive_flush(attachment, flush, at(50)),
+            );
             match answer.as_mut().poll(&mut context) {
                 Poll::Ready(answer) => answers.push((*index, answer)),
                 Poll::Pending => pending.push((*index, answer)),
             }
         }
         self.collector.log().commit_waiting();
-        let done = pending.into_iter().map(|(index, answer)| (index, at_once(answer)));
+        let done = pending
+            .into_iter()
+            .map(|(index, answer)| (index, at_once(answer)));
         answers.extend(done);
         answers
     }
@@ -248,7 +294,12 @@ impl Fleet {
         again.next_s = 48;
         again.flush(&[0], "late");
         let operations = lock(&again.disk.0).operations.clone();
-        let last = open(&SimDisk::of(crash_image(&image, &operations, Crash::Forgets, random)));
+        let last = open(&SimDisk::of(crash_image(
+            &image,
+            &operations,
+            Crash::Forgets,
+            random,
+        )));
         let mut expected = held;
         let (key, content, _) = again.sent.remove(0);
         expected.insert(key, content);
@@ -258,10 +309,19 @@ impl Fleet {
     /// All that was acknowledged by then is held, and nothing that was not sent.
     fn check_held(&self, collector: &Collector, count: usize) -> Contents {
         let held = held(collector);
-        let sent = self.sent.iter().filter(|(_, _, operations)| *operations <= count);
-        let sent: Contents = sent.map(|(key, content, _)| (key.clone(), content.clone())).collect();
+        let sent = self
+            .sent
+            .iter()
+            .filter(|(_, _, operations)| *operations <= count);
+        let sent: Contents = sent
+            .map(|(key, content, _)| (key.clone(), content.clone()))
+            .collect();
         for (key, content) in &held {
-            assert_eq!(sent.get(key), Some(content), "{key:?} was not sent like this");
+            assert_eq!(
+                sent.get(key),
+                Some(content),
+                "{key:?} was not sent like this"
+            );
         }
         for (key, operations) in &self.acked {
             assert!(
@@ -270,7 +330,9 @@ impl Fleet {
             );
         }
         for epoch in fleet(collector, &Default::default(), at(0)).epochs {
-            let own = held.iter().filter(|((worker, _), _)| **worker == *epoch.worker.0);
+            let own = held
+                .iter()
+                .filter(|((worker, _), _)| **worker == *epoch.worker.0);
             let own: Vec<&Content> = own.map(|(_, content)| content).collect();
             let stored_ns: u64 = own.iter().flat_map(|content| content.values()).sum();
             assert_eq!(epoch.stored_ns, stored_ns);
@@ -298,7 +360,11 @@ fn a_start_syncs_the_records_that_it_replays() {
     let mut fleet = Fleet::new(1);
     fleet.flush(&[0], "load;main");
     let files = lock(&fleet.disk.0).files.clone();
-    let last = files.keys().rfind(|name| name.ends_with(".wal")).unwrap().clone();
+    let last = files
+        .keys()
+        .rfind(|name| name.ends_with(".wal"))
+        .unwrap()
+        .clone();
     let disk = SimDisk::of(files);
     assert_eq!(held(&open(&disk)).len(), 1);
     assert_eq!(lock(&disk.0).operations[0], Operation::Sync(last));
@@ -314,8 +380,12 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let agents = prop::sample::subsequence(vec![0, 1, 2], 1..=3);
     let stack = prop::sample::select(vec!["load;main", "load;main;parse", "[no task];idle", "x"]);
-    let fault =
-        prop::sample::select(vec![Fault::Full, Fault::Sync, Fault::Create, Fault::Truncate]);
+    let fault = prop::sample::select(vec![
+        Fault::Full,
+        Fault::Sync,
+        Fault::Create,
+        Fault::Truncate,
+    ]);
     let step = prop_oneof![
         6 => (agents, stack).prop_map(|(agents, stack)| Step::Flush(agents, stack)),
         2 => fault.prop_map(Step::Fail),
@@ -399,7 +469,10 @@ fn a_full_disk_blocks_ingest_until_there_is_space() {
     fleet.flush(&[0], "load;main");
     lock(&fleet.disk.0).free_bytes = (32 << 20) - 1;
     fleet.flush(&[0], "load;main");
-    assert_eq!((fleet.agents[0].unacked.len(), held(&fleet.collector).len()), (1, 1));
+    assert_eq!(
+        (fleet.agents[0].unacked.len(), held(&fleet.collector).len()),
+        (1, 1)
+    );
     let refused = at_once(fleet.collector.ingest.attach(
         &state::testing::account(),
         TestWorker::new("x", 1).hello(),
@@ -412,7 +485,10 @@ fn a_full_disk_blocks_ingest_until_there_is_space() {
     );
     lock(&fleet.disk.0).free_bytes = 32 << 20;
     fleet.flush(&[0], "load;main");
-    assert_eq!((fleet.agents[0].unacked.len(), held(&fleet.collector).len()), (0, 3));
+    assert_eq!(
+        (fleet.agents[0].unacked.len(), held(&fleet.collector).len()),
+        (0, 3)
+    );
 }
 
 /// The stream that waits for its ack is cut off: the flush is applied all the same, and the next stream
@@ -427,12 +503,25 @@ fn a_flush_of_a_closed_stream_is_applied_before_the_next_stream_attaches() {
     assert!(agent.attach(&fleet.collector));
     let attachment = agent.attachment.clone().unwrap();
     let mut context = Context::from_waker(Waker::noop());
-    let mut answer = Box::pin(fleet.collector.ingest.receive_flush(&attachment, &flush, at(50)));
+    let mut answer = Box::pin(
+        fleet
+            .collector
+            .ingest
+            .receive_flush(&attachment, &flush, at(50)),
+    );
     assert!(answer.as_mut().poll(&mut context).is_pending());
     drop(answer);
     let account = state::testing::account();
-    let mut next = Box::pin(fleet.collector.ingest.attach(&account, agent.worker.hello(), at(50)));
-    assert!(next.as_mut().poll(&mut context).is_pending(), "it waits for the flush");
+    let mut next = Box::pin(
+        fleet
+            .collector
+            .ingest
+            .attach(&account, agent.worker.hello(), at(50)),
+    );
+    assert!(
+        next.as_mut().poll(&mut context).is_pending(),
+        "it waits for the flush"
+    );
     fleet.collector.log().commit_waiting();
     assert_eq!(at_once(next).unwrap().welcome.acked_seq, 1);
     assert_eq!(held(&fleet.collector).len(), 1);
@@ -447,7 +536,11 @@ fn flushes_queued_together_are_committed_or_fail_together() {
         assert!(agent.attach(&fleet.collector));
         let flush = |weight_ns| {
             agent.worker.count("load;main", State::Cpu, weight_ns);
-            ReceivedFlush { flush: agent.worker.flush(1, vec![]), at: at(50), charge: None }
+            ReceivedFlush {
+                flush: agent.worker.flush(1, vec![]),
+                at: at(50),
+                charge: None,
+            }
         };
         let mut waiting: VecDeque<ReceivedFlush> = (1..=3).map(flush).collect();
         assert!(agent.attach(&fleet.collector));
@@ -457,8 +550,12 @@ fn flushes_queued_together_are_committed_or_fail_together() {
             lock(&fleet.disk.0).faults.push(Fault::Sync);
         }
         let mut context = Context::from_waker(Waker::noop());
-        let mut answers =
-            Box::pin(fleet.collector.ingest.receive_flushes(&attachment, &mut waiting));
+        let mut answers = Box::pin(
+            fleet
+                .collector
+                .ingest
+                .receive_flushes(&attachment, &mut waiting),
+        );
         assert!(answers.as_mut().poll(&mut context).is_pending());
         fleet.collector.log().commit_waiting();
         let answers = at_once(answers).map(|answers| answers.len());
@@ -483,99 +580,29 @@ fn files_before_a_cut_can_be_removed() {
     let (number, before) = log.cut(|| held(&fleet.collector)).unwrap();
     assert_eq!(before.len(), 1);
     fleet.flush(&[0], "x");
-    fleet.collector.ingest.log.as_ref().unwrap().remove_before(number).unwrap();
+    fleet
+        .collector
+        .ingest
+        .log
+        .as_ref()
+        .unwrap()
+        .remove_before(number)
+        .unwrap();
     let files = lock(&fleet.disk.0).files.clone();
-    assert_eq!(files.keys().filter(|name| name.ends_with(".wal")).count(), 1);
+    assert_eq!(
+        files.keys().filter(|name| name.ends_with(".wal")).count(),
+        1
+    );
     let collector = open(&SimDisk::of(files));
-    let starts: Vec<i64> = held(&collector).keys().map(|(_, start_s)| *start_s).collect();
+    let starts: Vec<i64> = held(&collector)
+        .keys()
+        .map(|(_, start_s)| *start_s)
+        .collect();
     assert_eq!(starts, [1]);
     // The tables that hold the rest are not here, so it is missed.
     let lost = collector.state.tables.manifest().lost_log.clone();
-    assert!(lost.len() == 1 && lost[0].reason.contains("the log is missing from here"), "{lost:?}");
-}
-
-/// Version 1 of the format, as it is on people's disks. If this fails, the format has changed: give it a
-/// new version, and go on reading this one.
-#[test]
-fn the_bytes_of_version_1_are_read() {
-    let expected = golden_fleet();
-    let written = lock(&expected.disk.0).files["00000000000000000001.wal"].clone();
-    // For a format that is not released yet.
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        fs::write(GOLDEN, &written).unwrap();
-    }
-    let bytes = fs::read(GOLDEN).unwrap();
-    let name = "00000000000000000001.wal".to_owned();
-    let collector = open(&SimDisk::of([(name, bytes.clone())].into()));
-    assert_eq!(held(&collector), held(&expected.collector));
-    let view = |collector: &Collector| {
-        let epoch = fleet(collector, &Default::default(), at(0)).epochs.remove(0);
-        (epoch.agent, epoch.account, epoch.acked_seq, epoch.clock, epoch.ticks, epoch.running)
-    };
-    assert_eq!(view(&collector), view(&expected.collector));
-    assert_eq!(collector.ingest.log.as_ref().unwrap().found.damages, 0);
-    assert_eq!(written, bytes, "this version writes the same");
-}
-
-fn golden_fleet() -> Fleet {
-    let mut fleet = Fleet::new(1);
-    fleet.collector.log().limit_files(u64::MAX);
-    fleet.flush(&[0], "load;main;parse:3");
-    fleet.flush(&[0], "[no task];idle");
-    fleet
-}
-
-#[test]
-fn an_unknown_version_is_rejected_and_left_unchanged() {
-    let mut bytes = fs::read(GOLDEN).unwrap();
-    bytes[8] = 2;
-    let crc = crc32fast::hash(&bytes[..36]).to_le_bytes();
-    bytes[36..40].copy_from_slice(&crc);
-    let mut files: Files = lock(&golden_fleet().disk.0).files.clone();
-    files.insert("00000000000000000002.wal".to_owned(), bytes);
-    let disk = SimDisk::of(files.clone());
-    let error = starts::start_on_disk(Objects::memory(), disk.clone()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the log file 00000000000000000002.wal has format 2, but this version of Emberline reads \
-         format 1 only; nothing was changed: use the version that wrote it"
+    assert!(
+        lost.len() == 1 && lost[0].reason.contains("the log is missing from here"),
+        "{lost:?}"
     );
-    let sim = lock(&disk.0);
-    assert_eq!((&sim.files, &sim.operations[..]), (&files, &[] as &[Operation]));
-}
-
-/// The real disk: a folder, its lock, and the thread that writes.
-#[test]
-fn a_folder_survives_a_restart_and_has_one_collector() {
-    let folder = tempfile::tempdir().unwrap();
-    let settings = || Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
-    let first = Collector::open_folder(settings(), folder.path()).unwrap();
-    let mut agent = AgentSide::new(0);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
-        let attached = first
-            .ingest
-            .attach(&state::testing::account(), agent.worker.hello(), at(50))
-            .await
-            .unwrap();
-        agent.worker.count("load;main", State::Cpu, 5);
-        let flush = agent.worker.flush(1, vec![]);
-        let dictionary = agent.worker.dictionary().unwrap();
-        assert_eq!(
-            first.ingest.receive_dictionary(&attached.attachment, &dictionary, at(50)),
-            Ok(None)
-        );
-        let answer = first.ingest.receive_flush(&attached.attachment, &flush, at(50)).await;
-        assert!(matches!(answer, Ok(Kind::Ack(_))), "{answer:?}");
-    });
-    let second = Collector::open_folder(settings(), folder.path()).unwrap_err();
-    assert!(second.to_string().contains("in use by another collector"), "{second}");
-    let before = held(&first);
-    first.ingest.log.as_ref().unwrap().close();
-    drop(first);
-    let third = Collector::open_folder(settings(), folder.path()).unwrap();
-    assert_eq!((held(&third), before.len()), (before, 1));
-    third.ingest.log.as_ref().unwrap().close();
-    drop(third);
-    inspected::looked_at_from_outside(folder.path());
 }

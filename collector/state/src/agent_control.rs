@@ -27,7 +27,10 @@ pub struct DesiredChange {
 
 impl DesiredChange {
     fn then(self, later: DesiredChange) -> DesiredChange {
-        DesiredChange { revision: later.revision, change: self.change.then(later.change) }
+        DesiredChange {
+            revision: later.revision,
+            change: self.change.then(later.change),
+        }
     }
 
     /// Whether an agent that reported `applied` has this change.
@@ -42,11 +45,16 @@ impl DesiredSettings {
         // Agents outlive a collector and report the revisions of the one before. The time exceeds those.
         let now = now.unix_ns().unsigned_abs();
         self.last_revision = (self.last_revision + 1).max(now);
-        let change = DesiredChange { revision: self.last_revision, change };
+        let change = DesiredChange {
+            revision: self.last_revision,
+            change,
+        };
         match workers {
             None => {
                 self.all = self.all.then(change);
-                self.workers.values_mut().for_each(|known| *known = known.then(change));
+                self.workers
+                    .values_mut()
+                    .for_each(|known| *known = known.then(change));
             }
             Some(workers) => {
                 for worker in workers {
@@ -64,7 +72,8 @@ impl DesiredSettings {
 
     /// Drops the changes of workers that are not among `known`, which is sorted.
     pub fn retain_workers(&mut self, known: &[WorkerId]) {
-        self.workers.retain(|worker, _| known.binary_search(worker).is_ok());
+        self.workers
+            .retain(|worker, _| known.binary_search(worker).is_ok());
     }
 }
 
@@ -107,7 +116,14 @@ pub fn control_channel() -> (AgentControl, ControlStream) {
         symbol_requests: symbol_sender,
         pending_symbols: None,
     };
-    (control, ControlStream { settings, dump_requests, symbol_requests })
+    (
+        control,
+        ControlStream {
+            settings,
+            dump_requests,
+            symbol_requests,
+        },
+    )
 }
 
 impl ControlStream {
@@ -160,21 +176,33 @@ impl AgentControl {
         let (sender, answer) = oneshot::channel();
         self.last_id += 1;
         let id = self.last_id;
-        let request = v1::SymbolRequest { id, build_id: build_id.to_owned(), offset };
+        let request = v1::SymbolRequest {
+            id,
+            build_id: build_id.to_owned(),
+            offset,
+        };
         // Without room the sender is dropped, which the requester notices.
-        self.pending_symbols =
-            self.symbol_requests.try_send(request).is_ok().then_some((id, sender));
+        self.pending_symbols = self
+            .symbol_requests
+            .try_send(request)
+            .is_ok()
+            .then_some((id, sender));
         answer
     }
 
     /// The request for symbols of that id, which is no longer pending then.
     pub fn take_pending_symbols(&mut self, id: u64) -> Option<oneshot::Sender<v1::SymbolPiece>> {
-        self.pending_symbols.take_if(|(pending, _)| *pending == id).map(|(_, sender)| sender)
+        self.pending_symbols
+            .take_if(|(pending, _)| *pending == id)
+            .map(|(_, sender)| sender)
     }
 
     /// The pending request of that id, which is no longer pending then.
     pub fn take_pending(&mut self, id: u64) -> Option<oneshot::Sender<ThreadDumpResult>> {
-        let index = self.pending.iter().position(|(pending, _)| *pending == id)?;
+        let index = self
+            .pending
+            .iter()
+            .position(|(pending, _)| *pending == id)?;
         Some(self.pending.remove(index).1)
     }
 }
@@ -184,11 +212,17 @@ mod tests {
     use super::*;
 
     fn interval(nanoseconds: u64) -> SettingsChange {
-        SettingsChange { interval_ns: Some(nanoseconds), ..Default::default() }
+        SettingsChange {
+            interval_ns: Some(nanoseconds),
+            ..Default::default()
+        }
     }
 
-    const OFF: SettingsChange =
-        SettingsChange { interval_ns: None, enabled: Some(false), states: None };
+    const OFF: SettingsChange = SettingsChange {
+        interval_ns: None,
+        enabled: Some(false),
+        states: None,
+    };
 
     #[test]
     fn a_change_for_all_applies_to_later_workers_and_to_those_with_their_own() {
@@ -198,31 +232,67 @@ mod tests {
         let now = Timestamp::from_unix_ns;
         desired.add(Some(std::slice::from_ref(&a)), interval(5), now(1));
         desired.add(None, OFF, now(1));
-        let both = DesiredChange { revision: 2, change: interval(5).then(OFF) };
+        let both = DesiredChange {
+            revision: 2,
+            change: interval(5).then(OFF),
+        };
         assert_eq!(desired.of(&a), both);
-        assert_eq!(desired.of(&b), DesiredChange { revision: 2, change: OFF });
+        assert_eq!(
+            desired.of(&b),
+            DesiredChange {
+                revision: 2,
+                change: OFF
+            }
+        );
         desired.add(Some(std::slice::from_ref(&b)), interval(7), now(90));
-        let later = DesiredChange { revision: 90, change: interval(7).then(OFF) };
+        let later = DesiredChange {
+            revision: 90,
+            change: interval(7).then(OFF),
+        };
         assert_eq!(desired.of(&b), later);
-        assert_eq!(desired.of(&a), both, "a change for another worker does not apply");
+        assert_eq!(
+            desired.of(&a),
+            both,
+            "a change for another worker does not apply"
+        );
         desired.retain_workers(&[b]);
-        assert_eq!(desired.of(&a), DesiredChange { revision: 2, change: OFF });
+        assert_eq!(
+            desired.of(&a),
+            DesiredChange {
+                revision: 2,
+                change: OFF
+            }
+        );
     }
 
     #[test]
     fn requests_are_bounded_and_abandoned_ones_make_room() {
         let (mut control, mut stream) = control_channel();
-        let mut answers: Vec<_> =
-            (0..AGENT_REQUESTS_MAX).map(|_| control.request_thread_dump()).collect();
-        assert!(control.request_thread_dump().try_recv().unwrap().is_err(), "one too many");
+        let mut answers: Vec<_> = (0..AGENT_REQUESTS_MAX)
+            .map(|_| control.request_thread_dump())
+            .collect();
+        assert!(
+            control.request_thread_dump().try_recv().unwrap().is_err(),
+            "one too many"
+        );
         answers.remove(3);
         stream.dump_requests.try_recv().unwrap();
         let mut another = control.request_thread_dump();
         assert!(another.try_recv().is_err(), "it is pending");
         let id = control.pending.last().unwrap().0;
-        let empty = ThreadDump { threads: Vec::new(), omitted: 0 };
-        control.take_pending(id).unwrap().send(Ok(empty.clone())).unwrap();
+        let empty = ThreadDump {
+            threads: Vec::new(),
+            omitted: 0,
+        };
+        control
+            .take_pending(id)
+            .unwrap()
+            .send(Ok(empty.clone()))
+            .unwrap();
         assert_eq!(another.try_recv(), Ok(Ok(empty)));
-        assert!(control.take_pending(id).is_none(), "a request is answered once");
+        assert!(
+            control.take_pending(id).is_none(),
+            "a request is answered once"
+        );
     }
 }

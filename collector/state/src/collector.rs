@@ -80,7 +80,14 @@ impl Collector {
 
     /// A collector with the tables in `objects` and without a log.
     pub fn over(settings: Settings, objects: Objects) -> Result<Collector, StoreError> {
-        let Settings { clock, limits, quotas, retention, grace, naming } = settings;
+        let Settings {
+            clock,
+            limits,
+            quotas,
+            retention,
+            grace,
+            naming,
+        } = settings;
         let state = Arc::new(CollectorState::open(clock, limits, objects, naming)?);
         let ingest = Ingest::new(state.clone(), None, LateHours::default(), grace, &retention);
         Ok(Collector::of(state, ingest, retention, &quotas))
@@ -88,11 +95,21 @@ impl Collector {
 
     /// Answers for the collectors of a place, and accepts nothing.
     pub fn follow(settings: Settings, options: FollowOptions) -> Result<Collector, FollowError> {
-        let Settings { clock, limits, quotas, retention, grace, naming } = settings;
+        let Settings {
+            clock,
+            limits,
+            quotas,
+            retention,
+            grace,
+            naming,
+        } = settings;
         let (follower, state) = Follower::start(options, clock, limits, naming)?;
         let ingest = Ingest::new(state.clone(), None, LateHours::default(), grace, &retention);
         let collector = Collector::of(state, ingest, retention, &quotas);
-        Ok(Collector { follower: Some(follower), ..collector })
+        Ok(Collector {
+            follower: Some(follower),
+            ..collector
+        })
     }
 
     /// A collector of these parts.
@@ -107,7 +124,15 @@ impl Collector {
         let accounts = Arc::new(Accounts::new(quotas));
         let pushed = Arc::new(Pushed::new(ingest.clone()));
         let adoptions = AdoptionCounts::default();
-        Collector { state, ingest, sealer, accounts, pushed, follower: None, adoptions }
+        Collector {
+            state,
+            ingest,
+            sealer,
+            accounts,
+            pushed,
+            follower: None,
+            adoptions,
+        }
     }
 
     /// The quotas that were met since the start, those with the most refusals first.

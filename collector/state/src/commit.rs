@@ -68,7 +68,11 @@ pub struct AcceptedFlushes {
 impl AcceptedFlushes {
     /// Whether applying them would delay the next group.
     fn are_large(&self) -> bool {
-        self.flushes.iter().map(|flush| flush.tasks.len()).sum::<usize>() >= APPLIED_APART_TASKS
+        self.flushes
+            .iter()
+            .map(|flush| flush.tasks.len())
+            .sum::<usize>()
+            >= APPLIED_APART_TASKS
     }
 }
 
@@ -89,7 +93,10 @@ enum Entry {
         _room: OwnedSemaphorePermit,
     },
     /// Becomes durable with the next sync.
-    Hello { record: Vec<u8>, _room: OwnedSemaphorePermit },
+    Hello {
+        record: Vec<u8>,
+        _room: OwnedSemaphorePermit,
+    },
     /// The end of a stream whose agent has moved, which waits for the result.
     Moved {
         cell: Arc<SessionCell>,
@@ -166,10 +173,18 @@ impl Log {
         guard: StoreGuard,
         disk_reserve_bytes: u64,
     ) -> Log {
-        let group = if wal.is_write_once() { GroupLimits::BUCKET } else { GroupLimits::DISK };
+        let group = if wal.is_write_once() {
+            GroupLimits::BUCKET
+        } else {
+            GroupLimits::DISK
+        };
         let logged = read(apply.tree()).size();
         let log = Log {
-            writer: Mutex::new(Writer { wal, logged, checked_at: None }),
+            writer: Mutex::new(Writer {
+                wal,
+                logged,
+                checked_at: None,
+            }),
             apply,
             applier: Applier::default(),
             queue: Arc::new(Queue::new(group)),
@@ -189,7 +204,9 @@ impl Log {
     pub fn check_room(&self) -> Result<(), NotLogged> {
         let full = lock(&self.health).full.clone();
         match full {
-            Some(full) => Err(NotLogged::Full { reason: self.reason(&full) }),
+            Some(full) => Err(NotLogged::Full {
+                reason: self.reason(&full),
+            }),
             None => Ok(()),
         }
     }
@@ -207,9 +224,19 @@ impl Log {
         records: Vec<Vec<u8>>,
     ) -> Result<(), NotLogged> {
         self.check_room()?;
-        let room = self.room_for(records.iter().map(|record| record.len() + ENTRY_BYTES)).await?;
+        let room = self
+            .room_for(records.iter().map(|record| record.len() + ENTRY_BYTES))
+            .await?;
         let (done, answer) = oneshot::channel();
-        self.queue.push(Some(identity), Entry::Flushes { accepted, records, done, room })?;
+        self.queue.push(
+            Some(identity),
+            Entry::Flushes {
+                accepted,
+                records,
+                done,
+                room,
+            },
+        )?;
         answer.await.unwrap_or(Err(NotLogged::Closed))
     }
 
@@ -217,7 +244,13 @@ impl Log {
     pub async fn log_hello(&self, identity: &Identity, hello: Hello) -> Result<(), NotLogged> {
         let record = hello.encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
-        self.queue.push(Some(identity), Entry::Hello { record, _room: room })
+        self.queue.push(
+            Some(identity),
+            Entry::Hello {
+                record,
+                _room: room,
+            },
+        )
     }
 
     /// Logs durably that the agent of a session has moved, then forgets what is open of it.
@@ -231,7 +264,15 @@ impl Log {
         let record = moved.encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
         let (done, answer) = oneshot::channel();
-        self.queue.push(Some(identity), Entry::Moved { cell, record, done, _room: room })?;
+        self.queue.push(
+            Some(identity),
+            Entry::Moved {
+                cell,
+                record,
+                done,
+                _room: room,
+            },
+        )?;
         answer.await.unwrap_or(Err(NotLogged::Closed))
     }
 
@@ -241,7 +282,15 @@ impl Log {
         let record = LoggedRun::of(&run).encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
         let (done, answer) = oneshot::channel();
-        self.queue.push(None, Entry::Run { run: Box::new(run), record, done, _room: room })?;
+        self.queue.push(
+            None,
+            Entry::Run {
+                run: Box::new(run),
+                record,
+                done,
+                _room: room,
+            },
+        )?;
         answer.await.unwrap_or(Err(NotLogged::Closed))
     }
 
@@ -352,7 +401,12 @@ impl Log {
         for entry in group {
             heartbeat::beat();
             match entry {
-                Entry::Flushes { accepted, done, room, .. } => {
+                Entry::Flushes {
+                    accepted,
+                    done,
+                    room,
+                    ..
+                } => {
                     let result = result();
                     let is_large = accepted.are_large();
                     let apply = self.apply.clone();
@@ -364,7 +418,11 @@ impl Log {
                         // The stream may be gone; its agent learns the result from the next Welcome.
                         let _ = done.send(result);
                     };
-                    if is_large { self.applier.run(finish) } else { finish() }
+                    if is_large {
+                        self.applier.run(finish)
+                    } else {
+                        finish()
+                    }
                 }
                 Entry::Run { run, done, .. } => {
                     if failure.is_none() {
@@ -399,9 +457,13 @@ impl Writer {
         }
         for entry in group {
             match entry {
-                Entry::Flushes { accepted, records, .. } => {
+                Entry::Flushes {
+                    accepted, records, ..
+                } => {
                     let first = accepted.flushes.iter().filter_map(first_second).min();
-                    first.into_iter().for_each(|second| self.wal.note_data(second));
+                    first
+                        .into_iter()
+                        .for_each(|second| self.wal.note_data(second));
                     for record in records {
                         self.wal.append(Flush::KIND, record)?;
                     }
@@ -419,17 +481,26 @@ impl Writer {
 
     /// Checks the free space every [`DISK_CHECK_EVERY`], and resumes work when the disk has room again.
     fn check_disk(&mut self, log: &Log) {
-        if self.checked_at.is_some_and(|checked_at| checked_at.elapsed() < DISK_CHECK_EVERY) {
+        if self
+            .checked_at
+            .is_some_and(|checked_at| checked_at.elapsed() < DISK_CHECK_EVERY)
+        {
             return;
         }
         self.checked_at = Some(Instant::now());
         let free_bytes = self.wal.free_bytes().ok();
         let full = match free_bytes {
-            Some(free) if free < log.disk_reserve_bytes => Some(Full { error: None, free_bytes }),
+            Some(free) if free < log.disk_reserve_bytes => Some(Full {
+                error: None,
+                free_bytes,
+            }),
             // A disk that was full may report free space and still refuse writes.
             Some(_) => {
                 let error = self.wal.ready().err().filter(is_full);
-                error.map(|error| Full { error: Some(error.to_string().into()), free_bytes })
+                error.map(|error| Full {
+                    error: Some(error.to_string().into()),
+                    free_bytes,
+                })
             }
             // Unknown; the next write shows it.
             None => None,
@@ -444,7 +515,10 @@ impl Log {
         let reason: Arc<str> = error.to_string().into();
         let mut health = lock(&self.health);
         if is_full(error) {
-            health.full = Some(Full { error: Some(reason.clone()), free_bytes });
+            health.full = Some(Full {
+                error: Some(reason.clone()),
+                free_bytes,
+            });
             return NotLogged::Full { reason };
         }
         health.failed = Some(reason.clone());

@@ -181,10 +181,15 @@ impl Events {
         if state.is_closed || self.subscribers.load(Ordering::Relaxed) >= SUBSCRIBERS_MAX {
             return None;
         }
-        let sender = state.sender.get_or_insert_with(|| Sender::new(EVENTS_WAITING_MAX));
+        let sender = state
+            .sender
+            .get_or_insert_with(|| Sender::new(EVENTS_WAITING_MAX));
         let receiver = sender.subscribe();
         self.subscribers.fetch_add(1, Ordering::Relaxed);
-        Some(Subscription { receiver, subscribers: self.subscribers.clone() })
+        Some(Subscription {
+            receiver,
+            subscribers: self.subscribers.clone(),
+        })
     }
 
     /// Ends all subscriptions and accepts no more.
@@ -197,7 +202,12 @@ impl Events {
     /// The last events that are not about tasks, the newest first.
     pub fn recent(&self, limit: usize) -> Vec<Arc<Event>> {
         let state = lock(&self.state);
-        let mut events: Vec<_> = state.recent.iter().chain(&state.recent_runs).cloned().collect();
+        let mut events: Vec<_> = state
+            .recent
+            .iter()
+            .chain(&state.recent_runs)
+            .cloned()
+            .collect();
         events.sort_unstable_by_key(|event| std::cmp::Reverse(event.id));
         events.truncate(limit);
         events
@@ -242,7 +252,11 @@ impl Events {
     /// Reports the files that a version lists as lost and the previous version did not.
     pub fn damage(&self, manifest: &Manifest, at: Timestamp) {
         let known = std::mem::take(&mut lock(&self.state).damaged);
-        for lost in manifest.lost.iter().filter(|lost| !known.contains(&lost.file.id)) {
+        for lost in manifest
+            .lost
+            .iter()
+            .filter(|lost| !known.contains(&lost.file.id))
+        {
             self.damaged(lost.file.path(), lost.reason.clone(), at);
         }
         self.note_lost(manifest);
@@ -267,7 +281,12 @@ impl Events {
         }
         let mut state = lock(&self.state);
         state.last_id += 1;
-        let event = Arc::new(Event { id: state.last_id, kind, at, subject });
+        let event = Arc::new(Event {
+            id: state.last_id,
+            kind,
+            at,
+            subject,
+        });
         if is_kept {
             let (recent, most) = if is_run {
                 (&mut state.recent_runs, EVENTS_RUNS_RECENT_MAX)
@@ -317,7 +336,12 @@ mod tests {
     fn runs_do_not_displace_other_events() {
         let events = Events::default();
         damage(&events, 1);
-        let run = RunMarker { id: RunId(1), name: "nightly".into(), start: at(0), stop: None };
+        let run = RunMarker {
+            id: RunId(1),
+            name: "nightly".into(),
+            start: at(0),
+            stop: None,
+        };
         let run = Arc::new(RunRow::marked(None, Epoch(1), run));
         for _ in 0..EVENTS_RECENT_MAX {
             events.run(RunChange::Started(run.clone()), at(1));
@@ -327,7 +351,12 @@ mod tests {
         assert_eq!(kept.len(), EVENTS_RUNS_RECENT_MAX + 1);
         assert_eq!(kept.last().unwrap().id, 1, "the damage is still there");
         let newest = 2 * EVENTS_RECENT_MAX as u64 + 1;
-        assert!(kept.iter().take(9).map(|event| event.id).eq((newest - 8..=newest).rev()));
+        assert!(
+            kept.iter()
+                .take(9)
+                .map(|event| event.id)
+                .eq((newest - 8..=newest).rev())
+        );
         assert_eq!(events.recent(1)[0].id, newest);
     }
 
@@ -335,8 +364,17 @@ mod tests {
     fn recent_events_are_kept_and_subscribers_are_limited() {
         let events = Events::default();
         damage(&events, EVENTS_RECENT_MAX + 7);
-        let ids = |limit| events.recent(limit).iter().map(|event| event.id).collect::<Vec<_>>();
-        assert_eq!(ids(2), [EVENTS_RECENT_MAX as u64 + 7, EVENTS_RECENT_MAX as u64 + 6]);
+        let ids = |limit| {
+            events
+                .recent(limit)
+                .iter()
+                .map(|event| event.id)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            ids(2),
+            [EVENTS_RECENT_MAX as u64 + 7, EVENTS_RECENT_MAX as u64 + 6]
+        );
         assert_eq!(ids(usize::MAX).len(), EVENTS_RECENT_MAX);
         events.pause(true);
         damage(&events, 1);

@@ -131,7 +131,11 @@ impl IngestStatus {
         limits: &Limits,
         since: Timestamp,
     ) -> Option<IngestBlocked> {
-        let IngestHealth { log, disk_bytes, unsealed_bytes } = health;
+        let IngestHealth {
+            log,
+            disk_bytes,
+            unsealed_bytes,
+        } = health;
         let unsealed_bytes = *unsealed_bytes;
         if let Some(full) = &log.full {
             return Some(self.full_disk(full, *disk_bytes, limits, since));
@@ -143,11 +147,21 @@ impl IngestStatus {
                 size(unsealed_bytes as u64),
                 size(UNSEALED_BYTES_FULL as u64)
             );
-            return Some(IngestBlocked { cause: Cause::Behind, since, reason, disk: None });
+            return Some(IngestBlocked {
+                cause: Cause::Behind,
+                since,
+                reason,
+                disk: None,
+            });
         }
         log.failed.as_ref().map(|error| {
             let reason = format!("the log could not be written ({error})");
-            IngestBlocked { cause: Cause::LogFailed, since, reason, disk: None }
+            IngestBlocked {
+                cause: Cause::LogFailed,
+                since,
+                reason,
+                disk: None,
+            }
         })
     }
 
@@ -159,7 +173,10 @@ impl IngestStatus {
         since: Timestamp,
     ) -> IngestBlocked {
         let room = DiskRoom {
-            folder: self.folder.as_ref().map(|folder| folder.display().to_string()),
+            folder: self
+                .folder
+                .as_ref()
+                .map(|folder| folder.display().to_string()),
             free_bytes: full.free_bytes,
             disk_bytes,
             needed_bytes: limits.disk_reserve_bytes,
@@ -179,7 +196,12 @@ impl IngestStatus {
         if let Some(folder) = &room.folder {
             reason += &format!(" in {folder}");
         }
-        IngestBlocked { cause: Cause::DiskFull, since, reason, disk: Some(room) }
+        IngestBlocked {
+            cause: Cause::DiskFull,
+            since,
+            reason,
+            disk: Some(room),
+        }
     }
 }
 
@@ -187,7 +209,12 @@ impl IngestStatus {
 fn size(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let scaled = [1, 2, 3, 4].map(|power| bytes >> (10 * power));
-    match scaled.into_iter().zip(units).rev().find(|(count, _)| *count >= 10) {
+    match scaled
+        .into_iter()
+        .zip(units)
+        .rev()
+        .find(|(count, _)| *count >= 10)
+    {
         Some((count, unit)) => format!("{count} {unit}"),
         None => format!("{bytes} B"),
     }

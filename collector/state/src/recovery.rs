@@ -131,7 +131,10 @@ fn warn_if_public(folder: &Path) {
 
 /// Creates a data folder if it does not exist.
 fn create_folder(folder: &Path) -> Result<(), DataError> {
-    let failed = |source| DataError::Directory { folder: folder.to_owned(), source };
+    let failed = |source| DataError::Directory {
+        folder: folder.to_owned(),
+        source,
+    };
     fs::DirBuilder::new()
         .recursive(true)
         .mode(PRIVATE_FOLDER)
@@ -139,7 +142,11 @@ fn create_folder(folder: &Path) -> Result<(), DataError> {
         .map_err(|error| no_folder(folder).unwrap_or_else(|| failed(error)))?;
     warn_if_public(folder);
     // Makes a new folder durable. If its parent cannot be opened, the folder existed before.
-    if let Some(parent) = fs::canonicalize(folder).ok().as_deref().and_then(Path::parent) {
+    if let Some(parent) = fs::canonicalize(folder)
+        .ok()
+        .as_deref()
+        .and_then(Path::parent)
+    {
         let _ = File::open(parent).and_then(|parent| parent.sync_all());
     }
     Ok(())
@@ -147,7 +154,9 @@ fn create_folder(folder: &Path) -> Result<(), DataError> {
 
 pub fn lock_folder(folder: &Path) -> Result<DirectoryLock, DataError> {
     DirectoryLock::take(folder).map_err(|error| match error {
-        StoreError::Locked { .. } => DataError::InUse { folder: folder.to_owned() },
+        StoreError::Locked { .. } => DataError::InUse {
+            folder: folder.to_owned(),
+        },
         error => error.into(),
     })
 }
@@ -155,7 +164,10 @@ pub fn lock_folder(folder: &Path) -> Result<DirectoryLock, DataError> {
 impl Collector {
     /// A collector with the data in a folder, which keeps there what it acknowledges.
     pub fn open_folder(settings: Settings, folder: &Path) -> Result<Collector, DataError> {
-        let failed = |source| DataError::Directory { folder: folder.to_owned(), source };
+        let failed = |source| DataError::Directory {
+            folder: folder.to_owned(),
+            source,
+        };
         create_folder(folder)?;
         let guard = StoreGuard::new(Some(lock_folder(folder)?), None);
         let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine")).map_err(failed)?;
@@ -175,7 +187,14 @@ impl Collector {
         mut disk: Box<dyn LogDisk>,
         guard: StoreGuard,
     ) -> Result<Collector, DataError> {
-        let Settings { clock, limits, quotas, retention, grace, naming } = settings;
+        let Settings {
+            clock,
+            limits,
+            quotas,
+            retention,
+            grace,
+            naming,
+        } = settings;
         let is_bucket = objects.is_bucket();
         if !is_bucket && wal::is_new(&mut *disk)? {
             Manifest::delete_lone_first(&objects)?;
@@ -186,11 +205,16 @@ impl Collector {
         // The last process ended between writing a version and removing the log that it replaces, so its
         // sync may have failed. The log is removed below.
         if !is_bucket && wal::has_files_before(&mut *disk, wal_from)? {
-            state.tables.republish().map_err(|source| DataError::Unpublished { source })?;
+            state
+                .tables
+                .republish()
+                .map_err(|source| DataError::Unpublished { source })?;
         }
         let taken_over = disk.take_over(wal_from);
-        taken_over
-            .map_err(|source| WalError::Io { what: "take over the log".to_owned(), source })?;
+        taken_over.map_err(|source| WalError::Io {
+            what: "take over the log".to_owned(),
+            source,
+        })?;
         let mut replay = Replay::new(state.clone());
         // Replayed events are not reported again.
         state.events.pause(true);
@@ -199,9 +223,24 @@ impl Collector {
         let late = replay.late;
         await_agents(&state, now);
         note_lost_log(&state, &found, now);
-        let LogContents { files, records, bytes, torn_bytes, damages, .. } = found;
+        let LogContents {
+            files,
+            records,
+            bytes,
+            torn_bytes,
+            damages,
+            ..
+        } = found;
         let sessions = lock(&state.registry).all().len();
-        tracing::info!(files, records, bytes, torn_bytes, damages, sessions, "log replayed");
+        tracing::info!(
+            files,
+            records,
+            bytes,
+            torn_bytes,
+            damages,
+            sessions,
+            "log replayed"
+        );
         let reserve = state.limits.disk_reserve_bytes;
         let log = Arc::new(Log::new(wal, found, state.clone(), guard, reserve));
         let ingest = Ingest::new(state.clone(), Some(log), late, grace, &retention);
@@ -222,7 +261,15 @@ pub fn lost_log(manifest: &Manifest, found: &LogContents, now: Timestamp) -> Vec
     };
     // The clock may have been set back meanwhile.
     let to = Second::of(made_at.max(now)).0.saturating_add(1);
-    found.lost().map(|(path, reason)| LostLog { path, reason, from, to }).collect()
+    found
+        .lost()
+        .map(|(path, reason)| LostLog {
+            path,
+            reason,
+            from,
+            to,
+        })
+        .collect()
 }
 
 /// Records lost parts of the log in the manifest, so that answers about their time name them.
@@ -231,11 +278,16 @@ fn note_lost_log(state: &CollectorState, found: &LogContents, now: Timestamp) {
     let manifest = state.tables.note_lost_log(lost_log(&before, found, now));
     let known = before.lost_log.len();
     for lost in manifest.lost_log.iter().skip(known) {
-        state.events.damaged(lost.path.clone(), lost.reason.clone(), now);
+        state
+            .events
+            .damaged(lost.path.clone(), lost.reason.clone(), now);
     }
     let lost = manifest.lost.len() + manifest.lost_log.len();
     if lost > 0 {
-        tracing::warn!(lost, "parts of the data are lost; `emberline store info` lists them");
+        tracing::warn!(
+            lost,
+            "parts of the data are lost; `emberline store info` lists them"
+        );
     }
     state.show_manifest(&manifest);
 }
@@ -262,7 +314,10 @@ pub struct Replay {
 
 impl Replay {
     pub fn new(state: Arc<CollectorState>) -> Replay {
-        Replay { state, late: LateHours::default() }
+        Replay {
+            state,
+            late: LateHours::default(),
+        }
     }
 
     pub fn record(&mut self, record: Record) -> Result<(), String> {
@@ -279,7 +334,9 @@ impl Replay {
     }
 
     fn tree_delta(&self, delta: &TreeDelta) -> Result<(), String> {
-        let filled = write(&self.state.tree).restore(delta).map_err(|error| error.to_string())?;
+        let filled = write(&self.state.tree)
+            .restore(delta)
+            .map_err(|error| error.to_string())?;
         if filled != Default::default() {
             warn_filled(&filled);
         }
@@ -314,8 +371,9 @@ impl Replay {
         }
         let last = flush.last_node().map_err(|error| error.to_string())?;
         if last.0 >= read(&state.tree).node_count() {
-            let filled =
-                write(&state.tree).restore_node(last).map_err(|error| error.to_string())?;
+            let filled = write(&state.tree)
+                .restore_node(last)
+                .map_err(|error| error.to_string())?;
             warn_filled(&filled);
         }
         let checked = {
@@ -357,11 +415,16 @@ pub fn no_folder(folder: &Path) -> Option<DataError> {
         Ok(found) if found.is_dir() => None,
         Ok(found) if found.is_file() => Some("a file"),
         Ok(_) => Some("a special file"),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::symlink_metadata(path).is_ok().then_some("a dangling link")
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::symlink_metadata(path)
+            .is_ok()
+            .then_some("a dangling link"),
         Err(_) => None,
     };
-    let found = folder.ancestors().find_map(|path| Some((path, other(path)?)));
-    found.map(|(path, what)| DataError::NotADirectory { path: path.to_owned(), what })
+    let found = folder
+        .ancestors()
+        .find_map(|path| Some((path, other(path)?)));
+    found.map(|(path, what)| DataError::NotADirectory {
+        path: path.to_owned(),
+        what,
+    })
 }

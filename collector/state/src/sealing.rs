@@ -61,7 +61,12 @@ pub struct Sealer {
 
 impl Sealer {
     pub fn new(state: Arc<CollectorState>, ingest: Arc<Ingest>, retention: Retention) -> Sealer {
-        Sealer { state, ingest, retention, sealing: Mutex::default() }
+        Sealer {
+            state,
+            ingest,
+            retention,
+            sealing: Mutex::default(),
+        }
     }
 
     /// Seals all rows in memory, and what is open now. Returns whether there was anything new.
@@ -96,7 +101,12 @@ impl Sealer {
             Some(log) => log.cut(take)?,
             None => (0, take()),
         };
-        let LedgerBatch { ended, open, lost_tasks, totals } = unsealed.ledger.into_batch();
+        let LedgerBatch {
+            ended,
+            open,
+            lost_tasks,
+            totals,
+        } = unsealed.ledger.into_batch();
         // These may add nodes, which are then among the unsealed ones.
         let task_nodes = task_nodes(&mut LockedTree(&state.tree), &ended, &totals);
         let batch = SealBatch {
@@ -136,16 +146,23 @@ impl Sealer {
         let windows = write(&state.windows).take_for_sealing();
         let ledger = write(&state.ledger).take_for_sealing(state.clock.now());
         let telemetry = write(&state.telemetry).take_for_sealing();
-        Unsealed { windows, ledger, sessions, telemetry }
+        Unsealed {
+            windows,
+            ledger,
+            sessions,
+            telemetry,
+        }
     }
 
     /// Merges small files, drops expired ones, deletes garbage.
     pub fn maintain(&self, now: Timestamp, retention: &Retention) -> Result<(), StoreError> {
         let state = &*self.state;
-        let done = state.tables.maintain(now, retention, &mut |manifest: &Arc<Manifest>| {
-            state.show_manifest(manifest);
-            state.events.damage(manifest, state.clock.now());
-        })?;
+        let done = state
+            .tables
+            .maintain(now, retention, &mut |manifest: &Arc<Manifest>| {
+                state.show_manifest(manifest);
+                state.events.damage(manifest, state.clock.now());
+            })?;
         tracing::debug!(?done, "tables maintained");
         Ok(())
     }
@@ -160,20 +177,22 @@ impl Sealer {
         }
         let sealer = self.clone();
         let (ended, end) = mpsc::channel();
-        let last = thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
-            thread.join();
-            if let Some(log) = &sealer.ingest.log {
-                let sealed = sealer.seal();
-                if let Err(error) = &sealed {
-                    report("the last sealing failed; the log holds its rows", error);
+        let last = thread::Builder::new()
+            .name(THREAD_NAME.to_owned())
+            .spawn(move || {
+                thread.join();
+                if let Some(log) = &sealer.ingest.log {
+                    let sealed = sealer.seal();
+                    if let Err(error) = &sealed {
+                        report("the last sealing failed; the log holds its rows", error);
+                    }
+                    log.release(sealed.is_ok());
                 }
-                log.release(sealed.is_ok());
-            }
-            // The store stays locked while anybody holds the log.
-            drop(sealer);
-            // The receiver may have given up.
-            let _ = ended.send(());
-        });
+                // The store stays locked while anybody holds the log.
+                drop(sealer);
+                // The receiver may have given up.
+                let _ = ended.send(());
+            });
         if let Err(error) = last {
             return tracing::warn!(%error, "no last sealing; the log holds its rows");
         }
@@ -207,7 +226,9 @@ impl StopSignal {
     /// Waits for at most that long. Returns whether the signal is set.
     fn wait(&self, at_most: Duration) -> bool {
         let is_waiting = |is_set: &mut bool| !*is_set;
-        *self.changed.wait_timeout_while(lock(&self.is_set), at_most, is_waiting)
+        *self
+            .changed
+            .wait_timeout_while(lock(&self.is_set), at_most, is_waiting)
     }
 }
 
@@ -218,7 +239,10 @@ impl SealerThread {
         let sealer = Arc::downgrade(sealer);
         let thread = thread::Builder::new().name(THREAD_NAME.to_owned());
         let thread = thread.spawn(move || seal_until_stopped(&signal, &sealer))?;
-        Ok(SealerThread { stop, thread: Some(thread) })
+        Ok(SealerThread {
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// Makes the thread end after its current step.
@@ -248,7 +272,9 @@ fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
     let mut pause = SWEEP_EVERY;
     while !stop.wait(pause) {
         heartbeat::beat();
-        let Some(sealer) = sealer.upgrade() else { return };
+        let Some(sealer) = sealer.upgrade() else {
+            return;
+        };
         let state = &sealer.state;
         let limits = &state.limits;
         pause = SWEEP_EVERY.min(limits.seal_every);
@@ -257,7 +283,11 @@ fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
         let is_much = state.unsealed_bytes() > limits.unsealed_bytes_max;
         if due <= now || is_much || lock(&sealer.ingest.late).is_full() {
             let sealed = sealer.seal();
-            let next = if sealed.is_ok() { limits.seal_every } else { SEAL_RETRY_AFTER };
+            let next = if sealed.is_ok() {
+                limits.seal_every
+            } else {
+                SEAL_RETRY_AFTER
+            };
             // Streams may already wait for the next sealing.
             if sealed.is_ok() && state.unsealed_bytes() > limits.unsealed_bytes_max {
                 pause = Duration::ZERO;
@@ -270,7 +300,10 @@ fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
         if *maintain_at.get_or_insert(now) <= now {
             maintain_at = Some(now + MAINTAIN_EVERY.min(limits.seal_every));
             if let Err(error) = sealer.maintain(state.clock.now(), &sealer.retention) {
-                report("maintenance of the tables failed; it will be retried", &error);
+                report(
+                    "maintenance of the tables failed; it will be retried",
+                    &error,
+                );
             }
         }
     }

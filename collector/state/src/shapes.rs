@@ -87,12 +87,16 @@ impl ShapeCache {
     /// The shape of that form, if it covers all touched nodes.
     fn find(&self, form: ProfileForm, revision: u64, touched: &IdSet) -> Option<Arc<TreeShape>> {
         let shapes = &mut lock(&self.0).shapes;
-        let at =
-            shapes.iter().position(|shape| shape.form == form && shape.revision == revision)?;
+        let at = shapes
+            .iter()
+            .position(|shape| shape.form == form && shape.revision == revision)?;
         let shape = shapes.remove(at)?;
         shapes.push_front(shape.clone());
         let nodes = u32::try_from(shape.node_of.len()).unwrap_or(u32::MAX);
-        touched.last_below(u32::MAX).is_none_or(|last| last < nodes).then_some(shape)
+        touched
+            .last_below(u32::MAX)
+            .is_none_or(|last| last < nodes)
+            .then_some(shape)
     }
 
     fn make(
@@ -114,7 +118,13 @@ impl ShapeCache {
         }
         let top_of = [vec![NodeId::ROOT], excerpt.tops()].concat();
         let (shape, node_of) = excerpt.shape(form);
-        let made = Arc::new(TreeShape { form, revision, shape, node_of, top_of });
+        let made = Arc::new(TreeShape {
+            form,
+            revision,
+            shape,
+            node_of,
+            top_of,
+        });
         let shapes = &mut lock(&self.0).shapes;
         shapes.retain(|shape| shape.form != form);
         shapes.push_front(made.clone());
@@ -136,19 +146,36 @@ mod tests {
     /// of Rust's runtime.
     fn frames(tree: &mut Tree) -> Vec<FrameId> {
         let begin = "std::sys::__rust_begin_short_backtrace";
-        let first = [Frame::task("a"), Frame::task("b"), Frame::no_task(), Frame::agent()];
-        let below = [Frame::phase("p"), Frame::thread("x", 1), Frame::function(begin, "", 0)];
+        let first = [
+            Frame::task("a"),
+            Frame::task("b"),
+            Frame::no_task(),
+            Frame::agent(),
+        ];
+        let below = [
+            Frame::phase("p"),
+            Frame::thread("x", 1),
+            Frame::function(begin, "", 0),
+        ];
         let lines = (0..6).map(|line| Frame::function(["f", "g"][line % 2], "", line as u32));
         let all = first.into_iter().chain(below).chain(lines);
         all.map(|frame| tree.symbols.intern(&frame)).collect()
     }
 
     fn grow(tree: &mut Tree, rows: &[(u32, usize)]) {
-        let before = (tree.symbols.string_count(), tree.symbols.frame_count(), tree.node_count());
+        let before = (
+            tree.symbols.string_count(),
+            tree.symbols.frame_count(),
+            tree.node_count(),
+        );
         let frames = frames(tree);
         for (parent, frame) in rows {
             let parent = NodeId(parent % tree.node_count());
-            let frame = frames[if parent == NodeId::ROOT { frame % 4 } else { 4 + frame % 9 }];
+            let frame = frames[if parent == NodeId::ROOT {
+                frame % 4
+            } else {
+                4 + frame % 9
+            }];
             tree.trie.insert(parent, frame).unwrap();
         }
         tree.note_new(before.0, before.1, before.2);

@@ -31,12 +31,16 @@ impl CollectorState {
             self.find_missing(pairs, &mut missing);
         }
         for totals in totals.chunks(LOOKED_UP_AT_ONCE) {
-            let pairs = totals.iter().map(|totals| (&totals.name, &totals.phases[..]));
+            let pairs = totals
+                .iter()
+                .map(|totals| (&totals.name, &totals.phases[..]));
             self.find_missing(pairs, &mut missing);
         }
         for (name, phases) in missing {
             let may_reserve = || owner.reserve(SharedTable::Names);
-            let Some(task) = write(&self.tree).add_task(name, may_reserve) else { continue };
+            let Some(task) = write(&self.tree).add_task(name, may_reserve) else {
+                continue;
+            };
             for phase in phases {
                 let may_reserve = || owner.reserve(SharedTable::Phases);
                 write(&self.tree).add_phase(task, phase, may_reserve);
@@ -65,7 +69,10 @@ impl CollectorState {
 
     /// Numbers the links of an identity's transfers.
     pub fn add_links(&self, owner: &Account, transfers: &[TransferEvent]) {
-        let links = transfers.iter().map(|transfer| (&transfer.peer, &transfer.type_name));
-        self.tables.add_links(links, || owner.reserve(SharedTable::Links));
+        let links = transfers
+            .iter()
+            .map(|transfer| (&transfer.peer, &transfer.type_name));
+        self.tables
+            .add_links(links, || owner.reserve(SharedTable::Links));
     }
 }

@@ -145,7 +145,8 @@ impl CollectorState {
     fn restore(&self, loaded: StoredState) {
         self.events.note_lost(&loaded.manifest);
         for report in loaded.reports {
-            self.events.damaged("store".to_owned(), report, self.clock.now());
+            self.events
+                .damaged("store".to_owned(), report, self.clock.now());
         }
         write(&self.tree).restore_all(loaded.frames, loaded.nodes);
         for record in loaded.sessions {
@@ -167,7 +168,10 @@ impl CollectorState {
         for flush in flushes {
             let facts = flush.facts();
             let session = lock(&cell.state);
-            debug_assert!(session.acked_seq < facts.seq, "the caller holds the commit lock");
+            debug_assert!(
+                session.acked_seq < facts.seq,
+                "the caller holds the commit lock"
+            );
             self.forwards.note(cell, &session.agent, &flush);
             let owner = session.owner().cloned();
             drop(session);
@@ -195,19 +199,27 @@ impl CollectorState {
             let sender = owner.map(|account| &account.identity);
             let changes =
                 write(&self.telemetry).insert(&cell.worker, cell.epoch, flush.telemetry, sender);
-            changes.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
+            changes
+                .into_iter()
+                .for_each(|change| self.events.run(change, self.clock.now()));
         }
         if !flush.tasks.is_empty() || !flush.totals.is_empty() {
             self.report_tasks(cell, &flush.tasks);
             let sender = owner.map(|account| &account.identity);
             let totals = flush.totals.iter();
             totals.for_each(|totals| self.task_counters.count_sum(totals, sender));
-            flush.tasks.iter().for_each(|task| self.task_counters.count(task, sender));
+            flush
+                .tasks
+                .iter()
+                .for_each(|task| self.task_counters.count(task, sender));
             if let Some(owner) = owner {
                 self.add_task_nodes(owner, &flush.tasks, &flush.totals);
             }
             let mut ledger = write(&self.ledger);
-            flush.totals.into_iter().for_each(|totals| ledger.count(totals));
+            flush
+                .totals
+                .into_iter()
+                .for_each(|totals| ledger.count(totals));
             drop(ledger);
             self.insert_tasks(cell, owner, flush.tasks);
         }
@@ -225,7 +237,14 @@ impl CollectorState {
             let mut ledger = write(&self.ledger);
             for record in tasks.by_ref().take(LEDGER_SLICE_ROWS) {
                 let worker = cell.worker.clone();
-                ledger.upsert_of(owner, TaskRow { worker, epoch: cell.epoch, record });
+                ledger.upsert_of(
+                    owner,
+                    TaskRow {
+                        worker,
+                        epoch: cell.epoch,
+                        record,
+                    },
+                );
             }
             drop(ledger);
             if tasks.len() > 0 {
@@ -249,7 +268,11 @@ impl CollectorState {
             // The start of a task that is still running was reported before.
             if is_new || record.stop.is_some() {
                 let worker = cell.worker.clone();
-                let row = TaskRow { worker, epoch: cell.epoch, record: record.clone() };
+                let row = TaskRow {
+                    worker,
+                    epoch: cell.epoch,
+                    record: record.clone(),
+                };
                 self.events.task(row, self.clock.now());
             }
         }
@@ -258,7 +281,9 @@ impl CollectorState {
     /// Inserts or replaces a run.
     pub fn put_run(&self, run: RunRow) {
         let change = write(&self.telemetry).put_run(run, None);
-        change.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
+        change
+            .into_iter()
+            .for_each(|change| self.events.run(change, self.clock.now()));
     }
 
     /// Ends the life of an agent that will not report how its tasks and runs ended: they are lost.
@@ -268,7 +293,8 @@ impl CollectorState {
         self.lives_changed.store(true, Ordering::Release);
         if !was_gone {
             warn_of_end(cell, session, disconnect.reason);
-            self.events.worker(EventKind::WorkerGone, cell, session, self.clock.now());
+            self.events
+                .worker(EventKind::WorkerGone, cell, session, self.clock.now());
         }
         let last_seen = session.last_seen;
         let has_subscribers = self.events.has_subscribers();
@@ -284,7 +310,8 @@ impl CollectorState {
             }
         }
         let runs = write(&self.telemetry).end_runs_as_lost(&cell.worker, cell.epoch, last_seen);
-        runs.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
+        runs.into_iter()
+            .for_each(|change| self.events.run(change, self.clock.now()));
         let lost = write(&self.ledger).end_as_lost(&cell.worker, cell.epoch, last_seen);
         if lost > 0
             && let Some(Admitted { suppressed }) = LOST.admit()
@@ -303,7 +330,10 @@ impl CollectorState {
 
     /// The tree with the names of what agents did not name.
     pub fn named_tree(&self) -> NamedTree<'_> {
-        NamedTree { tree: &self.tree, naming: &self.naming }
+        NamedTree {
+            tree: &self.tree,
+            naming: &self.naming,
+        }
     }
 
     /// Excerpt of the tree for these nodes, with names.
@@ -363,7 +393,9 @@ impl CollectorState {
 /// Logs the end of a life that no Goodbye announced.
 fn warn_of_end(cell: &SessionCell, session: &Session, reason: DisconnectReason) {
     let agent = &session.agent;
-    let Some(next_step) = reason.next_step(agent.pid, &agent.host) else { return };
+    let Some(next_step) = reason.next_step(agent.pid, &agent.host) else {
+        return;
+    };
     if let Some(Admitted { suppressed }) = ENDED.admit() {
         tracing::warn!(
             worker = &*cell.worker.0,

@@ -57,9 +57,15 @@ impl TaskCounters {
         let mut counted = lock(&self.0);
         let Counted { by_name, added } = &mut *counted;
         let is_known = by_name.contains_key(name) || may_add(by_name, added, sender);
-        let name = if is_known { name.clone() } else { OTHER_NAMES.into() };
+        let name = if is_known {
+            name.clone()
+        } else {
+            OTHER_NAMES.into()
+        };
         let known = by_name.entry(name).or_default();
-        Outcome::ALL.into_iter().for_each(|one| known.outcomes.add(one, ended.outcomes.get(one)));
+        Outcome::ALL
+            .into_iter()
+            .for_each(|one| known.outcomes.add(one, ended.outcomes.get(one)));
         known.duration_ns = known.duration_ns.saturating_add(ended.duration_ns);
     }
 
@@ -73,7 +79,10 @@ impl EndedTasks {
     fn of(outcome: Outcome, count: u64, duration_ns: u64) -> EndedTasks {
         let mut outcomes = OutcomeCounts::default();
         outcomes.add(outcome, count);
-        EndedTasks { outcomes, duration_ns }
+        EndedTasks {
+            outcomes,
+            duration_ns,
+        }
     }
 }
 
@@ -106,12 +115,19 @@ mod tests {
         for index in 0..sent {
             counters.add(&format!("task-{index}").into(), &one(10), Some(&greedy));
         }
-        counters.add(&"task-0".into(), &EndedTasks::of(Outcome::Failed, 2, 5), Some(&honest));
+        counters.add(
+            &"task-0".into(),
+            &EndedTasks::of(Outcome::Failed, 2, 5),
+            Some(&honest),
+        );
         counters.add(&"honest".into(), &one(7), Some(&honest));
         let by_name = counters.by_name();
         let added = METRIC_TASK_NAMES_MAX * ADDED_PER_FREE / (ADDED_PER_FREE + 1);
         assert_eq!(by_name.len(), added + 2);
-        assert_eq!(by_name[OTHER_NAMES].outcomes.get(Outcome::Ok), (sent - added) as u64);
+        assert_eq!(
+            by_name[OTHER_NAMES].outcomes.get(Outcome::Ok),
+            (sent - added) as u64
+        );
         assert_eq!(by_name["task-0"].outcomes.get(Outcome::Failed), 2);
         assert_eq!(by_name["task-0"].duration_ns, 15);
         assert_eq!(by_name["honest"], one(7));

@@ -1,6 +1,9 @@
 //! A worker for tests: counts stacks as an agent does and makes the messages that it would send.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::sync::Arc;
 
@@ -43,9 +46,12 @@ pub fn range(from: i64, to: i64) -> TimeRange {
 pub fn tree_of(stacks: &[String]) -> Tree {
     let mut tree = Tree::new(10_000, 1 << 20);
     let mut worker = TestWorker::new("w", 1);
-    stacks.iter().for_each(|stack| worker.count(stack, State::Cpu, 1));
+    stacks
+        .iter()
+        .for_each(|stack| worker.count(stack, State::Cpu, 1));
     if let Some(dictionary) = worker.dictionary() {
-        tree.apply(&dictionary, &mut Translation::default()).unwrap();
+        tree.apply(&dictionary, &mut Translation::default())
+            .unwrap();
     }
     tree
 }
@@ -152,7 +158,10 @@ impl TestWorker {
                     }
                     // A line in the name makes two lines of one function.
                     (_, name) => {
-                        match name.rsplit_once(':').map(|(name, line)| (name, line.parse())) {
+                        match name
+                            .rsplit_once(':')
+                            .map(|(name, line)| (name, line.parse()))
+                        {
                             Some((name, Ok(line))) => Frame::function(name, "src/x.rs", line),
                             _ => Frame::function(name, "src/x.rs", 1),
                         }
@@ -166,7 +175,12 @@ impl TestWorker {
 
     /// Entries that the collector does not hold yet.
     pub fn dictionary(&mut self) -> Option<v1::Dictionary> {
-        dictionary_since(&self.symbols, &self.trie, &mut self.held, MESSAGE_BYTES_TARGET)
+        dictionary_since(
+            &self.symbols,
+            &self.trie,
+            &mut self.held,
+            MESSAGE_BYTES_TARGET,
+        )
     }
 
     /// The next flush: the second that begins `start_s` after the tests' start, and `tasks`.
@@ -175,12 +189,17 @@ impl TestWorker {
         let threads = encode_weights(&self.threads.drain(..).collect(), 1);
         self.seq += 1;
         self.account.accepted_ns += delta.total().total_ns();
-        let range = range(start_s, start_s + 1).shifted(-self.offset_ns).unwrap();
+        let range = range(start_s, start_s + 1)
+            .shifted(-self.offset_ns)
+            .unwrap();
         let cycle = encode_cycle(&delta, range, 1);
         v1::Flush {
             seq: self.seq,
             sent_at_ns: 78,
-            clock: Some(v1::Clock { offset_ns: self.offset_ns, error_ns: 5 }),
+            clock: Some(v1::Clock {
+                offset_ns: self.offset_ns,
+                error_ns: 5,
+            }),
             cycle: Some(v1::Cycle {
                 ticks: 95,
                 ticks_expected: 100,
@@ -208,7 +227,11 @@ impl TestWorker {
         detail: Option<TaskDetail>,
     ) -> v1::Task {
         let raw = |seconds| at(seconds).shifted(-self.offset_ns);
-        let outcome = if span_s.1.is_some() { Outcome::Ok } else { Outcome::Running };
+        let outcome = if span_s.1.is_some() {
+            Outcome::Ok
+        } else {
+            Outcome::Running
+        };
         let record = TaskRecord {
             id: TaskId(id),
             name: name.into(),
@@ -228,10 +251,17 @@ impl TestWorker {
     /// Sums of tasks; their seconds are by the collector's clock.
     pub fn totals(&mut self, totals: &[TaskTotals]) -> Vec<v1::TaskTotals> {
         let mut totals = totals.to_vec();
-        totals.iter_mut().for_each(|sum| sum.second = sum.second.shifted(-self.offset_ns));
+        totals
+            .iter_mut()
+            .for_each(|sum| sum.second = sum.second.shifted(-self.offset_ns));
         let mut flush = v1::Flush::default();
-        let records = Telemetry { totals, ..Telemetry::default() };
-        encode_telemetry(&records, &mut flush, &mut |text| self.symbols.intern_string(text).0);
+        let records = Telemetry {
+            totals,
+            ..Telemetry::default()
+        };
+        encode_telemetry(&records, &mut flush, &mut |text| {
+            self.symbols.intern_string(text).0
+        });
         flush.totals
     }
 
@@ -242,13 +272,21 @@ impl TestWorker {
             raw(&mut transfer.start);
             raw(&mut transfer.stop);
         }
-        records.resources.iter_mut().for_each(|sample| raw(&mut sample.at));
-        records.expected.iter_mut().for_each(|expected| raw(&mut expected.since));
+        records
+            .resources
+            .iter_mut()
+            .for_each(|sample| raw(&mut sample.at));
+        records
+            .expected
+            .iter_mut()
+            .for_each(|expected| raw(&mut expected.since));
         for run in &mut records.runs {
             raw(&mut run.start);
             run.stop.iter_mut().for_each(raw);
         }
-        encode_telemetry(&records, flush, &mut |text| self.symbols.intern_string(text).0);
+        encode_telemetry(&records, flush, &mut |text| {
+            self.symbols.intern_string(text).0
+        });
     }
 
     /// Tells the account what the collector refused.
@@ -258,6 +296,10 @@ impl TestWorker {
 
     /// The collector said how much it holds.
     pub fn resume(&mut self, strings: u32, frames: u32, nodes: u32) {
-        self.held = Marks { strings, frames, nodes };
+        self.held = Marks {
+            strings,
+            frames,
+            nodes,
+        };
     }
 }

@@ -52,7 +52,9 @@ impl UnsealedWindows {
     pub fn insert(&mut self, window: StoredWindow) {
         self.open.bytes += window.bytes();
         self.arrivals += 1;
-        self.open.by_second.insert((window.second(), self.arrivals), Arc::new(window));
+        self.open
+            .by_second
+            .insert((window.second(), self.arrivals), Arc::new(window));
     }
 
     /// All windows, by start.
@@ -66,7 +68,9 @@ impl UnsealedWindows {
     pub fn view(&self, seconds: Range<Second>) -> WindowSnapshot {
         let places = (seconds.start, 0)..(seconds.end.max(seconds.start), 0);
         let parts = [&self.sealing, &self.open];
-        let windows = parts.iter().flat_map(|part| part.by_second.range(places.clone()));
+        let windows = parts
+            .iter()
+            .flat_map(|part| part.by_second.range(places.clone()));
         WindowSnapshot {
             manifest: self.manifest.clone(),
             windows: windows.map(|(_, window)| window.clone()).collect(),
@@ -118,8 +122,14 @@ impl UnsealedWindows {
     /// From the first to the last second of the windows here.
     fn seconds(&self) -> Option<Range<Second>> {
         let parts = [&self.open.by_second, &self.sealing.by_second];
-        let first = parts.iter().filter_map(|part| Some(part.first_key_value()?.0.0)).min()?;
-        let last = parts.iter().filter_map(|part| Some(part.last_key_value()?.0.0)).max()?;
+        let first = parts
+            .iter()
+            .filter_map(|part| Some(part.first_key_value()?.0.0))
+            .min()?;
+        let last = parts
+            .iter()
+            .filter_map(|part| Some(part.last_key_value()?.0.0))
+            .max()?;
         Some(first..Second(last.0.saturating_add(1)))
     }
 }
@@ -153,7 +163,10 @@ mod tests {
     }
 
     fn starts(windows: &[Arc<StoredWindow>]) -> Vec<i64> {
-        windows.iter().map(|window| i64::from(window.second().0) - START_S).collect()
+        windows
+            .iter()
+            .map(|window| i64::from(window.second().0) - START_S)
+            .collect()
     }
 
     #[derive(Clone, Debug)]

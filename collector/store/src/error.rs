@@ -12,7 +12,11 @@ pub enum StoreError {
         "{doing} the store's file {path} failed: {source}; check that the disk is mounted, writable \
          and not full"
     )]
-    Objects { doing: &'static str, path: String, source: object_store::Error },
+    Objects {
+        doing: &'static str,
+        path: String,
+        source: object_store::Error,
+    },
     /// A request to a bucket failed; the files may be intact.
     #[error("{doing} {place}/{path} failed: {reason}; {advice}")]
     Bucket {
@@ -30,7 +34,11 @@ pub enum StoreError {
         "{place} belongs to a collector that runs as process {pid} on {host}; stop it first, or choose \
          another `--name`"
     )]
-    Owned { place: String, host: String, pid: u32 },
+    Owned {
+        place: String,
+        host: String,
+        pid: u32,
+    },
     /// Another collector has taken the store over.
     #[error("{place} was taken over ({reason}): this collector stores nothing more; stop it")]
     Fenced { place: String, reason: String },
@@ -45,7 +53,11 @@ pub enum StoreError {
         "the clock of this machine is {seconds} s {direction} that of the server of {place}: all data would be \
          stored under wrong times; set the clock (NTP)"
     )]
-    ClockOff { place: String, seconds: u64, direction: &'static str },
+    ClockOff {
+        place: String,
+        seconds: u64,
+        direction: &'static str,
+    },
     /// The server does not keep two processes from creating the same object.
     #[error(
         "the server of {place} ignores `If-None-Match: *`: it replaced an object that exists, so two \
@@ -63,7 +75,11 @@ pub enum StoreError {
         "{doing} the store's file {path} failed: {source}; check that the disk is mounted, writable \
          and not full"
     )]
-    Io { doing: &'static str, path: String, source: io::Error },
+    Io {
+        doing: &'static str,
+        path: String,
+        source: io::Error,
+    },
     /// A file that is written once exists already.
     #[error(
         "the store's file {path} exists already; is another collector writing to the same place?"
@@ -77,7 +93,11 @@ pub enum StoreError {
         "{path} has store format {found}, but this collector reads format {known} only; nothing was \
          changed: use the version of Emberline that wrote it"
     )]
-    Format { path: String, found: u64, known: u64 },
+    Format {
+        path: String,
+        found: u64,
+        known: u64,
+    },
     /// There are tables, but no readable manifest.
     #[error(
         "none of the {count} files in manifest/ can be read, so the store's tables are unknown; \
@@ -103,7 +123,10 @@ pub enum StoreError {
 
 impl StoreError {
     pub fn damaged(path: impl Into<String>, reason: impl ToString) -> StoreError {
-        StoreError::Damaged { path: path.into(), reason: reason.to_string() }
+        StoreError::Damaged {
+            path: path.into(),
+            reason: reason.to_string(),
+        }
     }
 
     /// Whether the error is about this file.

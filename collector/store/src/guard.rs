@@ -14,7 +14,10 @@ pub struct StoreGuard {
 
 impl StoreGuard {
     pub fn new(directory: Option<DirectoryLock>, owner: Option<Owner>) -> StoreGuard {
-        StoreGuard { _directory: directory, owner }
+        StoreGuard {
+            _directory: directory,
+            owner,
+        }
     }
 
     /// Lets the next collector start at once; `is_sealed` if all data is in tables. Nothing may be written

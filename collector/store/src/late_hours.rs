@@ -17,7 +17,10 @@ pub type Hours = BTreeSet<u32>;
 pub fn late_hours(checked: &CheckedFlush, now: Timestamp) -> Hours {
     let hour = |point: Timestamp| Second::of(point).0 / Tier::Hour.seconds();
     let usual = hour(now.shifted(-nanoseconds(LATE_AFTER)))..=hour(now);
-    times(checked).map(hour).filter(|hour| !usual.contains(hour)).collect()
+    times(checked)
+        .map(hour)
+        .filter(|hour| !usual.contains(hour))
+        .collect()
 }
 
 /// The first second to which a flush adds rows; `None` if it adds none.
@@ -29,10 +32,18 @@ pub fn first_second(checked: &CheckedFlush) -> Option<Second> {
 fn times(checked: &CheckedFlush) -> impl Iterator<Item = Timestamp> + '_ {
     let window = checked.window.iter().map(|stored| stored.range.start());
     let stops = checked.tasks.iter().filter_map(|task| task.stop);
-    let transfers = checked.telemetry.transfers.iter().map(|transfer| transfer.stop);
+    let transfers = checked
+        .telemetry
+        .transfers
+        .iter()
+        .map(|transfer| transfer.stop);
     let samples = checked.telemetry.resources.iter().map(|sample| sample.at);
     let totals = checked.totals.iter().map(|sum| sum.second);
-    window.chain(stops).chain(totals).chain(transfers).chain(samples)
+    window
+        .chain(stops)
+        .chain(totals)
+        .chain(transfers)
+        .chain(samples)
 }
 
 /// The late hours of unsealed data.
@@ -49,7 +60,10 @@ impl LateHours {
     /// Adds hours, all of them or none. Returns false if they exceed [`LATE_HOURS_MAX`].
     pub fn admit(&mut self, hours: &Hours) -> bool {
         let new = hours.iter().filter(|hour| !self.sealing.contains(hour));
-        let new: Vec<u32> = new.filter(|hour| !self.open.contains(hour)).copied().collect();
+        let new: Vec<u32> = new
+            .filter(|hour| !self.open.contains(hour))
+            .copied()
+            .collect();
         let count = self.sealing.union(&self.open).count();
         if !new.is_empty() && count + new.len() > LATE_HOURS_MAX {
             self.is_full = true;

@@ -56,14 +56,19 @@ impl Tables {
         // No other process writes to the store, and this one has not started to.
         let unfinished = tables.objects.delete_unfinished()?;
         if unfinished > 0 {
-            tracing::info!(unfinished, "files that a crash left unfinished were deleted");
+            tracing::info!(
+                unfinished,
+                "files that a crash left unfinished were deleted"
+            );
         }
         if loaded.manifest.version == 0 {
             // Before any table, so that tables without a version mean that the versions were lost.
             tables.publish(|_| true, &mut |_| {})?;
         } else {
             // A process that was killed may have written the version without syncing it.
-            tables.objects.sync(&[Manifest::path_of(loaded.manifest.version)])?;
+            tables
+                .objects
+                .sync(&[Manifest::path_of(loaded.manifest.version)])?;
         }
         tables.opened(loaded)
     }
@@ -90,7 +95,10 @@ impl Tables {
             && objects.list("manifest")?.is_empty()
             && let Some(found) = objects.any_path()?
         {
-            return Err(StoreError::Foreign { place: objects.place(), found });
+            return Err(StoreError::Foreign {
+                place: objects.place(),
+                found,
+            });
         }
         Versions::load_newest(objects).map(|_| ())
     }
@@ -246,7 +254,11 @@ pub(super) fn read_list<R: ListRow>(
 
 /// One more than the last id of a table, including those of lost files.
 fn ids_of(manifest: &Manifest, table: TableName) -> usize {
-    let lost = manifest.lost.iter().map(|lost| &lost.file).filter(|file| file.table == table);
+    let lost = manifest
+        .lost
+        .iter()
+        .map(|lost| &lost.file)
+        .filter(|file| file.table == table);
     let ends = manifest.files_of(table).chain(lost).map(|file| file.to.0);
     ends.max().unwrap_or(0) as usize
 }
@@ -265,7 +277,10 @@ fn replace_lost_frames(frames: Vec<Option<Frame>>) -> (Vec<Frame>, FrameId) {
         })
     };
     let frames = frames.into_iter().enumerate().map(fill).collect();
-    (frames, FrameId(u32::try_from(lost_frame).expect("ids have 32 bits")))
+    (
+        frames,
+        FrameId(u32::try_from(lost_frame).expect("ids have 32 bits")),
+    )
 }
 
 /// The id in the name of a table's file.

@@ -20,15 +20,24 @@ impl DirectoryLock {
     pub fn take(directory: &Path) -> Result<DirectoryLock, StoreError> {
         let path = directory.join(NAME);
         let shown = || path.display().to_string();
-        let opened = File::options().create(true).truncate(false).write(true).open(&path);
-        let file =
-            opened.map_err(|source| StoreError::Io { doing: "opening", path: shown(), source })?;
+        let opened = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
+        let file = opened.map_err(|source| StoreError::Io {
+            doing: "opening",
+            path: shown(),
+            source,
+        })?;
         match file.try_lock() {
             Ok(()) => Ok(DirectoryLock(file)),
             Err(TryLockError::WouldBlock) => Err(StoreError::Locked { path: shown() }),
-            Err(TryLockError::Error(source)) => {
-                Err(StoreError::Io { doing: "locking", path: shown(), source })
-            }
+            Err(TryLockError::Error(source)) => Err(StoreError::Io {
+                doing: "locking",
+                path: shown(),
+                source,
+            }),
         }
     }
 }
@@ -42,7 +51,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let lock = DirectoryLock::take(directory.path()).unwrap();
         let second = DirectoryLock::take(directory.path());
-        assert!(matches!(second, Err(StoreError::Locked { .. })), "{second:?}");
+        assert!(
+            matches!(second, Err(StoreError::Locked { .. })),
+            "{second:?}"
+        );
         drop(lock);
         DirectoryLock::take(directory.path()).unwrap();
     }

@@ -162,7 +162,11 @@ impl Manifest {
         Tier::ALL.map(|tier| {
             let of_tier =
                 |table: &TableName| matches!(table, TableName::Sums(_, of) if *of == tier);
-            let cuts = self.cut.iter().filter(|(table, _)| of_tier(table)).map(|(_, cut)| *cut);
+            let cuts = self
+                .cut
+                .iter()
+                .filter(|(table, _)| of_tier(table))
+                .map(|(_, cut)| *cut);
             Second(cuts.max().unwrap_or(0))
         })
     }
@@ -193,31 +197,54 @@ impl Manifest {
 
     /// Lost files without which no answer is known to be complete: those with the names of ids.
     pub fn lost_lists(&self) -> impl Iterator<Item = &FileEntry> {
-        self.lost.iter().map(|lost| &lost.file).filter(|file| file.table.is_timeless())
+        self.lost
+            .iter()
+            .map(|lost| &lost.file)
+            .filter(|file| file.table.is_timeless())
     }
 
     /// Paths of everything that is lost, and the reasons, for people to read.
     pub fn all_lost(&self) -> impl Iterator<Item = (String, &str)> {
-        let files = self.lost.iter().map(|lost| (lost.file.path(), lost.reason.as_str()));
-        files.chain(self.lost_log.iter().map(|lost| (lost.path.clone(), lost.reason.as_str())))
+        let files = self
+            .lost
+            .iter()
+            .map(|lost| (lost.file.path(), lost.reason.as_str()));
+        files.chain(
+            self.lost_log
+                .iter()
+                .map(|lost| (lost.path.clone(), lost.reason.as_str())),
+        )
     }
 
     pub(super) fn encode(&self) -> Bytes {
         let body = serde_json::value::to_raw_value(self);
         let body = body.expect("a manifest has only numbers, texts and lists");
-        let envelope = Envelope { format: FORMAT, crc32: crc32(FORMAT, body.get()), body: &body };
-        serde_json::to_vec(&envelope).expect("the body was encoded already").into()
+        let envelope = Envelope {
+            format: FORMAT,
+            crc32: crc32(FORMAT, body.get()),
+            body: &body,
+        };
+        serde_json::to_vec(&envelope)
+            .expect("the body was encoded already")
+            .into()
     }
 
     pub(super) fn decode(path: &str, text: &[u8]) -> Result<Manifest, StoreError> {
         let damaged = |reason: String| StoreError::damaged(path, reason);
-        let Envelope { format, crc32: expected, body } =
-            serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+        let Envelope {
+            format,
+            crc32: expected,
+            body,
+        } = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         if crc32(format, body.get()) != expected {
             return Err(damaged("its checksum is wrong".to_owned()));
         }
         if format != FORMAT {
-            return Err(StoreError::Format { path: path.into(), found: format, known: FORMAT });
+            return Err(StoreError::Format {
+                path: path.into(),
+                found: format,
+                known: FORMAT,
+            });
         }
         let manifest: Manifest =
             serde_json::from_str(body.get()).map_err(|error| damaged(error.to_string()))?;
@@ -239,7 +266,9 @@ impl Manifest {
         if versions.len() != 1 || versions[0].path != first || !objects.list("tables")?.is_empty() {
             return Ok(());
         }
-        let Some(text) = objects.get_if_exists(&first)? else { return Ok(()) };
+        let Some(text) = objects.get_if_exists(&first)? else {
+            return Ok(());
+        };
         match Manifest::decode(&first, &text) {
             Ok(_) => objects.delete(&first),
             Err(StoreError::Damaged { reason, .. }) => {

@@ -98,24 +98,45 @@ impl Objects {
     /// A local directory, which is created if it does not exist.
     pub fn local(root: &FilePath) -> Result<Objects, StoreError> {
         let path = || root.display().to_string();
-        let failed = |source| StoreError::Io { doing: "creating", path: path(), source };
+        let failed = |source| StoreError::Io {
+            doing: "creating",
+            path: path(),
+            source,
+        };
         std::fs::create_dir_all(root).map_err(failed)?;
         let root = root.canonicalize().map_err(failed)?;
-        let store = LocalFileSystem::new_with_prefix(&root)
-            .map_err(|source| StoreError::Objects { doing: "opening", path: path(), source })?;
+        let store =
+            LocalFileSystem::new_with_prefix(&root).map_err(|source| StoreError::Objects {
+                doing: "opening",
+                path: path(),
+                source,
+            })?;
         let files = LocalFiles { root: root.clone() };
         let objects = Objects::synced_by(Arc::new(files), Arc::new(store));
-        Ok(Objects { root: Some(root), ..objects })
+        Ok(Objects {
+            root: Some(root),
+            ..objects
+        })
     }
 
     /// An object store whose acknowledged writes are not durable before they are synced.
     pub fn synced_by(durability: Arc<dyn Durability>, store: Arc<dyn ObjectStore>) -> Objects {
-        Objects { store, root: None, durability: Some(durability), bucket: None }
+        Objects {
+            store,
+            root: None,
+            durability: Some(durability),
+            bucket: None,
+        }
     }
 
     /// Any object store that makes acknowledged writes durable.
     pub fn over(store: Arc<dyn ObjectStore>) -> Objects {
-        Objects { store, root: None, durability: None, bucket: None }
+        Objects {
+            store,
+            root: None,
+            durability: None,
+            bucket: None,
+        }
     }
 
     /// The object store itself, for engines that read tables by themselves.
@@ -127,12 +148,18 @@ impl Objects {
     pub fn root_folders(&self) -> Result<Vec<String>, StoreError> {
         let listed = self.repeat(|| self.block_on(self.store.list_with_delimiter(None)));
         let listed = listed.map_err(|source| self.failed("listing", "", source))?;
-        Ok(listed.common_prefixes.iter().map(ToString::to_string).collect())
+        Ok(listed
+            .common_prefixes
+            .iter()
+            .map(ToString::to_string)
+            .collect())
     }
 
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         heartbeat::before_io();
-        let Some(bucket) = &self.bucket else { return block_on(future) };
+        let Some(bucket) = &self.bucket else {
+            return block_on(future);
+        };
         let _inside = bucket.runtime.as_ref().map(|runtime| runtime.enter());
         // Requests have a limit of time, and so do their repetitions.
         heartbeat::during_bounded_wait(|| block_on(future))
@@ -152,7 +179,11 @@ impl Objects {
     fn failed(&self, doing: &'static str, path: &str, source: object_store::Error) -> StoreError {
         match &self.bucket {
             Some(bucket) => bucket.failed(doing, path, &source),
-            None => StoreError::Objects { doing, path: path.to_owned(), source },
+            None => StoreError::Objects {
+                doing,
+                path: path.to_owned(),
+                source,
+            },
         }
     }
 
@@ -168,15 +199,17 @@ impl Objects {
             return self.put_in_bucket(bucket, path, content);
         }
         let location = Path::from(path);
-        let put = self.store.put_opts(&location, content.into(), PutMode::Create.into());
+        let put = self
+            .store
+            .put_opts(&location, content.into(), PutMode::Create.into());
         self.written(path, self.block_on(put).map(|_| ()))
     }
 
     fn written(&self, path: &str, put: object_store::Result<()>) -> Result<(), StoreError> {
         put.map_err(|error| match error {
-            object_store::Error::AlreadyExists { .. } => {
-                StoreError::AlreadyExists { path: path.to_owned() }
-            }
+            object_store::Error::AlreadyExists { .. } => StoreError::AlreadyExists {
+                path: path.to_owned(),
+            },
             source => self.failed("writing", path, source),
         })
     }
@@ -196,7 +229,9 @@ impl Objects {
             }
         }
         heartbeat::before_io();
-        self.durability.as_ref().map_or(Ok(()), |durability| durability.sync(paths))
+        self.durability
+            .as_ref()
+            .map_or(Ok(()), |durability| durability.sync(paths))
     }
 
     /// Reads a whole file.
@@ -208,7 +243,9 @@ impl Objects {
 
     /// Reads a whole file; `None` if it does not exist.
     pub fn get_if_exists(&self, path: &str) -> Result<Option<Bytes>, StoreError> {
-        let Some(object) = self.open_if_exists(path)? else { return Ok(None) };
+        let Some(object) = self.open_if_exists(path)? else {
+            return Ok(None);
+        };
         object.read(0, object.bytes).map(Some)
     }
 
@@ -231,7 +268,11 @@ impl Objects {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                     Err(source) => {
                         let path = path.to_owned();
-                        return Err(StoreError::Io { doing: "opening", path, source });
+                        return Err(StoreError::Io {
+                            doing: "opening",
+                            path,
+                            source,
+                        });
                     }
                 }
             }
@@ -241,7 +282,11 @@ impl Objects {
                 Err(source) => return Err(self.failed("opening", path, source)),
             },
         };
-        Ok(Some(Object { path: path.to_owned(), bytes, source }))
+        Ok(Some(Object {
+            path: path.to_owned(),
+            bytes,
+            source,
+        }))
     }
 
     /// The files below `prefix`, by path.
@@ -270,7 +315,9 @@ impl Objects {
     /// Deletes a file if it exists.
     pub fn delete(&self, path: &str) -> Result<(), StoreError> {
         self.check_fence()?;
-        self.bucket.iter().for_each(|bucket| bucket.cache.remove(path));
+        self.bucket
+            .iter()
+            .for_each(|bucket| bucket.cache.remove(path));
         match self.block_on(self.store.delete(&Path::from(path))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(source) => Err(self.failed("deleting", path, source)),
@@ -280,8 +327,13 @@ impl Objects {
     /// Deletes files, with few requests. Missing ones are no error.
     pub fn delete_all(&self, paths: &[String]) -> Result<(), StoreError> {
         self.check_fence()?;
-        let locations: Vec<_> = paths.iter().map(|path| Ok(Path::from(path.as_str()))).collect();
-        let mut deleted = self.store.delete_stream(Box::pin(tokio_stream::iter(locations)));
+        let locations: Vec<_> = paths
+            .iter()
+            .map(|path| Ok(Path::from(path.as_str())))
+            .collect();
+        let mut deleted = self
+            .store
+            .delete_stream(Box::pin(tokio_stream::iter(locations)));
         let mut done = Ok(());
         while let Some(result) = self.block_on(deleted.next()) {
             match result {
@@ -295,7 +347,10 @@ impl Objects {
     /// Deletes partly written files that a crash left behind. They are named `name#1`, and the object
     /// store does not list them. Only while nobody writes. Returns their number.
     pub fn delete_unfinished(&self) -> Result<usize, StoreError> {
-        let roots = self.root.iter().flat_map(|root| FOLDERS.map(|folder| root.join(folder)));
+        let roots = self
+            .root
+            .iter()
+            .flat_map(|root| FOLDERS.map(|folder| root.join(folder)));
         let mut folders: Vec<PathBuf> = roots.filter(|folder| folder.exists()).collect();
         let mut deleted = 0;
         while let Some(folder) = folders.pop() {
@@ -320,13 +375,17 @@ impl Objects {
 
     /// Whether a file was copied to quarantine.
     pub fn is_in_quarantine(&self, path: &str) -> bool {
-        self.open_if_exists(&copy_of(path)).is_ok_and(|copy| copy.is_some())
+        self.open_if_exists(&copy_of(path))
+            .is_ok_and(|copy| copy.is_some())
     }
 
     /// Copies a file to quarantine, where nothing is ever deleted. Returns the path of the copy.
     pub fn quarantine(&self, path: &str) -> Result<String, StoreError> {
         let copy = copy_of(path);
-        match self.block_on(self.store.copy(&Path::from(path), &Path::from(copy.as_str()))) {
+        match self.block_on(
+            self.store
+                .copy(&Path::from(path), &Path::from(copy.as_str())),
+        ) {
             // There is nothing to copy of a missing file.
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(copy),
             Err(source) => Err(self.failed("copying to quarantine", path, source)),
@@ -355,12 +414,17 @@ impl Object {
                 heartbeat::before_io();
                 let length = usize::try_from(length).expect("a file's part fits the memory");
                 let mut content = vec![0; length];
-                file.read_exact_at(&mut content, at).map_err(|source| match source.kind() {
-                    std::io::ErrorKind::UnexpectedEof => {
-                        StoreError::damaged(&self.path, "it was cut while it was read")
-                    }
-                    _ => StoreError::Io { doing: "reading", path: self.path.clone(), source },
-                })?;
+                file.read_exact_at(&mut content, at)
+                    .map_err(|source| match source.kind() {
+                        std::io::ErrorKind::UnexpectedEof => {
+                            StoreError::damaged(&self.path, "it was cut while it was read")
+                        }
+                        _ => StoreError::Io {
+                            doing: "reading",
+                            path: self.path.clone(),
+                            source,
+                        },
+                    })?;
                 Ok(content.into())
             }
             Source::Memory(content) => {
@@ -387,7 +451,9 @@ impl Durability for LocalFiles {
         sync_all(&files)?;
         // A new folder is an entry of the folder above it, up to the root.
         let ours = |folder: &&FilePath| folder.starts_with(root);
-        let folders = files.iter().flat_map(|file| file.ancestors().skip(1).take_while(ours));
+        let folders = files
+            .iter()
+            .flat_map(|file| file.ancestors().skip(1).take_while(ours));
         let folders: BTreeSet<PathBuf> = folders.map(FilePath::to_owned).collect();
         sync_all(&Vec::from_iter(folders))
     }
@@ -405,7 +471,11 @@ fn sync_all(paths: &[PathBuf]) -> Result<(), StoreError> {
         own.beat();
         let synced = File::open(path).and_then(|file| file.sync_all());
         let path = || path.display().to_string();
-        synced.map_err(|source| StoreError::Io { doing: "syncing", path: path(), source })
+        synced.map_err(|source| StoreError::Io {
+            doing: "syncing",
+            path: path(),
+            source,
+        })
     };
     let next = AtomicUsize::new(0);
     let work = || {
@@ -417,7 +487,10 @@ fn sync_all(paths: &[PathBuf]) -> Result<(), StoreError> {
     thread::scope(|scope| {
         let helpers = (1..paths.len().min(SYNCS_AT_ONCE)).map(|_| {
             // If a thread cannot be started, the others do its work.
-            thread::Builder::new().name("emberline-sync".into()).spawn_scoped(scope, work).ok()
+            thread::Builder::new()
+                .name("emberline-sync".into())
+                .spawn_scoped(scope, work)
+                .ok()
         });
         let helpers: Vec<_> = helpers.collect();
         let mut done = work();
@@ -475,24 +548,42 @@ mod tests {
         objects.put_new("a/b/1", content.clone()).unwrap();
         objects.put_new("a/c", Bytes::new()).unwrap();
         let again = objects.put_new("a/b/1", Bytes::new());
-        assert!(matches!(again, Err(StoreError::AlreadyExists { .. })), "{again:?}");
+        assert!(
+            matches!(again, Err(StoreError::AlreadyExists { .. })),
+            "{again:?}"
+        );
         assert_eq!(objects.get("a/b/1").unwrap(), content);
         assert_eq!(objects.get("a/c").unwrap(), "");
         let object = objects.open("a/b/1").unwrap();
-        assert_eq!((object.bytes(), object.read(3, 4).unwrap()), (10, "3456".into()));
+        assert_eq!(
+            (object.bytes(), object.read(3, 4).unwrap()),
+            (10, "3456".into())
+        );
         for (at, length) in [(7, 4), (11, 0), (1, u64::MAX)] {
             let read = object.read(at, length);
-            assert!(matches!(read, Err(StoreError::Damaged { .. })), "{at} {length}");
+            assert!(
+                matches!(read, Err(StoreError::Damaged { .. })),
+                "{at} {length}"
+            );
         }
         let names = |prefix| {
             let listed = objects.list(prefix).unwrap();
-            listed.into_iter().map(|file| (file.path, file.bytes)).collect::<Vec<_>>()
+            listed
+                .into_iter()
+                .map(|file| (file.path, file.bytes))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(names("a"), [("a/b/1".to_owned(), 10), ("a/c".to_owned(), 0)]);
+        assert_eq!(
+            names("a"),
+            [("a/b/1".to_owned(), 10), ("a/c".to_owned(), 0)]
+        );
         assert_eq!(objects.quarantine("a/b/1").unwrap(), "quarantine/a-b-1");
         objects.delete("a/b/1").unwrap();
         objects.delete("a/b/1").unwrap();
-        assert!(matches!(objects.get("a/b/1"), Err(StoreError::Damaged { .. })));
+        assert!(matches!(
+            objects.get("a/b/1"),
+            Err(StoreError::Damaged { .. })
+        ));
         assert_eq!(names("a"), [("a/c".to_owned(), 0)]);
         assert_eq!(objects.get("quarantine/a-b-1").unwrap(), content);
     }
@@ -517,7 +608,11 @@ mod tests {
             "mine.json#1",
             "tables/a.parquet#x",
         ];
-        let unfinished = ["tables/a/1.parquet#1", "tables/a/2.parquet#12", "manifest/2.json#1"];
+        let unfinished = [
+            "tables/a/1.parquet#1",
+            "tables/a/2.parquet#12",
+            "manifest/2.json#1",
+        ];
         for path in kept.iter().chain(&unfinished) {
             let path = directory.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -525,7 +620,11 @@ mod tests {
         }
         assert_eq!(objects.delete_unfinished().unwrap(), unfinished.len());
         assert!(kept.iter().all(|path| directory.path().join(path).exists()));
-        assert!(unfinished.iter().all(|path| !directory.path().join(path).exists()));
+        assert!(
+            unfinished
+                .iter()
+                .all(|path| !directory.path().join(path).exists())
+        );
         assert_eq!(Objects::memory().delete_unfinished().unwrap(), 0);
     }
 
@@ -533,9 +632,13 @@ mod tests {
     fn a_failed_sync_names_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let objects = Objects::local(directory.path()).unwrap();
-        let mut paths: Vec<String> = (0..40).map(|file| format!("a/{}/{file}", file % 3)).collect();
+        let mut paths: Vec<String> = (0..40)
+            .map(|file| format!("a/{}/{file}", file % 3))
+            .collect();
         for path in &paths {
-            objects.put_unsynced(path, Bytes::from_static(b"1")).unwrap();
+            objects
+                .put_unsynced(path, Bytes::from_static(b"1"))
+                .unwrap();
         }
         objects.sync(&paths).unwrap();
         for place in [0, 20, 40] {
@@ -551,7 +654,11 @@ mod tests {
     fn calls_work_on_blocking_threads_of_a_runtime() {
         let directory = tempfile::tempdir().unwrap();
         let objects = Objects::local(directory.path()).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(runtime.spawn_blocking(move || check(&objects))).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime
+            .block_on(runtime.spawn_blocking(move || check(&objects)))
+            .unwrap();
     }
 }

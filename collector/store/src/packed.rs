@@ -43,7 +43,10 @@ const _: () =
 pub const NODES_MAX: usize = 1 << NODE_BITS;
 
 fn key_of(task: NodeId, state: State, node: NodeId) -> u64 {
-    assert!(node.index() < NODES_MAX && task <= node, "node {node:?} of task {task:?}");
+    assert!(
+        node.index() < NODES_MAX && task <= node,
+        "node {node:?} of task {task:?}"
+    );
     (u64::from(task.0) << STATE_BITS | state as u64) << NODE_BITS | u64::from(node.0)
 }
 
@@ -62,13 +65,18 @@ impl PackedWeights {
         task_of: impl Fn(NodeId) -> NodeId,
     ) -> PackedWeights {
         let key = |(node, state, nanoseconds): Entry| {
-            assert!(nanoseconds.is_multiple_of(quantum_ns), "{nanoseconds} of {quantum_ns}");
+            assert!(
+                nanoseconds.is_multiple_of(quantum_ns),
+                "{nanoseconds} of {quantum_ns}"
+            );
             (key_of(task_of(node), state, node), nanoseconds / quantum_ns)
         };
         let mut entries: Vec<(u64, u64)> = entries.into_iter().map(key).collect();
         sum_by_key(&mut entries);
         entries.retain(|(_, quanta)| *quanta > 0);
-        let quanta = entries.iter().fold(0u64, |sum, (_, quanta)| sum.saturating_add(*quanta));
+        let quanta = entries
+            .iter()
+            .fold(0u64, |sum, (_, quanta)| sum.saturating_add(*quanta));
         // Enough for nearly all windows, so that the buffers hardly ever grow.
         let room = || Vec::with_capacity(entries.len() * 4);
         let mut bytes = room();
@@ -92,7 +100,11 @@ impl PackedWeights {
             last_task = task;
         }
         let total_ns = quanta.saturating_mul(quantum_ns);
-        PackedWeights { quantum_ns, total_ns, bytes: bytes.into() }
+        PackedWeights {
+            quantum_ns,
+            total_ns,
+            bytes: bytes.into(),
+        }
     }
 
     /// Decodes bytes from the log, which may have any order and refer to a tree of any size.
@@ -105,11 +117,17 @@ impl PackedWeights {
         if quantum_ns == 0 && !bytes.is_empty() {
             return Err(WireError::Unreadable);
         }
-        for part in (Parts { quantum_ns, bytes, task: 0 }) {
+        for part in (Parts {
+            quantum_ns,
+            bytes,
+            task: 0,
+        }) {
             let part = part?;
             for entry in part.checked_entries() {
                 let (node, nanoseconds) = entry?;
-                total = total.checked_add(nanoseconds).ok_or(WireError::Unreadable)?;
+                total = total
+                    .checked_add(nanoseconds)
+                    .ok_or(WireError::Unreadable)?;
                 entries.push((node, part.state, nanoseconds));
             }
         }
@@ -118,14 +136,19 @@ impl PackedWeights {
 
     /// The parts, by task and state, ascending.
     pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
-        let parts = Parts { quantum_ns: self.quantum_ns, bytes: &self.bytes, task: 0 };
+        let parts = Parts {
+            quantum_ns: self.quantum_ns,
+            bytes: &self.bytes,
+            task: 0,
+        };
         parts.map(|part| part.expect(OURS))
     }
 
     /// All entries, by part.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         self.parts().flat_map(|part| {
-            part.entries().map(move |(node, nanoseconds)| (node, part.state, nanoseconds))
+            part.entries()
+                .map(move |(node, nanoseconds)| (node, part.state, nanoseconds))
         })
     }
 
@@ -168,12 +191,22 @@ impl<'a> Part<'a> {
 
     pub fn read(task: NodeId, state: State, mut bytes: &'a [u8]) -> Part<'a> {
         let quantum_ns = varint(&mut bytes).expect(OURS);
-        Part { task, state, quantum_ns, bytes }
+        Part {
+            task,
+            state,
+            quantum_ns,
+            bytes,
+        }
     }
 
     /// Visits the entries, in the order of [`Part::entries`].
     pub fn each(self, mut show: impl FnMut(NodeId, u64)) {
-        let Part { task: NodeId(mut node), quantum_ns, mut bytes, .. } = self;
+        let Part {
+            task: NodeId(mut node),
+            quantum_ns,
+            mut bytes,
+            ..
+        } = self;
         while !bytes.is_empty() {
             let gap = varint(&mut bytes).expect(OURS);
             node += u32::try_from(gap).expect(OURS);
@@ -189,13 +222,20 @@ impl<'a> Part<'a> {
 
     #[inline]
     fn checked_entries(self) -> impl Iterator<Item = Result<(NodeId, u64), WireError>> + 'a {
-        let Part { task, quantum_ns, mut bytes, .. } = self;
+        let Part {
+            task,
+            quantum_ns,
+            mut bytes,
+            ..
+        } = self;
         let mut last = task.0;
         std::iter::from_fn(move || {
             if bytes.is_empty() {
                 return None;
             }
-            let gap = varint(&mut bytes).ok().and_then(|gap| u32::try_from(gap).ok());
+            let gap = varint(&mut bytes)
+                .ok()
+                .and_then(|gap| u32::try_from(gap).ok());
             let node = gap.and_then(|gap| last.checked_add(gap));
             let quanta = varint(&mut bytes).ok();
             let nanoseconds = quanta.and_then(|quanta| quanta.checked_mul(quantum_ns));
@@ -255,7 +295,12 @@ impl<'a> Parts<'a> {
         let parts = length.and_then(|length| self.bytes.split_at_checked(length));
         let ((bytes, rest), state) = parts.zip(state).ok_or(WireError::Unreadable)?;
         self.bytes = rest;
-        Ok(Part { task: NodeId(self.task), state: *state, quantum_ns: self.quantum_ns, bytes })
+        Ok(Part {
+            task: NodeId(self.task),
+            state: *state,
+            quantum_ns: self.quantum_ns,
+            bytes,
+        })
     }
 }
 
@@ -335,8 +380,10 @@ mod tests {
     #[test]
     fn weights_beyond_64_bits_are_rejected() {
         let check = |quanta: &[u64], quantum_ns, expected: bool| {
-            let entries =
-                quanta.iter().zip(1..).map(|(quanta, node)| (NodeId(node), State::Cpu, *quanta));
+            let entries = quanta
+                .iter()
+                .zip(1..)
+                .map(|(quanta, node)| (NodeId(node), State::Cpu, *quanta));
             let packed = PackedWeights::of(entries, 1, |_| NodeId(1));
             assert_eq!(
                 PackedWeights::decode(quantum_ns, packed.bytes()).is_ok(),

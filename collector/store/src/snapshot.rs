@@ -108,7 +108,10 @@ impl StoreSnapshot {
         let store = location.open()?;
         let (tables, state) = Tables::open_read_only(store.objects.clone())?;
         let StoredState { frames, nodes, .. } = state;
-        let files = VerifiedFiles { objects: store.objects.clone(), states: Mutex::default() };
+        let files = VerifiedFiles {
+            objects: store.objects.clone(),
+            states: Mutex::default(),
+        };
         Ok(StoreSnapshot {
             manifest: tables.manifest(),
             objects: store.objects,
@@ -130,7 +133,10 @@ impl StoreSnapshot {
     /// read whole.
     #[must_use]
     pub fn lost(&self) -> Vec<Problem> {
-        lost(&self.manifest).into_iter().chain(self.damaged.iter().cloned()).collect()
+        lost(&self.manifest)
+            .into_iter()
+            .chain(self.damaged.iter().cloned())
+            .collect()
     }
 
     /// Opens the files of its tables.
@@ -159,8 +165,15 @@ impl StoreSnapshot {
     /// All stacks, with the names that the store's symbol files have.
     #[must_use]
     pub fn into_stacks(self) -> SnapshotStacks {
-        let names = self.folder.as_ref().map(|folder| names(&folder.join("symbols"), &self.frames));
-        SnapshotStacks { nodes: self.nodes, frames: self.frames, names: names.unwrap_or_default() }
+        let names = self
+            .folder
+            .as_ref()
+            .map(|folder| names(&folder.join("symbols"), &self.frames));
+        SnapshotStacks {
+            nodes: self.nodes,
+            frames: self.frames,
+            names: names.unwrap_or_default(),
+        }
     }
 }
 
@@ -170,7 +183,10 @@ impl VerifiedFiles {
     /// # Errors
     /// If a request to a bucket fails.
     pub fn open(&self, file: &SnapshotFile) -> Result<Option<VerifiedFile>, StoreError> {
-        let state = lock(&self.states).entry(file.path.clone()).or_default().clone();
+        let state = lock(&self.states)
+            .entry(file.path.clone())
+            .or_default()
+            .clone();
         let mut state = lock(&state);
         let opened = match *state {
             FileState::Damaged(_) => return Ok(None),
@@ -202,7 +218,10 @@ impl VerifiedFiles {
         for (path, state) in states.iter() {
             let state = lock(state);
             if let FileState::Damaged(reason) = &*state {
-                damaged.push(Problem { name: path.clone(), reason: reason.clone() });
+                damaged.push(Problem {
+                    name: path.clone(),
+                    reason: reason.clone(),
+                });
             }
         }
         damaged
@@ -215,7 +234,8 @@ impl VerifiedFile {
     /// # Errors
     /// If the file does not have it, or cannot be read.
     pub fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
-        self.0.read(range.start, range.end.saturating_sub(range.start))
+        self.0
+            .read(range.start, range.end.saturating_sub(range.start))
     }
 }
 
@@ -228,7 +248,9 @@ impl StorePlace {
         let objects = match self {
             StorePlace::Directory(folder) => {
                 if !folder.is_dir() {
-                    return Err(StoreError::NoStore { path: folder.display().to_string() });
+                    return Err(StoreError::NoStore {
+                        path: folder.display().to_string(),
+                    });
                 }
                 Objects::local(folder)?
             }
@@ -237,7 +259,10 @@ impl StorePlace {
             }
         };
         let folders = objects.root_folders()?;
-        let mut names: Vec<String> = folders.into_iter().filter(|name| !name.is_empty()).collect();
+        let mut names: Vec<String> = folders
+            .into_iter()
+            .filter(|name| !name.is_empty())
+            .collect();
         names.sort_unstable();
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
@@ -266,7 +291,9 @@ impl SnapshotStacks {
     /// knows. Empty if there is no such node.
     #[must_use]
     pub fn functions(&self, node: u32) -> &[Frame] {
-        let Some((_, frame)) = self.node(node) else { return &[] };
+        let Some((_, frame)) = self.node(node) else {
+            return &[];
+        };
         match self.names.get(&frame) {
             Some(functions) => functions,
             None => std::slice::from_ref(&self.frames[frame.0 as usize]),
@@ -276,7 +303,9 @@ impl SnapshotStacks {
     /// The kind of a node's innermost function, as the table `frames` has it; empty if there is no such node.
     #[must_use]
     pub fn kind(&self, node: u32) -> &'static str {
-        self.functions(node).last().map_or("", |frame| kind_name(frame.kind))
+        self.functions(node)
+            .last()
+            .map_or("", |frame| kind_name(frame.kind))
     }
 
     fn node(&self, node: u32) -> Option<(NodeId, FrameId)> {
@@ -285,9 +314,18 @@ impl SnapshotStacks {
 }
 
 fn snapshot_file(file: &FileEntry) -> SnapshotFile {
-    let seconds = file.start().zip(file.end()).map(|(start, end)| start.0..end.0);
+    let seconds = file
+        .start()
+        .zip(file.end())
+        .map(|(start, end)| start.0..end.0);
     let FileEntry { bytes, rows, .. } = *file;
-    SnapshotFile { path: file.path(), bytes, rows, seconds, entry: file.clone() }
+    SnapshotFile {
+        path: file.path(),
+        bytes,
+        rows,
+        seconds,
+        entry: file.clone(),
+    }
 }
 
 fn schema(table: TableName) -> Schema {
@@ -305,7 +343,12 @@ fn schema(table: TableName) -> Schema {
         TableName::Runs => RunRow::COLUMNS,
         TableName::Expected => ExpectedRow::COLUMNS,
     };
-    Schema::new(columns.iter().map(ListColumn::arrow_field).collect::<Vec<_>>())
+    Schema::new(
+        columns
+            .iter()
+            .map(ListColumn::arrow_field)
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// The names of frames that agents did not name, from the store's symbol files.
@@ -316,7 +359,10 @@ fn names(folder: &Path, frames: &[Frame]) -> BTreeMap<FrameId, Functions> {
     };
     let mut wanted = Addresses::new();
     for (_, frame) in unresolved() {
-        wanted.entry(frame.build_id.clone()).or_default().insert(frame.offset);
+        wanted
+            .entry(frame.build_id.clone())
+            .or_default()
+            .insert(frame.offset);
     }
     let found = Naming::open(folder.to_owned(), None).all_names(&wanted);
     let functions = |(id, frame): (FrameId, &Frame)| {

@@ -117,7 +117,11 @@ impl Workers {
     /// Rows from the `from`th worker on.
     pub(super) fn rows_from(&self, from: usize) -> Vec<WorkerRow> {
         let rows = self.ids.iter().zip(1u32..).skip(from);
-        rows.map(|(worker, number)| WorkerRow { number, worker: worker.clone() }).collect()
+        rows.map(|(worker, number)| WorkerRow {
+            number,
+            worker: worker.clone(),
+        })
+        .collect()
     }
 }
 
@@ -140,7 +144,10 @@ impl OpenFiles {
     }
 
     fn close(&mut self, id: u64) {
-        let sum_table = self.sum_table.remove(&id).map(|segment| segment.footer_bytes());
+        let sum_table = self
+            .sum_table
+            .remove(&id)
+            .map(|segment| segment.footer_bytes());
         let list = self.lists.remove(&id).map(|segment| segment.memory_bytes());
         let bytes = sum_table.unwrap_or(0) + list.unwrap_or(0);
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -211,7 +218,9 @@ impl Tables {
     /// lost log again after an orderly stop, which says that nothing of it is needed.
     pub fn publish_losses(&self) -> Result<(), StoreError> {
         let published = lock(&self.versions).newest().cloned();
-        let known = published.as_ref().map_or(&[][..], |published| &published.lost_log);
+        let known = published
+            .as_ref()
+            .map_or(&[][..], |published| &published.lost_log);
         if self.manifest().lost_log == known {
             return Ok(());
         }
@@ -367,8 +376,14 @@ impl Tables {
         let manifest = self.manifest();
         let damaged = lock(&self.damaged);
         let lost = |(id, reason): (&u64, &String)| {
-            let file = manifest.file(*id).filter(|file| file.table.is_timeless())?.clone();
-            Some(LostFile { file, reason: reason.clone() })
+            let file = manifest
+                .file(*id)
+                .filter(|file| file.table.is_timeless())?
+                .clone();
+            Some(LostFile {
+                file,
+                reason: reason.clone(),
+            })
         };
         damaged.iter().filter_map(lost).collect()
     }
@@ -386,7 +401,12 @@ impl Tables {
         level: u8,
         written: EncodedFile,
     ) -> Result<FileEntry, StoreError> {
-        let EncodedFile { content, rows, from, to } = written;
+        let EncodedFile {
+            content,
+            rows,
+            from,
+            to,
+        } = written;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let entry = FileEntry {
             table,
@@ -410,14 +430,20 @@ impl Tables {
         on_publish: &mut OnPublish<'_>,
     ) -> Result<Option<Arc<Manifest>>, StoreError> {
         let mut versions = lock(&self.versions);
-        versions.resolve(&self.objects).map_err(|error| self.fenced_by(error))?;
+        versions
+            .resolve(&self.objects)
+            .map_err(|error| self.fenced_by(error))?;
         let before = self.manifest();
         let mut manifest = Manifest::clone(&before);
         if !edit(&mut manifest) {
             return Ok(None);
         }
-        let new = manifest.files.iter().filter(|file| before.file(file.id).is_none());
-        self.objects.sync(&new.map(FileEntry::path).collect::<Vec<_>>())?;
+        let new = manifest
+            .files
+            .iter()
+            .filter(|file| before.file(file.id).is_none());
+        self.objects
+            .sync(&new.map(FileEntry::path).collect::<Vec<_>>())?;
         manifest.version = versions.take_next();
         manifest.made_at_ns = self.clock.now().unix_ns();
         manifest.next_id = self.next_id.load(Ordering::Relaxed);
@@ -440,8 +466,9 @@ impl Tables {
     fn fenced_by(&self, error: StoreError) -> StoreError {
         match error {
             StoreError::AlreadyExists { path } if self.objects.is_bucket() => {
-                self.objects
-                    .fence(format!("its tables go on in {path}, which this process did not write"));
+                self.objects.fence(format!(
+                    "its tables go on in {path}, which this process did not write"
+                ));
                 let error = self.objects.check_fence().err();
                 error.unwrap_or(StoreError::AlreadyExists { path })
             }
@@ -478,10 +505,18 @@ impl TaskScan<'_> {
         group: usize,
     ) -> Result<Vec<Range<usize>>, StoreError> {
         let texts = [("key", self.key), ("name", self.name)];
-        let texts = || texts.into_iter().filter_map(|(column, text)| Some((column, text?)));
+        let texts = || {
+            texts
+                .into_iter()
+                .filter_map(|(column, text)| Some((column, text?)))
+        };
         let span = self.span_ns.clone().unwrap_or(i64::MIN..i64::MAX);
-        let starts = segment.number_bounds(group, "start").unwrap_or((i64::MIN, i64::MAX));
-        let stops = segment.number_bounds(group, "stop").unwrap_or((i64::MIN, i64::MAX));
+        let starts = segment
+            .number_bounds(group, "start")
+            .unwrap_or((i64::MIN, i64::MAX));
+        let stops = segment
+            .number_bounds(group, "stop")
+            .unwrap_or((i64::MIN, i64::MAX));
         if starts.0 >= span.end || stops.1 < span.start {
             return Ok(Vec::new());
         }
@@ -515,10 +550,16 @@ mod tests {
         let numbers = (0..WORKERS_MAX + 3).map(|n| workers.assign(&id(n)).0);
         let numbers: Vec<u32> = numbers.collect();
         let last = u32::try_from(WORKERS_MAX).unwrap();
-        assert_eq!(numbers[WORKERS_MAX - 2..], [last - 1, last, last + 1, last + 1, last + 1]);
+        assert_eq!(
+            numbers[WORKERS_MAX - 2..],
+            [last - 1, last, last + 1, last + 1, last + 1]
+        );
         assert_eq!((numbers[0], workers.assign(&id(0)).0), (1, 1));
         let rows = workers.rows_from(WORKERS_MAX);
-        assert_eq!((rows.len(), &*rows[0].worker.0, rows[0].number), (1, OVERFLOW, last + 1));
+        assert_eq!(
+            (rows.len(), &*rows[0].worker.0, rows[0].number),
+            (1, OVERFLOW, last + 1)
+        );
         let mut restored = Workers::default();
         restored.restore(&workers.ids);
         assert_eq!(restored.assign(&id(WORKERS_MAX)).0, last + 1);

@@ -1,6 +1,9 @@
 //! An object store that records all changes, so that a test can crash after any of them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,13 +54,18 @@ pub struct Recorder {
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").field("changes", &self.changes).finish_non_exhaustive()
+        f.debug_struct("Recorder")
+            .field("changes", &self.changes)
+            .finish_non_exhaustive()
     }
 }
 
 impl Recorder {
     pub fn noting(noted: impl Fn() + Send + Sync + 'static) -> Recorder {
-        Recorder { noted: Some(Arc::new(noted)), ..Recorder::default() }
+        Recorder {
+            noted: Some(Arc::new(noted)),
+            ..Recorder::default()
+        }
     }
 
     /// Fails for the files that the test made unreadable.
@@ -112,7 +120,10 @@ impl ObjectStore for Recorder {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        let put = self.store.put_opts(location, payload.clone(), options).await?;
+        let put = self
+            .store
+            .put_opts(location, payload.clone(), options)
+            .await?;
         self.note(Change::Put(location.clone(), payload.into()));
         Ok(put)
     }

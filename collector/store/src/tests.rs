@@ -102,11 +102,23 @@ proptest! {
 /// A minute of two workers' windows, and tasks, some of which end twice.
 fn some_batch(minute: u32) -> Batch {
     let second = |n: u32| minute * 60 + n;
-    let entries =
-        |n: u32| (0..5).map(|i| (n * i % 40, (i % 7) as u8, u64::from(n + i + 1))).collect();
+    let entries = |n: u32| {
+        (0..5)
+            .map(|i| (n * i % 40, (i % 7) as u8, u64::from(n + i + 1)))
+            .collect()
+    };
     let windows = (0..20).map(|n| (second(n), n % 2, entries(n))).collect();
-    let tasks =
-        (0..5).map(|n| (second(n), n % 2, u64::from(minute % 3 * 5 + n + 1), n % 3, n)).collect();
+    let tasks = (0..5)
+        .map(|n| {
+            (
+                second(n),
+                n % 2,
+                u64::from(minute % 3 * 5 + n + 1),
+                n % 3,
+                n,
+            )
+        })
+        .collect();
     Batch { windows, tasks }
 }
 
@@ -125,7 +137,10 @@ fn a_crash_at_any_point_leaves_a_whole_version() {
     assert!(merged.merged > 0 && merged.deleted > 0, "{merged:?}");
     fleet.seal(&tables, &some_batch(9));
     let changes = changes.lock().unwrap().clone();
-    let deletes = changes.iter().filter(|change| matches!(change, Change::Delete(_))).count();
+    let deletes = changes
+        .iter()
+        .filter(|change| matches!(change, Change::Delete(_)))
+        .count();
     assert!(deletes > 100, "{deletes} files were deleted");
     let crashes: Vec<Crashes> = std::thread::scope(|scope| {
         let halves = [1, 2].map(|first| {
@@ -156,7 +171,9 @@ fn crash_at_each(
     changes: &[Change],
     fleet: &Fleet,
 ) -> Crashes {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     let mut crashes = Crashes::default();
     for length in lengths {
         let mut changes = changes[..length].to_vec();
@@ -191,7 +208,12 @@ fn a_version_with_an_unsynced_file_is_not_published() {
     let before = tables.manifest();
     let from = Period(1);
     let to = Period(2);
-    let written = EncodedFile { content: "rows".into(), rows: 1, from, to };
+    let written = EncodedFile {
+        content: "rows".into(),
+        rows: 1,
+        from,
+        to,
+    };
     let entry = tables.put(TableName::Nodes, 0, written).unwrap();
     let content = objects.get(&entry.path()).unwrap();
     let publish = || {
@@ -231,7 +253,10 @@ fn old_data_is_dropped_while_the_store_is_used() {
         let expected = [0, 10, 12][usize::from(count >= 8) + usize::from(count >= 31)];
         assert_eq!(expired, expected, "day {count}");
     }
-    let little = Retention { bytes_max: 1, ..retention };
+    let little = Retention {
+        bytes_max: 1,
+        ..retention
+    };
     assert!(maintain(day(31), &little) > 20);
     let kept = [
         "expected",
@@ -245,14 +270,22 @@ fn old_data_is_dropped_while_the_store_is_used() {
         "workers",
     ];
     let manifest = tables.manifest();
-    let named: BTreeSet<_> = manifest.files.iter().map(|file| file.table.name()).collect();
+    let named: BTreeSet<_> = manifest
+        .files
+        .iter()
+        .map(|file| file.table.name())
+        .collect();
     assert_eq!(Vec::from_iter(named), kept);
 }
 
 /// Flips a bit in the first file of a table.
 fn damage(objects: &Objects, tables: &Tables, table: &str) -> String {
     let manifest = tables.manifest();
-    let file = manifest.files.iter().find(|file| file.table.name() == table).unwrap();
+    let file = manifest
+        .files
+        .iter()
+        .find(|file| file.table.name() == table)
+        .unwrap();
     let mut content = objects.get(&file.path()).unwrap().to_vec();
     let middle = content.len() / 2;
     content[middle] ^= 1;
@@ -272,11 +305,18 @@ fn a_damaged_file_is_reported_and_quarantined_and_the_rest_is_used() {
     let path = damage(&objects, &tables, "samples_1m");
     let find = |path: &str| {
         let manifest = tables.manifest();
-        manifest.files.iter().find(|file| file.path() == path).cloned()
+        manifest
+            .files
+            .iter()
+            .find(|file| file.path() == path)
+            .cloned()
     };
     let file = find(&path).unwrap();
     let error = tables.segment(&file).unwrap_err();
-    assert!(matches!(&error, StoreError::Damaged { path: named, .. } if *named == path), "{error}");
+    assert!(
+        matches!(&error, StoreError::Damaged { path: named, .. } if *named == path),
+        "{error}"
+    );
     assert_eq!(maintain(&tables, later(0)).quarantined, 1);
     assert_eq!(find(&path), None);
     assert_eq!(tables.manifest().lost[0].file, file);
@@ -304,8 +344,15 @@ fn lost_names_keep_all_ids() {
         let (tables, loaded) = Tables::open(objects.clone()).unwrap();
         assert_eq!(loaded.reports.len(), if attempt == 0 { 3 } else { 0 });
         assert_eq!(tables.manifest().lost.len(), 3);
-        let lengths = [loaded.frames.len(), loaded.nodes.len(), loaded.workers.len()];
-        assert_eq!(lengths, [whole.frames.len(), whole.nodes.len(), whole.workers.len()]);
+        let lengths = [
+            loaded.frames.len(),
+            loaded.nodes.len(),
+            loaded.workers.len(),
+        ];
+        assert_eq!(
+            lengths,
+            [whole.frames.len(), whole.nodes.len(), whole.workers.len()]
+        );
         assert_eq!(loaded.frames.last(), whole.frames.last());
         assert_eq!(loaded.nodes.last(), whole.nodes.last());
         assert_eq!(loaded.frames[0].label(), "[damaged]+0x1");
@@ -319,7 +366,11 @@ fn lost_names_keep_all_ids() {
 const NO_LOG: &str = "wal/00000000000000000003.wal";
 
 fn problems(verified: &super::Verification) -> Vec<&str> {
-    verified.problems.iter().map(|problem| problem.name.as_str()).collect()
+    verified
+        .problems
+        .iter()
+        .map(|problem| problem.name.as_str())
+        .collect()
 }
 
 /// The bytes of format 1, which every later version must read.
@@ -417,49 +468,81 @@ fn info_and_verify_report_content_and_damage() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data");
     let missing = super::info(&path.as_path().into()).unwrap_err();
-    assert!(matches!(missing, StoreError::NoStore { .. }) && !path.exists(), "{missing}");
+    assert!(
+        matches!(missing, StoreError::NoStore { .. }) && !path.exists(),
+        "{missing}"
+    );
     let objects = Objects::local(&path).unwrap();
     let mut fleet = Fleet::new();
     let (tables, _) = Tables::open(objects.clone()).unwrap();
     (0..3).for_each(|minute| fleet.seal(&tables, &some_batch(minute)));
     let info = super::info(&path.as_path().into()).unwrap();
     assert_eq!((info.format, info.version), (1, 4));
-    let seconds = info.tables.iter().find(|table| table.table == "samples_1s").unwrap();
-    assert_eq!((seconds.files, seconds.span_s), (3, Some((START_S, START_S + 139))));
+    let seconds = info
+        .tables
+        .iter()
+        .find(|table| table.table == "samples_1s")
+        .unwrap();
+    assert_eq!(
+        (seconds.files, seconds.span_s),
+        (3, Some((START_S, START_S + 139)))
+    );
     let verified = super::verify(&path.as_path().into()).unwrap();
     let files = tables.manifest().files.len() as u64;
-    assert_eq!((&problems(&verified)[..], verified.files), (&[NO_LOG][..], files));
+    assert_eq!(
+        (&problems(&verified)[..], verified.files),
+        (&[NO_LOG][..], files)
+    );
 
     let lock = super::lock::DirectoryLock::take(&path).unwrap();
     let locked = super::compact(&path.as_path().into()).unwrap_err();
     assert!(matches!(locked, StoreError::Locked { .. }), "{locked}");
     drop(lock);
     let compacted = super::compact(&path.as_path().into()).unwrap();
-    assert!(compacted.files_after * 2 < compacted.files_before, "{compacted:?}");
+    assert!(
+        compacted.files_after * 2 < compacted.files_before,
+        "{compacted:?}"
+    );
     let merged = super::verify(&path.as_path().into()).unwrap();
     let sums = |verified: &super::Verification| {
-        let sums = verified.tables.iter().map(|table| (table.table.clone(), table.sum));
+        let sums = verified
+            .tables
+            .iter()
+            .map(|table| (table.table.clone(), table.sum));
         sums.collect::<Vec<_>>()
     };
-    assert_eq!((problems(&merged), sums(&merged)), (vec![NO_LOG], sums(&verified)));
+    assert_eq!(
+        (problems(&merged), sums(&merged)),
+        (vec![NO_LOG], sums(&verified))
+    );
 
     let (tables, _) = Tables::open(objects.clone()).unwrap();
-    let damaged = [damage(&objects, &tables, "samples_10m"), damage(&objects, &tables, "nodes")];
+    let damaged = [
+        damage(&objects, &tables, "samples_10m"),
+        damage(&objects, &tables, "nodes"),
+    ];
     let verified = super::verify(&path.as_path().into()).unwrap();
     let names: BTreeSet<_> = problems(&verified).into_iter().collect();
-    assert_eq!(names, damaged.iter().map(String::as_str).chain([NO_LOG]).collect());
+    assert_eq!(
+        names,
+        damaged.iter().map(String::as_str).chain([NO_LOG]).collect()
+    );
 }
 
 /// Tasks of six names, each with a key of its own and three phases, of spread durations.
 fn many_tasks(count: u64) -> Vec<Arc<TaskRow>> {
     let mut seed = 1u64;
     let mut spread_ns = |scale_ns: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         scale_ns / 4 + (seed >> 33) % (scale_ns * 2)
     };
     let start_s = i64::from(START_S);
     let task = |id: u64| {
-        let waits: Vec<u64> = [9, 2_000, 500, 3_000].map(|scale| spread_ns(scale * 1_000)).into();
+        let waits: Vec<u64> = [9, 2_000, 500, 3_000]
+            .map(|scale| spread_ns(scale * 1_000))
+            .into();
         let executed_ns = spread_ns(20_000_000);
         let phase = |name: &str, start_ns: u64, duration_ns| PhaseInterval {
             name: name.into(),
@@ -487,10 +570,18 @@ fn many_tasks(count: u64) -> Vec<Arc<TaskRow>> {
             stop: Some(start.shifted(duration_ns.cast_signed())),
             outcome: Outcome::Ok,
             cause: "".into(),
-            detail: Some(Box::new(TaskDetail { attempt: 1, phases, ..TaskDetail::default() })),
+            detail: Some(Box::new(TaskDetail {
+                attempt: 1,
+                phases,
+                ..TaskDetail::default()
+            })),
         };
         let worker = WorkerId(format!("worker-{}", id % 4).into());
-        Arc::new(TaskRow { worker, epoch: Epoch(7), record })
+        Arc::new(TaskRow {
+            worker,
+            epoch: Epoch(7),
+            record,
+        })
     };
     (0..count).map(task).collect()
 }
@@ -515,7 +606,10 @@ fn a_task_with_three_phases_takes_at_most_60_bytes() {
     };
     let manifest = tables.seal(batch, &mut |_| {}).unwrap();
     // Rows and what they add to the tables of counts: 45 and 3 bytes.
-    let files = manifest.files.iter().filter(|file| file.table != TableName::Nodes);
+    let files = manifest
+        .files
+        .iter()
+        .filter(|file| file.table != TableName::Nodes);
     let bytes = files.map(|file| file.bytes as usize).sum::<usize>();
     assert!(bytes <= 60 * tasks.len(), "{bytes} bytes");
 }

@@ -71,14 +71,20 @@ impl Numbers {
     /// Replaces the store's numbers in rows of a table.
     fn translate(&self, sum_table: SumTable, batch: &mut Batch) {
         let nodes = |number: &mut u32| {
-            *number = self.nodes.get(*number as usize).map_or(UNKNOWN, |node| node.0);
+            *number = self
+                .nodes
+                .get(*number as usize)
+                .map_or(UNKNOWN, |node| node.0);
         };
         let links = |number: &mut u32| translate_by(&self.links, number);
         match sum_table {
             SumTable::TransferSums => batch.task.iter_mut().for_each(links),
             _ => batch.task.iter_mut().for_each(nodes),
         }
-        batch.worker.iter_mut().for_each(|number| translate_by(&self.workers, number));
+        batch
+            .worker
+            .iter_mut()
+            .for_each(|number| translate_by(&self.workers, number));
         match sum_table {
             SumTable::Samples
             | SumTable::SamplesAll
@@ -97,7 +103,12 @@ impl Numbers {
     /// The store's numbers of first-level nodes of the union, ascending.
     pub fn tops_in_store(&self, asked: &[NodeId]) -> Vec<NodeId> {
         let is_asked = |top: &&TopNumber| asked.binary_search(&top.in_union).is_ok();
-        let mut tops: Vec<_> = self.tops.iter().filter(is_asked).map(|top| top.in_store).collect();
+        let mut tops: Vec<_> = self
+            .tops
+            .iter()
+            .filter(is_asked)
+            .map(|top| top.in_store)
+            .collect();
         tops.sort_unstable();
         tops
     }
@@ -109,7 +120,10 @@ impl Numbers {
                 let known = (0u32..).zip(&self.links);
                 let is_asked =
                     |(_, in_union): &(u32, &u32)| asked.binary_search(&NodeId(**in_union)).is_ok();
-                known.filter(is_asked).map(|(in_store, _)| NodeId(in_store)).collect()
+                known
+                    .filter(is_asked)
+                    .map(|(in_store, _)| NodeId(in_store))
+                    .collect()
             }
             SumTable::Samples
             | SumTable::SamplesAll
@@ -128,7 +142,10 @@ impl Numbers {
         let known = (0u32..).zip(&self.workers);
         let is_asked =
             |(_, in_union): &(u32, &u32)| asked.binary_search(&WorkerNumber(**in_union)).is_ok();
-        known.filter(is_asked).map(|(in_store, _)| WorkerNumber(in_store)).collect()
+        known
+            .filter(is_asked)
+            .map(|(in_store, _)| WorkerNumber(in_store))
+            .collect()
     }
 }
 
@@ -154,11 +171,15 @@ impl Tables {
         let links_of_store = store.links();
         let mut workers = write(&self.workers);
         numbers.workers = vec![WorkerNumber::ALL.0];
-        numbers.workers.extend(ids.iter().map(|id| workers.assign(id).0));
+        numbers
+            .workers
+            .extend(ids.iter().map(|id| workers.assign(id).0));
         drop(workers);
         let mut links = write(&self.links);
         numbers.links = vec![0];
-        let assigned = links_of_store.into_iter().map(|(peer, kind)| links.assign(&peer, &kind));
+        let assigned = links_of_store
+            .into_iter()
+            .map(|(peer, kind)| links.assign(&peer, &kind));
         numbers.links.extend(assigned);
     }
 
@@ -187,7 +208,10 @@ impl Tables {
     pub(super) fn part_of(&self, file: &FileEntry) -> Option<PartFile> {
         let part = read(&self.parts).get(self.place_of(file))?.clone();
         let id = file.id & ((1 << ID_BITS) - 1);
-        Some(PartFile { part, file: FileEntry { id, ..file.clone() } })
+        Some(PartFile {
+            part,
+            file: FileEntry { id, ..file.clone() },
+        })
     }
 
     /// A file's path, which begins with the name of its store in a union.
@@ -210,13 +234,21 @@ impl PartFile {
         let TableName::Sums(sum_table, _) = file.table else {
             return part.tables.scan(file, scan, visit);
         };
-        let tasks = scan.tasks.map(|asked| part.numbers.tasks_in_store(sum_table, asked));
-        let workers = scan.workers.map(|asked| part.numbers.workers_in_store(asked));
+        let tasks = scan
+            .tasks
+            .map(|asked| part.numbers.tasks_in_store(sum_table, asked));
+        let workers = scan
+            .workers
+            .map(|asked| part.numbers.workers_in_store(asked));
         if tasks.as_ref().is_some_and(Vec::is_empty) || workers.as_ref().is_some_and(Vec::is_empty)
         {
             return Ok(());
         }
-        let scan = Scan { tasks: tasks.as_deref(), workers: workers.as_deref(), ..scan.clone() };
+        let scan = Scan {
+            tasks: tasks.as_deref(),
+            workers: workers.as_deref(),
+            ..scan.clone()
+        };
         let mut translated = Batch::default();
         part.tables.scan(file, &scan, &mut |batch| {
             translated.clone_from(batch);
@@ -228,26 +260,33 @@ impl PartFile {
 
 /// A manifest of all files with time. Those with names and numbers are loaded when a store is opened.
 fn union_manifest(version: u64, parts: &[Arc<UnionPart>]) -> Manifest {
-    let mut union = Manifest { version, ..Manifest::default() };
+    let mut union = Manifest {
+        version,
+        ..Manifest::default()
+    };
     let mut cut: BTreeMap<TableName, u32> = BTreeMap::new();
     for (place, part) in (0u64..).zip(parts) {
         let manifest = part.tables.manifest();
-        let in_union =
-            |file: &FileEntry| FileEntry { id: file.id | place << ID_BITS, ..file.clone() };
-        let files = manifest.files.iter().filter(|file| !file.table.is_timeless());
+        let in_union = |file: &FileEntry| FileEntry {
+            id: file.id | place << ID_BITS,
+            ..file.clone()
+        };
+        let files = manifest
+            .files
+            .iter()
+            .filter(|file| !file.table.is_timeless());
         union.files.extend(files.map(in_union));
         let found = part.tables.damaged_lists();
         let lost = manifest.lost.iter().chain(&found);
-        union.lost.extend(
-            lost.map(|lost| LostFile { file: in_union(&lost.file), reason: lost.reason.clone() }),
-        );
+        union.lost.extend(lost.map(|lost| LostFile {
+            file: in_union(&lost.file),
+            reason: lost.reason.clone(),
+        }));
         let lost_log = manifest.lost_log.iter().chain(&part.missing);
-        union.lost_log.extend(
-            lost_log.map(|lost| LostLog {
-                path: format!("{}/{}", part.name, lost.path),
-                ..lost.clone()
-            }),
-        );
+        union.lost_log.extend(lost_log.map(|lost| LostLog {
+            path: format!("{}/{}", part.name, lost.path),
+            ..lost.clone()
+        }));
         // Seconds that one store has dropped are incomplete for all.
         for (table, second) in &manifest.cut {
             let known = cut.entry(*table).or_default();

@@ -55,10 +55,18 @@ impl Versions {
 
     fn load_some(objects: &Objects, wanted: Wanted) -> Result<Versions, StoreError> {
         for _ in 0..LISTINGS_MAX {
-            let Some(mut versions) = Versions::read_listed(objects, wanted)? else { continue };
-            let newest =
-                [versions.readable.keys().next_back(), versions.damaged.keys().next_back()];
-            versions.next = newest.into_iter().flatten().max().map_or(1, |version| version + 1);
+            let Some(mut versions) = Versions::read_listed(objects, wanted)? else {
+                continue;
+            };
+            let newest = [
+                versions.readable.keys().next_back(),
+                versions.damaged.keys().next_back(),
+            ];
+            versions.next = newest
+                .into_iter()
+                .flatten()
+                .max()
+                .map_or(1, |version| version + 1);
             if versions.readable.is_empty() {
                 let count = versions.damaged.len();
                 // The first version is written before the first table.
@@ -81,8 +89,9 @@ impl Versions {
             name.strip_suffix(".json")?.parse::<u64>().ok()
         };
         let listed = objects.list(Manifest::DIRECTORY)?.into_iter();
-        let listed: BTreeMap<u64, String> =
-            listed.filter_map(|file| Some((version_of(&file.path)?, file.path))).collect();
+        let listed: BTreeMap<u64, String> = listed
+            .filter_map(|file| Some((version_of(&file.path)?, file.path)))
+            .collect();
         let mut versions = Versions::default();
         let mut unread = Vec::new();
         for (version, path) in listed.iter().rev() {
@@ -114,7 +123,11 @@ impl Versions {
             }
         }
         for (version, error) in unread {
-            if versions.readable.last_key_value().is_none_or(|(newest, _)| *newest < version) {
+            if versions
+                .readable
+                .last_key_value()
+                .is_none_or(|(newest, _)| *newest < version)
+            {
                 return Err(error);
             }
             versions.damaged.insert(version, error.to_string());
@@ -125,7 +138,9 @@ impl Versions {
     /// Publishes the version whose publication has an unknown end: a gap would let another life of the
     /// collector publish behind this one. Nothing else changes: the next version replaces it.
     pub fn resolve(&mut self, objects: &Objects) -> Result<(), StoreError> {
-        let Some(manifest) = &self.unresolved else { return Ok(()) };
+        let Some(manifest) = &self.unresolved else {
+            return Ok(());
+        };
         manifest.publish(objects)?;
         self.readable.insert(manifest.version, manifest.clone());
         self.unresolved = None;
@@ -139,7 +154,10 @@ impl Versions {
 
     /// Damaged versions newer than every readable one, and the reasons: an older version is used.
     pub fn damaged_newest(&self) -> impl Iterator<Item = (&u64, &String)> {
-        let newest = self.readable.last_key_value().map_or(0, |(newest, _)| newest + 1);
+        let newest = self
+            .readable
+            .last_key_value()
+            .map_or(0, |(newest, _)| newest + 1);
         self.damaged.range(newest..)
     }
 
@@ -180,10 +198,15 @@ impl Versions {
                 && next.is_some_and(|next| next.made_at_ns < damaged_point.unix_ns())
         };
         let (over, kept): (Vec<u64>, Vec<u64>) = self.damaged.keys().copied().partition(is_over);
-        let around = kept.iter().flat_map(|version| <[_; 2]>::from(self.around(*version)));
+        let around = kept
+            .iter()
+            .flat_map(|version| <[_; 2]>::from(self.around(*version)));
         let needed = around.flatten().chain(self.in_use(point));
         let needed: BTreeSet<u64> = needed.map(|manifest| manifest.version).collect();
-        let readable = self.readable.keys().filter(|version| !needed.contains(version));
+        let readable = self
+            .readable
+            .keys()
+            .filter(|version| !needed.contains(version));
         readable.copied().chain(over).collect()
     }
 
@@ -200,8 +223,14 @@ impl Versions {
     /// The readable versions before and after a version.
     fn around(&self, version: u64) -> (Option<&Arc<Manifest>>, Option<&Arc<Manifest>>) {
         let before = self.readable.range(..version).next_back();
-        let next = self.readable.range((Bound::Excluded(version), Bound::Unbounded)).next();
-        (before.map(|(_, manifest)| manifest), next.map(|(_, manifest)| manifest))
+        let next = self
+            .readable
+            .range((Bound::Excluded(version), Bound::Unbounded))
+            .next();
+        (
+            before.map(|(_, manifest)| manifest),
+            next.map(|(_, manifest)| manifest),
+        )
     }
 
     /// Deletes a version that is garbage. The first version of each life of a collector stays, without its
@@ -232,9 +261,21 @@ impl Versions {
         let manifest = self.readable.get(&version)?;
         let before = self.readable.range(..version).next_back();
         let epoch_before = before.map_or(0, |(_, before)| before.epoch);
-        let Manifest { made_at_ns, wal_from, next_id, epoch, .. } = **manifest;
-        let rest =
-            Manifest { version, made_at_ns, wal_from, next_id, epoch, ..Manifest::default() };
+        let Manifest {
+            made_at_ns,
+            wal_from,
+            next_id,
+            epoch,
+            ..
+        } = **manifest;
+        let rest = Manifest {
+            version,
+            made_at_ns,
+            wal_from,
+            next_id,
+            epoch,
+            ..Manifest::default()
+        };
         (epoch > epoch_before).then_some(rest)
     }
 }
@@ -260,7 +301,10 @@ mod tests {
             to: Period(9),
             level: 1,
         };
-        let lost = vec![LostFile { file: file(1), reason: "its \"checksum\" is wrong".into() }];
+        let lost = vec![LostFile {
+            file: file(1),
+            reason: "its \"checksum\" is wrong".into(),
+        }];
         let cut = [(file(1).table, 60)].into();
         Manifest {
             version,
@@ -282,7 +326,10 @@ mod tests {
         for version in [7, 8, 12] {
             manifest(version).publish(&objects).unwrap();
         }
-        assert!(matches!(manifest(8).publish(&objects), Err(StoreError::AlreadyExists { .. })));
+        assert!(matches!(
+            manifest(8).publish(&objects),
+            Err(StoreError::AlreadyExists { .. })
+        ));
         let mut versions = Versions::load(&objects).unwrap();
         assert_eq!(**versions.newest().unwrap(), manifest(12));
         assert_eq!(versions.readable.len(), 3);
@@ -298,18 +345,33 @@ mod tests {
         let objects = Objects::memory();
         for version in [1, 2, 3, 5, 6, 7, 8] {
             let next_id = version * 10;
-            Manifest { next_id, ..manifest(version) }.publish(&objects).unwrap();
+            Manifest {
+                next_id,
+                ..manifest(version)
+            }
+            .publish(&objects)
+            .unwrap();
         }
         objects.put_new(&Manifest::path_of(4), "{".into()).unwrap();
         let versions = Versions::load(&objects).unwrap();
         assert_eq!(versions.damaged_newest().count(), 0);
-        assert_eq!(&versions.ids_of_damaged()[..], std::slice::from_ref(&(30..50)));
+        assert_eq!(
+            &versions.ids_of_damaged()[..],
+            std::slice::from_ref(&(30..50))
+        );
         let at = Timestamp::from_unix_ns;
         // All but the newest two were replaced; version n was published at n · 1,000 ns.
         assert_eq!(versions.garbage(Timestamp::MAX, at(5_000)), [1, 2, 6]);
-        assert_eq!(versions.garbage(Timestamp::MAX, at(5_001)), [1, 2, 3, 5, 6, 4]);
-        let in_use =
-            |point| versions.in_use(at(point)).map(|manifest| manifest.version).collect::<Vec<_>>();
+        assert_eq!(
+            versions.garbage(Timestamp::MAX, at(5_001)),
+            [1, 2, 3, 5, 6, 4]
+        );
+        let in_use = |point| {
+            versions
+                .in_use(at(point))
+                .map(|manifest| manifest.version)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(in_use(i64::MAX), [7, 8]);
         assert_eq!(in_use(6_000), [5, 6, 7, 8]);
         // The newest is damaged: its last file id is unknown.
@@ -318,9 +380,15 @@ mod tests {
         assert_eq!(versions.ids_of_damaged(), [30..50, 80..u64::MAX]);
         let newest: Vec<_> = versions.damaged_newest().collect();
         assert_eq!((newest.len(), newest[0].0), (1, &9));
-        assert_eq!(versions.garbage(Timestamp::MAX, Timestamp::MAX), [1, 2, 3, 5, 6, 4]);
+        assert_eq!(
+            versions.garbage(Timestamp::MAX, Timestamp::MAX),
+            [1, 2, 3, 5, 6, 4]
+        );
         let newest = Versions::load_newest(&objects).unwrap();
-        assert!(newest.readable.keys().eq(&[8]) && newest.damaged.keys().eq(&[9]), "{newest:?}");
+        assert!(
+            newest.readable.keys().eq(&[8]) && newest.damaged.keys().eq(&[9]),
+            "{newest:?}"
+        );
     }
 
     #[test]
@@ -338,7 +406,9 @@ mod tests {
         for text in cuts.chain(changes) {
             let objects = Objects::memory();
             manifest(1).publish(&objects).unwrap();
-            objects.put_new(&Manifest::path_of(2), text.clone()).unwrap();
+            objects
+                .put_new(&Manifest::path_of(2), text.clone())
+                .unwrap();
             let mut versions = Versions::load(&objects).unwrap();
             assert_eq!(**versions.newest().unwrap(), manifest(1), "{text:?}");
             assert_eq!((versions.damaged.len(), versions.take_next()), (1, 3));
@@ -350,20 +420,37 @@ mod tests {
         let objects = Objects::memory();
         objects.put_new(&Manifest::path_of(1), "{}".into()).unwrap();
         let error = Versions::load(&objects).unwrap_err();
-        assert!(matches!(error, StoreError::ManifestsLost { count: 1 }), "{error}");
+        assert!(
+            matches!(error, StoreError::ManifestsLost { count: 1 }),
+            "{error}"
+        );
 
         let objects = Objects::memory();
-        objects.put_new("tables/samples_1s/1.parquet", "".into()).unwrap();
+        objects
+            .put_new("tables/samples_1s/1.parquet", "".into())
+            .unwrap();
         let error = Versions::load(&objects).unwrap_err();
-        assert!(matches!(error, StoreError::ManifestsLost { count: 0 }), "{error}");
+        assert!(
+            matches!(error, StoreError::ManifestsLost { count: 0 }),
+            "{error}"
+        );
 
         let objects = Objects::memory();
         manifest(1).publish(&objects).unwrap();
         let body = RawValue::from_string("{\"what\":1}".into()).unwrap();
-        let newer = Envelope { format: 2, crc32: crc32(2, body.get()), body: &body };
+        let newer = Envelope {
+            format: 2,
+            crc32: crc32(2, body.get()),
+            body: &body,
+        };
         let newer = serde_json::to_vec(&newer).unwrap();
-        objects.put_new(&Manifest::path_of(2), newer.into()).unwrap();
+        objects
+            .put_new(&Manifest::path_of(2), newer.into())
+            .unwrap();
         let error = Versions::load(&objects).unwrap_err();
-        assert!(matches!(error, StoreError::Format { found: 2, .. }), "{error}");
+        assert!(
+            matches!(error, StoreError::Format { found: 2, .. }),
+            "{error}"
+        );
     }
 }

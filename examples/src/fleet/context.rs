@@ -33,7 +33,10 @@ impl Stop {
     /// Sleeps until the stop or for `timeout`; returns whether to stop.
     pub(crate) fn wait_for(&self, timeout: Duration) -> bool {
         let guard = self.state.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.state.1.wait_timeout_while(guard, timeout, |stopped| !*stopped);
+        let waited = self
+            .state
+            .1
+            .wait_timeout_while(guard, timeout, |stopped| !*stopped);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -79,7 +82,13 @@ impl Context {
     }
 
     pub(crate) fn with_recorder(index: usize, seed: u64, recorder: Recorder) -> Self {
-        Self { index, seed, stop: Stop::default(), recorder: Arc::new(recorder), pace: None }
+        Self {
+            index,
+            seed,
+            stop: Stop::default(),
+            recorder: Arc::new(recorder),
+            pace: None,
+        }
     }
 
     /// The number of threads that may compute at once.
@@ -89,7 +98,10 @@ impl Context {
 
     /// Sleeps while the worker has used more CPU time than its share; called between two jobs.
     pub(crate) fn rest(&self) {
-        let rest = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.rest());
+        let rest = self
+            .pace
+            .as_ref()
+            .map_or(Duration::ZERO, |pace| pace.rest());
         if !rest.is_zero() {
             self.stop.wait_for(rest);
         }
@@ -115,7 +127,11 @@ impl Context {
 
     /// Returns an error if the fleet is stopping; called between any two pieces of work.
     pub(crate) fn check_stop(&self) -> Step<()> {
-        if self.stop.is_set() { Err(Interrupt::Stopped) } else { Ok(()) }
+        if self.stop.is_set() {
+            Err(Interrupt::Stopped)
+        } else {
+            Ok(())
+        }
     }
 
     /// Classifies a broken exchange with `peer`: a stop in progress, or the loss of the peer.

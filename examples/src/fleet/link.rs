@@ -36,7 +36,11 @@ pub(crate) struct Link {
 impl Link {
     /// Connects to `peer`.
     pub(crate) fn dial(context: &Context, peer: usize, address: SocketAddr) -> io::Result<Self> {
-        Self::new(context, peer, TcpStream::connect_timeout(&address, JOIN_WAIT)?)
+        Self::new(
+            context,
+            peer,
+            TcpStream::connect_timeout(&address, JOIN_WAIT)?,
+        )
     }
 
     fn new(context: &Context, peer: usize, stream: TcpStream) -> io::Result<Self> {
@@ -44,7 +48,13 @@ impl Link {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(STOP_POLL))?;
         stream.set_write_timeout(Some(STOP_POLL))?;
-        Ok(Self { peer, stream, context: context.clone(), patience: SILENCE_MAX, bytes: 0 })
+        Ok(Self {
+            peer,
+            stream,
+            context: context.clone(),
+            patience: SILENCE_MAX,
+            bytes: 0,
+        })
     }
 
     /// Sends a message. A phase covers encoding; another phase and a transfer cover sending.
@@ -82,8 +92,9 @@ impl Link {
     pub(crate) fn receive(&mut self) -> Result<Message, WireError> {
         let from = self.bytes;
         let prefix = await_frame(self)?;
-        let body =
-            self.transfer(Direction::Incoming, "message", from, |link| read_body(prefix, link))?;
+        let body = self.transfer(Direction::Incoming, "message", from, |link| {
+            read_body(prefix, link)
+        })?;
         let _phase = self.context.phase(Phase::Deserialize);
         decode_body(&body)
     }
@@ -106,7 +117,9 @@ impl Link {
             UNKNOWN_PEER => "[unknown]".to_owned(),
             peer => format!("worker-{peer}"),
         };
-        let mut transfer = emberline_agent::transfer(direction, peer).type_name(type_name).start();
+        let mut transfer = emberline_agent::transfer(direction, peer)
+            .type_name(type_name)
+            .start();
         let done = work(self);
         transfer.add_bytes(self.bytes - from);
         if let Err(cause) = &done {
@@ -127,7 +140,10 @@ impl Link {
                 result => return result,
             }
             if self.context.stop.is_set() {
-                return Err(io::Error::new(ErrorKind::ConnectionAborted, "asked to stop"));
+                return Err(io::Error::new(
+                    ErrorKind::ConnectionAborted,
+                    "asked to stop",
+                ));
             }
             if begun.elapsed() > self.patience {
                 return Err(io::Error::new(ErrorKind::TimedOut, "silent for too long"));
@@ -137,7 +153,10 @@ impl Link {
 }
 
 fn is_retryable(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(
+        kind,
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
 }
 
 impl Read for Link {
@@ -190,7 +209,9 @@ pub(crate) fn join(
         }
     }
     if !context.stop.is_set() {
-        awaited.iter().for_each(|peer| context.note(format!("worker-{peer} did not dial in")));
+        awaited
+            .iter()
+            .for_each(|peer| context.note(format!("worker-{peer} did not dial in")));
     }
     links.sort_by_key(|link| link.peer);
     Ok(links)
@@ -198,7 +219,9 @@ pub(crate) fn join(
 
 fn introduce(context: &Context, peer: usize, address: SocketAddr) -> Result<Link, WireError> {
     let mut link = Link::dial(context, peer, address).map_err(WireError::Io)?;
-    link.send(&Message::Hello { worker: context.index as u32 })?;
+    link.send(&Message::Hello {
+        worker: context.index as u32,
+    })?;
     Ok(link)
 }
 
@@ -213,7 +236,11 @@ fn admit(
     match link.receive() {
         Ok(Message::Hello { worker }) if awaited.remove(&(worker as usize)) => {
             let peer = worker as usize;
-            Ok(Some(Link { peer, patience: SILENCE_MAX, ..link }))
+            Ok(Some(Link {
+                peer,
+                patience: SILENCE_MAX,
+                ..link
+            }))
         }
         _ => Ok(None),
     }

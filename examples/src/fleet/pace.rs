@@ -40,8 +40,14 @@ impl Pace {
     }
 
     fn new(processors: f64) -> Pace {
-        let used = Usage { since: Instant::now(), cpu: cpu_time() };
-        Pace { processors, used: Mutex::new(used) }
+        let used = Usage {
+            since: Instant::now(),
+            cpu: cpu_time(),
+        };
+        Pace {
+            processors,
+            used: Mutex::new(used),
+        }
     }
 
     /// The number of threads that may compute at once.
@@ -53,7 +59,13 @@ impl Pace {
     /// How long to rest now.
     pub(crate) fn rest(&self) -> Duration {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.rest(Usage { since: Instant::now(), cpu: cpu_time() }, self.processors)
+        used.rest(
+            Usage {
+                since: Instant::now(),
+                cpu: cpu_time(),
+            },
+            self.processors,
+        )
     }
 }
 
@@ -66,7 +78,10 @@ impl Usage {
         }
         if earned - spent > SAVED_MAX {
             let since = now.since.checked_sub(SAVED_MAX.div_f64(processors));
-            *self = Usage { since: since.unwrap_or(now.since), cpu: now.cpu };
+            *self = Usage {
+                since: since.unwrap_or(now.since),
+                cpu: now.cpu,
+            };
         }
         Duration::ZERO
     }
@@ -85,10 +100,16 @@ mod tests {
 
     #[test]
     fn a_worker_rests_until_its_cpu_time_is_within_its_share() {
-        let start = Usage { since: Instant::now(), cpu: 50 * MS };
+        let start = Usage {
+            since: Instant::now(),
+            cpu: 50 * MS,
+        };
         let mut used = start;
         let mut rest_after = |elapsed_ms: u32, cpu_ms: u32| {
-            let now = Usage { since: start.since + elapsed_ms * MS, cpu: start.cpu + cpu_ms * MS };
+            let now = Usage {
+                since: start.since + elapsed_ms * MS,
+                cpu: start.cpu + cpu_ms * MS,
+            };
             used.rest(now, 0.25)
         };
         assert_eq!(rest_after(100, 100), 300 * MS);

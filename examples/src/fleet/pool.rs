@@ -32,7 +32,10 @@ impl Pool {
             })
             .collect::<Result<_, _>>()
             .with_context(|| format!("could not start the threads of {name}"))?;
-        Ok(Self { queue: Some(queue), threads })
+        Ok(Self {
+            queue: Some(queue),
+            threads,
+        })
     }
 
     /// Applies `work` to every item on the pool's threads, and returns the results in the items'
@@ -51,13 +54,17 @@ impl Pool {
     {
         let (sender, results) = mpsc::channel();
         let expected = items.len();
-        let Some(queue) = &self.queue else { bail!("the pool has ended") };
+        let Some(queue) = &self.queue else {
+            bail!("the pool has ended")
+        };
         for (index, item) in items.into_iter().enumerate() {
             let sender = sender.clone();
             let work = work.clone();
             // A closed receiver wants no result; not the job's fault.
             let job = Box::new(move || drop(sender.send((index, work(item)))));
-            queue.send(job).map_err(|_| anyhow::anyhow!("all threads of the pool have ended"))?;
+            queue
+                .send(job)
+                .map_err(|_| anyhow::anyhow!("all threads of the pool have ended"))?;
         }
         // Only jobs hold senders now. One that panics drops its sender, so this loop always ends.
         drop(sender);
@@ -100,8 +107,15 @@ mod tests {
     #[test]
     fn results_keep_the_order_of_the_items() {
         let pool = Pool::new(&Context::new(0, 0), "test", 3).unwrap();
-        let squares = pool.map((0..100u64).collect(), |number| number * number).unwrap();
-        assert_eq!(squares, (0..100u64).map(|number| number * number).collect::<Vec<_>>());
+        let squares = pool
+            .map((0..100u64).collect(), |number| number * number)
+            .unwrap();
+        assert_eq!(
+            squares,
+            (0..100u64)
+                .map(|number| number * number)
+                .collect::<Vec<_>>()
+        );
     }
 
     /// A job that panics is an error of the call, which neither hangs nor panics itself.
@@ -113,9 +127,16 @@ mod tests {
                 std::panic::resume_unwind(Box::new("on purpose"));
             }
         });
-        assert!(error.unwrap_err().to_string().contains("1 of 3 jobs panicked"));
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("1 of 3 jobs panicked")
+        );
         // More panics than threads: jobs that no thread is left to take must end the call as well.
-        let error = pool.map(vec![(); 9], |()| std::panic::resume_unwind(Box::new("on purpose")));
+        let error = pool.map(vec![(); 9], |()| {
+            std::panic::resume_unwind(Box::new("on purpose"))
+        });
         assert!(error.map(|_: Vec<()>| ()).is_err());
     }
 }

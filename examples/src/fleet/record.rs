@@ -87,21 +87,38 @@ struct Log {
 
 impl Recorder {
     pub(crate) fn new(worker: String) -> Self {
-        let record = Mutex::new(WorkerRecord { worker, ..WorkerRecord::default() });
-        Self { record, bytes_sent: AtomicU64::new(0), bytes_received: AtomicU64::new(0), log: None }
+        let record = Mutex::new(WorkerRecord {
+            worker,
+            ..WorkerRecord::default()
+        });
+        Self {
+            record,
+            bytes_sent: AtomicU64::new(0),
+            bytes_received: AtomicU64::new(0),
+            log: None,
+        }
     }
 
     /// Creates a record that also writes each event to a file in `folder`.
     pub(crate) fn with_log(worker: String, folder: &Path) -> io::Result<Self> {
         let file = File::create(folder.join(format!("{worker}.jsonl")))?;
-        let log = Log { folder: folder.to_owned(), events: Mutex::new(BufWriter::new(file)) };
-        Ok(Self { log: Some(log), ..Self::new(worker) })
+        let log = Log {
+            folder: folder.to_owned(),
+            events: Mutex::new(BufWriter::new(file)),
+        };
+        Ok(Self {
+            log: Some(log),
+            ..Self::new(worker)
+        })
     }
 
     /// Writes the buffered part of the log, and the record.
     pub(crate) fn finish_log(&self) -> io::Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        log.events.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
+        log.events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .flush()?;
         let record = self.snapshot();
         let path = log.folder.join(format!("{}.json", record.worker));
         std::fs::write(path, serde_json::to_vec(&record)?)
@@ -109,9 +126,14 @@ impl Recorder {
 
     fn log(&self, event: &FleetEvent) {
         let Some(log) = &self.log else { return };
-        let Ok(line) = serde_json::to_string(event) else { return };
+        let Ok(line) = serde_json::to_string(event) else {
+            return;
+        };
         // The reader of the file detects a missing event.
-        let _ = writeln!(log.events.lock().unwrap_or_else(PoisonError::into_inner), "{line}");
+        let _ = writeln!(
+            log.events.lock().unwrap_or_else(PoisonError::into_inner),
+            "{line}"
+        );
     }
 
     pub(crate) fn sent(&self, bytes: usize) {
@@ -183,7 +205,14 @@ impl Task {
             None => task.start(),
         };
         let start_ns = (before_ns, now_ns());
-        Self { guard: Some(guard), recorder: Arc::clone(recorder), name, key, queued_ns, start_ns }
+        Self {
+            guard: Some(guard),
+            recorder: Arc::clone(recorder),
+            name,
+            key,
+            queued_ns,
+            start_ns,
+        }
     }
 
     /// Reports the task's result.
@@ -201,7 +230,9 @@ impl Task {
 
     /// Ends the task as cancelled.
     pub(crate) fn cancel(mut self) {
-        self.end(emberline_agent::TaskGuard::cancel, |counts| counts.cancelled += 1);
+        self.end(emberline_agent::TaskGuard::cancel, |counts| {
+            counts.cancelled += 1
+        });
     }
 
     /// Ends the task and counts it, once.
@@ -210,7 +241,9 @@ impl Task {
         end: impl FnOnce(emberline_agent::TaskGuard),
         count: impl FnOnce(&mut TaskCounts),
     ) {
-        let Some(guard) = self.guard.take() else { return };
+        let Some(guard) = self.guard.take() else {
+            return;
+        };
         let before_ns = now_ns();
         end(guard);
         let stop_ns = (before_ns, now_ns());
@@ -254,7 +287,12 @@ impl PhaseSpan {
         let guard = Some(emberline_agent::phase(phase));
         let start_ns = (before_ns, now_ns());
         let name = phase.name().to_owned();
-        Self { guard, recorder: Arc::clone(recorder), name, start_ns }
+        Self {
+            guard,
+            recorder: Arc::clone(recorder),
+            name,
+            start_ns,
+        }
     }
 }
 
@@ -296,7 +334,16 @@ mod tests {
             std::panic::resume_unwind(Box::new("on purpose"));
         });
         assert!(ended.join().is_err());
-        let expected = TaskCounts { started: 4, ok: 1, failed: 1, cancelled: 1, panicked: 1 };
-        assert_eq!(recorder.snapshot().tasks, BTreeMap::from([("qr".to_owned(), expected)]));
+        let expected = TaskCounts {
+            started: 4,
+            ok: 1,
+            failed: 1,
+            cancelled: 1,
+            panicked: 1,
+        };
+        assert_eq!(
+            recorder.snapshot().tasks,
+            BTreeMap::from([("qr".to_owned(), expected)])
+        );
     }
 }

@@ -57,11 +57,17 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
     let ready = Ready {
         group_listener: bind()?,
         service_listener: (index == workers - 1).then(bind).transpose()?,
-        share: group.handles_data().then(|| pipeline::Share::find(group.place(index))),
+        share: group
+            .handles_data()
+            .then(|| pipeline::Share::find(group.place(index))),
     };
     say(&Addresses {
         group: ready.group_listener.local_addr()?,
-        service: ready.service_listener.as_ref().map(TcpListener::local_addr).transpose()?,
+        service: ready
+            .service_listener
+            .as_ref()
+            .map(TcpListener::local_addr)
+            .transpose()?,
     })?;
     let mut stdin = BufReader::new(io::stdin());
     let Some(roster) = read_roster(&mut stdin)? else {
@@ -91,7 +97,10 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
     let ended = wait_for(&context, roles);
     // Prints the record first: a collector that is slow to take the last flush cannot lose it.
     let said = say(&context.recorder.snapshot());
-    let logged = context.recorder.finish_log().context("could not write the log");
+    let logged = context
+        .recorder
+        .finish_log()
+        .context("could not write the log");
     drop(agent);
     ended.and(said).and(logged)
 }
@@ -106,9 +115,15 @@ impl Group {
     fn of(index: usize, workers: usize) -> Self {
         let half = workers / 2;
         if index < half {
-            Self { role: "qr", workers: 0..half }
+            Self {
+                role: "qr",
+                workers: 0..half,
+            }
         } else {
-            Self { role: "pipeline", workers: half..workers }
+            Self {
+                role: "pipeline",
+                workers: half..workers,
+            }
         }
     }
 
@@ -144,9 +159,16 @@ fn start_roles(
     roster: &Roster,
     ready: Ready,
 ) -> anyhow::Result<Vec<Role>> {
-    let peers: Vec<(usize, SocketAddr)> =
-        group.workers.clone().map(|index| (index, roster.workers[index].group)).collect();
-    let Ready { group_listener, service_listener, share } = ready;
+    let peers: Vec<(usize, SocketAddr)> = group
+        .workers
+        .clone()
+        .map(|index| (index, roster.workers[index].group))
+        .collect();
+    let Ready {
+        group_listener,
+        service_listener,
+        share,
+    } = ready;
     let index = context.index;
     let member = group.place(index).member;
     let others = index + 1..group.workers.end;
@@ -164,14 +186,18 @@ fn start_roles(
         })?,
     }];
     if let Some(listener) = service_listener {
-        roles.push(role(context, "serve", move |context| service::serve(context, listener))?);
+        roles.push(role(context, "serve", move |context| {
+            service::serve(context, listener)
+        })?);
     }
     let server = roster.workers.len() - 1;
     if let (0, Some(address)) = (index, roster.workers[server].service) {
         for number in 0..CLIENTS {
-            roles.push(role(context, &format!("client-{number}"), move |context| {
-                service::client::run(context, number, server, address)
-            })?);
+            roles.push(role(
+                context,
+                &format!("client-{number}"),
+                move |context| service::client::run(context, number, server, address),
+            )?);
         }
     }
     Ok(roles)
@@ -199,7 +225,9 @@ fn wait_for(context: &Context, roles: Vec<Role>) -> anyhow::Result<()> {
     context.stop.wait();
     let mut worker = Ok(());
     for (name, thread) in roles {
-        let ended = thread.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
+        let ended = thread
+            .join()
+            .unwrap_or_else(|_| Err(anyhow!("it panicked")));
         worker = worker.and(ended.with_context(|| format!("role {name} failed")));
     }
     worker
@@ -226,6 +254,8 @@ fn read_roster(stdin: &mut impl BufRead) -> anyhow::Result<Option<Roster>> {
     if line.is_empty() {
         Ok(None)
     } else {
-        Ok(Some(serde_json::from_str(&line).context("the fleet's roster is broken")?))
+        Ok(Some(
+            serde_json::from_str(&line).context("the fleet's roster is broken")?,
+        ))
     }
 }

@@ -20,8 +20,9 @@ const ENTRIES_MAX: usize = 50_000;
 /// Text of one task: about 10 ms of tokenizing, long enough to be sampled.
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 
-const TEXT_EXTENSIONS: [&str; 12] =
-    ["rs", "h", "hpp", "c", "py", "md", "txt", "toml", "html", "rst", "ts", "js"];
+const TEXT_EXTENSIONS: [&str; 12] = [
+    "rs", "h", "hpp", "c", "py", "md", "txt", "toml", "html", "rst", "ts", "js",
+];
 
 /// Files that are processed together.
 pub(super) type Chunk = Vec<PathBuf>;
@@ -53,8 +54,10 @@ fn candidates() -> Vec<PathBuf> {
     let mut libraries = list(Path::new("/usr/lib")).unwrap_or_default();
     libraries.retain(|path| path.to_string_lossy().starts_with("/usr/lib/python3"));
     libraries.sort_unstable();
-    let mut folders: Vec<PathBuf> =
-        cargo_home.into_iter().map(|home| home.join("registry/src")).collect();
+    let mut folders: Vec<PathBuf> = cargo_home
+        .into_iter()
+        .map(|home| home.join("registry/src"))
+        .collect();
     folders.push("/usr/include".into());
     folders.append(&mut libraries);
     folders.push("/usr/share/doc".into());
@@ -96,7 +99,9 @@ fn find_text(folders: &[PathBuf]) -> Vec<(PathBuf, u64)> {
 }
 
 fn list(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
+    fs::read_dir(folder)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect()
 }
 
 fn is_text(path: &Path) -> bool {
@@ -135,20 +140,44 @@ mod tests {
         fs::write(root.join("a/b/deep.rs"), "fn deep() {}").unwrap();
         fs::write(root.join("top.md"), "# Top").unwrap();
         fs::write(root.join("picture.png"), "not text").unwrap();
-        fs::write(root.join("large.txt"), vec![b'x'; FILE_BYTES_MAX as usize + 1]).unwrap();
+        fs::write(
+            root.join("large.txt"),
+            vec![b'x'; FILE_BYTES_MAX as usize + 1],
+        )
+        .unwrap();
         std::os::unix::fs::symlink(root, root.join("circle")).unwrap();
         let found = find_text(&[root.to_owned(), root.join("missing")]);
-        assert_eq!(found, [(root.join("top.md"), 5), (root.join("a/b/deep.rs"), 12)]);
+        assert_eq!(
+            found,
+            [(root.join("top.md"), 5), (root.join("a/b/deep.rs"), 12)]
+        );
     }
 
     /// Every file is in one chunk, and no chunk of several files exceeds the size.
     #[test]
     fn chunks_hold_every_file_once_and_not_too_much() {
         let sizes = [10, CHUNK_BYTES, CHUNK_BYTES - 10, 10, 1, CHUNK_BYTES * 2, 3];
-        let files =
-            sizes.iter().enumerate().map(|(n, bytes)| (PathBuf::from(n.to_string()), *bytes));
-        let names = |chunk: &Chunk| chunk.iter().map(|path| path.display().to_string()).collect();
+        let files = sizes
+            .iter()
+            .enumerate()
+            .map(|(n, bytes)| (PathBuf::from(n.to_string()), *bytes));
+        let names = |chunk: &Chunk| {
+            chunk
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect()
+        };
         let chunks: Vec<Vec<String>> = in_chunks(files.collect()).iter().map(names).collect();
-        assert_eq!(chunks, [vec!["0"], vec!["1"], vec!["2", "3"], vec!["4"], vec!["5"], vec!["6"]]);
+        assert_eq!(
+            chunks,
+            [
+                vec!["0"],
+                vec!["1"],
+                vec!["2", "3"],
+                vec!["4"],
+                vec!["5"],
+                vec!["6"]
+            ]
+        );
     }
 }

@@ -85,17 +85,25 @@ mod tests {
 
     #[test]
     fn tokens_are_words_and_identifiers() {
-        check_tokens("fn next_token(&mut self) -> u8;", "fn next_token mut self u8");
+        check_tokens(
+            "fn next_token(&mut self) -> u8;",
+            "fn next_token mut self u8",
+        );
         check_tokens("  Straße, naïve—日本 ", "Straße naïve 日本");
         check_tokens("", "");
-        check_tokens(&format!("short {} end", "x".repeat(TOKEN_BYTES_MAX + 1)), "short end");
+        check_tokens(
+            &format!("short {} end", "x".repeat(TOKEN_BYTES_MAX + 1)),
+            "short end",
+        );
     }
 
     /// With any number of members, every token goes to exactly one of them with its whole count,
     /// and to the same one from every sender.
     #[test]
     fn every_token_has_exactly_one_owner() {
-        let counts: Counts = (1..5_000u64).map(|number| (format!("t{number}"), number)).collect();
+        let counts: Counts = (1..5_000u64)
+            .map(|number| (format!("t{number}"), number))
+            .collect();
         for members in [1, 2, 3, 7, 32] {
             let parts = partition_counts(counts.clone(), members);
             let again = partition_counts(counts.clone(), members);
@@ -104,7 +112,10 @@ mod tests {
                 assert!(!part.is_empty());
                 assert_eq!(Counts::from_iter(part.clone()), Counts::from_iter(same));
                 for (token, count) in part {
-                    assert!(merged.insert(token.clone(), *count).is_none(), "{token} twice");
+                    assert!(
+                        merged.insert(token.clone(), *count).is_none(),
+                        "{token} twice"
+                    );
                 }
             }
             assert_eq!(merged, counts);
@@ -117,7 +128,10 @@ mod tests {
         let text = "the same words again and again ".repeat(1_000);
         let compressed = compress_text(&text).unwrap();
         assert!(compressed.len() < text.len() / 10);
-        assert_eq!(zstd::bulk::decompress(&compressed, text.len()).unwrap(), text.as_bytes());
+        assert_eq!(
+            zstd::bulk::decompress(&compressed, text.len()).unwrap(),
+            text.as_bytes()
+        );
         assert_ne!(hash_content(&compressed), hash_content(&compressed[1..]));
     }
 

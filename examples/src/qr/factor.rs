@@ -52,7 +52,11 @@ pub(crate) fn householder_qr(matrix: &Array2<f64>) -> Factored {
         panels.push(panel);
     }
     let r = Array2::from_shape_fn((columns, columns), |(row, column)| {
-        if row <= column { rest[(row, column)] } else { 0.0 }
+        if row <= column {
+            rest[(row, column)]
+        } else {
+            0.0
+        }
     });
     Factored { rows, panels, r }
 }
@@ -76,7 +80,9 @@ fn reduce_panel(mut columns: ArrayViewMut2<'_, f64>, top: usize) -> Panel {
             tau = (diagonal - own[0]) / diagonal;
             let scale = 1.0 / (own[0] - diagonal);
             reflection.slice_mut(s![1..]).assign(&own.slice(s![1..]));
-            reflection.slice_mut(s![1..]).map_inplace(|value| *value *= scale);
+            reflection
+                .slice_mut(s![1..])
+                .map_inplace(|value| *value *= scale);
         }
         own.fill(0.0);
         own[0] = diagonal;
@@ -154,7 +160,9 @@ pub(crate) fn split_rows(panels: &[Array2<f64>], block_rows: usize) -> Vec<Array
             panels.iter().map(|panel| panel.slice(rows)).collect();
         concatenate(Axis(1), &parts).expect("the panels are equally tall")
     };
-    (0..rows / block_rows).map(|index| cut(index * block_rows)).collect()
+    (0..rows / block_rows)
+        .map(|index| cut(index * block_rows))
+        .collect()
 }
 
 /// `left · right` on the calling thread alone: the fleet's parallelism is its workers, and a
@@ -204,10 +212,14 @@ mod tests {
     }
 
     fn check_tall_skinny_qr(blocks: usize, rows: usize, columns: usize, panel: usize) {
-        let originals: Vec<_> =
-            (0..blocks as u64).map(|seed| random_block(rows, columns, seed)).collect();
+        let originals: Vec<_> = (0..blocks as u64)
+            .map(|seed| random_block(rows, columns, seed))
+            .collect();
         let factored: Vec<_> = originals.iter().map(householder_qr).collect();
-        let rs: Vec<_> = factored.iter().map(|factored| factored.thin_r().clone()).collect();
+        let rs: Vec<_> = factored
+            .iter()
+            .map(|factored| factored.thin_r().clone())
+            .collect();
         let top = householder_qr(&stack_rows(&rs));
         let panels: Vec<_> = (0..columns)
             .step_by(panel)
@@ -228,7 +240,10 @@ mod tests {
         let direct = gram_schmidt_r(&original);
         for ((row, column), value) in r.indexed_iter() {
             let difference = value.abs() - direct[(row, column)].abs();
-            assert!(difference.abs() < 1e-11, "R differs at {row}, {column}: {difference}");
+            assert!(
+                difference.abs() < 1e-11,
+                "R differs at {row}, {column}: {difference}"
+            );
         }
     }
 

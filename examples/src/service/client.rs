@@ -38,7 +38,9 @@ pub(crate) fn run(
         match converse(context, number, peer, address) {
             Err(Interrupt::Failed(error)) => return Err(error),
             Err(lost @ Interrupt::Lost { .. }) if !noted => {
-                context.note(format!("client-{number}: {lost}; trying again every second"));
+                context.note(format!(
+                    "client-{number}: {lost}; trying again every second"
+                ));
                 noted = true;
             }
             Ok(()) | Err(_) => {}
@@ -53,7 +55,14 @@ fn converse(context: &Context, number: usize, peer: usize, address: SocketAddr) 
     let link = Link::dial(context, peer, address)
         .map_err(|error| context.lost(peer, WireError::Io(error)))?;
     let connection = BufReader::new(link);
-    let mut client = Client { context, number, peer, connection, documents: Vec::new(), sent: 0 };
+    let mut client = Client {
+        context,
+        number,
+        peer,
+        connection,
+        documents: Vec::new(),
+        sent: 0,
+    };
     client.in_task(Client::fill)?;
     while !context.stop.wait_for(PAUSE) {
         client.in_task(Client::replace_and_check)?;
@@ -74,7 +83,9 @@ struct Client<'a> {
 
 impl Client<'_> {
     fn in_task(&mut self, work: impl FnOnce(&mut Self) -> Step<()>) -> Step<()> {
-        let task = self.context.task("client", format!("client-{}-{}", self.number, self.sent));
+        let task = self
+            .context
+            .task("client", format!("client-{}-{}", self.number, self.sent));
         match work(self) {
             Ok(()) => Ok(()),
             Err(Interrupt::Lost { peer, cause }) => Err(self.context.lost_in(task, peer, cause)),
@@ -120,14 +131,23 @@ impl Client<'_> {
     }
 
     fn sum(&mut self) -> Step<()> {
-        let total = self.documents.iter().fold(0u64, |total, (_, sum)| total.wrapping_add(*sum));
-        self.ask(&format!("SUM client-{}/\n", self.number), &format!("TOTAL {total}"))
+        let total = self
+            .documents
+            .iter()
+            .fold(0u64, |total, (_, sum)| total.wrapping_add(*sum));
+        self.ask(
+            &format!("SUM client-{}/\n", self.number),
+            &format!("TOTAL {total}"),
+        )
     }
 
     fn ask(&mut self, request: &str, expected: &str) -> Step<()> {
         let answer = self
             .exchange_lines(request)
-            .map_err(|cause| Interrupt::Lost { peer: self.peer, cause })?;
+            .map_err(|cause| Interrupt::Lost {
+                peer: self.peer,
+                cause,
+            })?;
         if answer == expected {
             return Ok(());
         }
@@ -138,14 +158,23 @@ impl Client<'_> {
     }
 
     fn exchange_lines(&mut self, request: &str) -> Result<String, WireError> {
-        self.connection.get_mut().send_bytes(request.as_bytes(), "request")?;
+        self.connection
+            .get_mut()
+            .send_bytes(request.as_bytes(), "request")?;
         let from = self.connection.get_ref().bytes();
         // Until the first bytes arrive, the time is the service's.
-        if self.connection.fill_buf().map_err(WireError::Io)?.is_empty() {
+        if self
+            .connection
+            .fill_buf()
+            .map_err(WireError::Io)?
+            .is_empty()
+        {
             return Err(WireError::Closed);
         }
         let mut line = String::new();
-        let answer = (&mut self.connection).take(LINE_BYTES_MAX).read_line(&mut line);
+        let answer = (&mut self.connection)
+            .take(LINE_BYTES_MAX)
+            .read_line(&mut line);
         let link = self.connection.get_mut();
         link.transfer(Direction::Incoming, "answer", from, |_| Ok(()))?;
         match answer {
@@ -166,7 +195,10 @@ impl Client<'_> {
 fn write_document(id: u64) -> Step<(String, u64)> {
     let values =
         (0..VALUES_PER_DOCUMENT).map(|value| id.wrapping_mul(31).wrapping_add(value * value));
-    let document = Document { id, values: values.collect() };
+    let document = Document {
+        id,
+        values: values.collect(),
+    };
     let json = serde_json::to_string(&document).map_err(anyhow::Error::from)?;
     Ok((json, sum_values(&document)))
 }
@@ -202,7 +234,10 @@ mod tests {
         assert_eq!(asking.recorder.snapshot().tasks["client"].ok, 11);
 
         let gone = client.in_task(Client::replace_and_check);
-        assert!(matches!(gone, Err(Interrupt::Lost { peer: 3, .. })), "{gone:?}");
+        assert!(
+            matches!(gone, Err(Interrupt::Lost { peer: 3, .. })),
+            "{gone:?}"
+        );
         assert_eq!(asking.recorder.snapshot().tasks["client"].failed, 1);
     }
 
@@ -214,12 +249,24 @@ mod tests {
         let (link, mut liar) = crate::fleet::link::pair(&asking, &lying);
         liar.write_all(b"OK 0000000000000000\n").unwrap();
         let wrong = new_client(&asking, link).in_task(Client::fill);
-        assert!(wrong.unwrap_err().to_string().contains("wrong answer: \"OK 0000"));
+        assert!(
+            wrong
+                .unwrap_err()
+                .to_string()
+                .contains("wrong answer: \"OK 0000")
+        );
         assert_eq!(asking.recorder.snapshot().tasks["client"].failed, 1);
     }
 
     fn new_client(context: &Context, link: Link) -> Client<'_> {
         let connection = BufReader::new(link);
-        Client { context, number: 0, peer: 3, connection, documents: Vec::new(), sent: 0 }
+        Client {
+            context,
+            number: 0,
+            peer: 3,
+            connection,
+            documents: Vec::new(),
+            sent: 0,
+        }
     }
 }

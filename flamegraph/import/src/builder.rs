@@ -77,7 +77,10 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn invalid(&self, reason: impl Into<String>) -> ImportError {
-        ImportError::Invalid { format: self.format, reason: reason.into() }
+        ImportError::Invalid {
+            format: self.format,
+            reason: reason.into(),
+        }
     }
 
     /// Tells people about something that was assumed or dropped, once.
@@ -92,12 +95,21 @@ impl<'a> Builder<'a> {
             self.invalid_build_ids += 1;
             self.note("invalid build ids were left out");
         }
-        let frame = Frame { build_id, ..frame.clone() };
+        let frame = Frame {
+            build_id,
+            ..frame.clone()
+        };
         let bounded = frame.map(bounded_name);
         let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
         let id = self.symbols.intern(&bounded);
-        let Frame { function, file, module, build_id, .. } = &bounded;
+        let Frame {
+            function,
+            file,
+            module,
+            build_id,
+            ..
+        } = &bounded;
         let added = self.symbols.string_count() - strings;
         if added > 0 {
             let texts = [function, file, module, build_id].map(|text| text.len());
@@ -106,7 +118,10 @@ impl<'a> Builder<'a> {
         self.names_bytes += (self.symbols.frame_count() - frames) as usize * FRAME_BYTES;
         if self.names_bytes > NAMES_BYTES_MAX {
             let what = "too many bytes of names and frames";
-            return Err(ImportError::TooMany { what, limit: NAMES_BYTES_MAX });
+            return Err(ImportError::TooMany {
+                what,
+                limit: NAMES_BYTES_MAX,
+            });
         }
         Ok(id)
     }
@@ -128,7 +143,11 @@ impl<'a> Builder<'a> {
         };
         let frame = self.frame(&frame)?;
         let is_full = self.tasks.len() >= AGENT_TASK_NAMES_MAX && !self.tasks.contains(&frame);
-        let frame = if is_full { self.frame(&Frame::task("[overflow]"))? } else { frame };
+        let frame = if is_full {
+            self.frame(&Frame::task("[overflow]"))?
+        } else {
+            frame
+        };
         self.tasks.insert(frame);
         let top = self.child(NodeId::ROOT, frame);
         match phase.filter(|phase| !phase.is_empty()) {
@@ -143,8 +162,10 @@ impl<'a> Builder<'a> {
     /// The task of a node.
     pub(super) fn top_of(&self, node: NodeId) -> NodeId {
         let mut top = node;
-        while let Some((parent, _)) =
-            self.trie.node(top).filter(|(parent, _)| *parent != NodeId::ROOT)
+        while let Some((parent, _)) = self
+            .trie
+            .node(top)
+            .filter(|(parent, _)| *parent != NodeId::ROOT)
         {
             top = parent;
         }
@@ -152,18 +173,23 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
-        self.trie.insert_or_overflow(parent, frame, &mut self.symbols)
+        self.trie
+            .insert_or_overflow(parent, frame, &mut self.symbols)
     }
 
     /// The node of a stack, outermost frame first. Too deep a stack loses its outer frames.
     pub(super) fn stack(&mut self, top: NodeId, frames: &[FrameId]) -> Result<NodeId, ImportError> {
         if frames.len() <= FRAMES_MAX {
-            return Ok(frames.iter().fold(top, |node, frame| self.child(node, *frame)));
+            return Ok(frames
+                .iter()
+                .fold(top, |node, frame| self.child(node, *frame)));
         }
         let truncated = self.frame(&Frame::truncated())?;
         let first = self.child(top, truncated);
         let inner = &frames[frames.len() - (FRAMES_MAX - 1)..];
-        Ok(inner.iter().fold(first, |node, frame| self.child(node, *frame)))
+        Ok(inner
+            .iter()
+            .fold(first, |node, frame| self.child(node, *frame)))
     }
 
     /// The node of a thread in the time by thread.
@@ -206,24 +232,42 @@ impl<'a> Builder<'a> {
 
     /// Adds a sample with the labels of [`Builder::label_set`].
     pub(super) fn add_labeled(&mut self, sample: Sample, labels: u16) -> Result<(), ImportError> {
-        let Sample { node, thread, state, weight, at_ns } = sample;
+        let Sample {
+            node,
+            thread,
+            state,
+            weight,
+            at_ns,
+        } = sample;
         if weight == 0 {
             return Ok(());
         }
         self.check_duration(at_ns)?;
         let second = u32::try_from(at_ns / SECOND_NS).expect("the duration is limited");
-        let key = Key { second, node, state: state as u8, thread, labels };
+        let key = Key {
+            second,
+            node,
+            state: state as u8,
+            thread,
+            labels,
+        };
         let full = self.weights.len() >= SAMPLES_MAX;
         match self.weights.get_mut(&key) {
             // The total bounds every sum.
             Some(sum) => *sum += weight,
             None if full => {
                 let what = "too many combinations of second, stack, thread and state";
-                return Err(ImportError::TooMany { what, limit: SAMPLES_MAX });
+                return Err(ImportError::TooMany {
+                    what,
+                    limit: SAMPLES_MAX,
+                });
             }
             None => drop(self.weights.insert(key, weight)),
         }
-        self.total = self.total.checked_add(weight).ok_or_else(|| self.too_heavy())?;
+        self.total = self
+            .total
+            .checked_add(weight)
+            .ok_or_else(|| self.too_heavy())?;
         Ok(())
     }
 
@@ -234,13 +278,22 @@ impl<'a> Builder<'a> {
     fn check_duration(&self, duration_ns: u64) -> Result<(), ImportError> {
         let seconds = duration_ns / SECOND_NS;
         let is_long = duration_ns > u64::try_from(DURATION_MAX.as_nanos()).unwrap_or(u64::MAX);
-        if is_long { Err(ImportError::TooLong { seconds }) } else { Ok(()) }
+        if is_long {
+            Err(ImportError::TooLong { seconds })
+        } else {
+            Ok(())
+        }
     }
 
     /// Turns weights that are samples into nanoseconds.
     pub(super) fn scale(&mut self, interval_ns: u64) -> Result<(), ImportError> {
-        self.total = self.total.checked_mul(interval_ns).ok_or_else(|| self.too_heavy())?;
-        self.weights.values_mut().for_each(|weight| *weight *= interval_ns);
+        self.total = self
+            .total
+            .checked_mul(interval_ns)
+            .ok_or_else(|| self.too_heavy())?;
+        self.weights
+            .values_mut()
+            .for_each(|weight| *weight *= interval_ns);
         Ok(())
     }
 
@@ -248,9 +301,14 @@ impl<'a> Builder<'a> {
     /// the whole weight.
     pub(super) fn finish(self, times: Times) -> Result<Imported, ImportError> {
         if self.weights.is_empty() {
-            return Err(ImportError::Empty { format: self.format });
+            return Err(ImportError::Empty {
+                format: self.format,
+            });
         }
-        let duration_ns = times.duration_ns.filter(|length| *length > 0).unwrap_or(self.total);
+        let duration_ns = times
+            .duration_ns
+            .filter(|length| *length > 0)
+            .unwrap_or(self.total);
         // A total over threads says little about the length.
         let limit_ns = u64::try_from(DURATION_MAX.as_nanos()).unwrap_or(u64::MAX);
         let duration_ns = match times.duration_ns {
@@ -297,9 +355,15 @@ pub(super) fn frame_of_label(frame: Frame<&str>) -> Frame<&str> {
     match frame.function {
         "[truncated]" => Frame::truncated(),
         "[overflow]" => Frame::overflow(),
-        name => match NoStack::ALL.into_iter().find(|reason| reason.label() == name) {
+        name => match NoStack::ALL
+            .into_iter()
+            .find(|reason| reason.label() == name)
+        {
             Some(reason) => Frame::no_stack(reason),
-            None if name.trim().is_empty() => Frame { function: "[unnamed]", ..frame },
+            None if name.trim().is_empty() => Frame {
+                function: "[unnamed]",
+                ..frame
+            },
             None => frame,
         },
     }
@@ -315,7 +379,16 @@ fn unresolved<'f>(frame: &Frame<&'f str>) -> Option<Frame<&'f str>> {
     };
     let offset = place.number();
     let base_name = frame.module.rsplit('/').next().unwrap_or_default();
-    let file = if base_name.is_empty() { "[unknown]" } else { base_name };
+    let file = if base_name.is_empty() {
+        "[unknown]"
+    } else {
+        base_name
+    };
     let kind = FrameKind::Unresolved;
-    (file == name).then(|| Frame { kind, function: "", offset, ..frame.clone() })
+    (file == name).then(|| Frame {
+        kind,
+        function: "",
+        offset,
+        ..frame.clone()
+    })
 }

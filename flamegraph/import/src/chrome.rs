@@ -64,14 +64,28 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     let thread = builder.thread(top, "", 0)?;
     let nodes = nodes(&mut builder, &file, top)?;
     let what = "the profile's length";
-    let duration_ns = nanoseconds(&builder, what, file.end_time - file.start_time, MICROSECOND_NS)?;
-    let mut parser = Parser { builder, file: &file, nodes, thread, duration_ns };
+    let duration_ns = nanoseconds(
+        &builder,
+        what,
+        file.end_time - file.start_time,
+        MICROSECOND_NS,
+    )?;
+    let mut parser = Parser {
+        builder,
+        file: &file,
+        nodes,
+        thread,
+        duration_ns,
+    };
     if file.samples.is_empty() {
         parser.hits()?
     } else {
         parser.samples()?
     }
-    parser.builder.finish(Times { started_at: None, duration_ns: Some(duration_ns) })
+    parser.builder.finish(Times {
+        started_at: None,
+        duration_ns: Some(duration_ns),
+    })
 }
 
 /// A node of the file in the tree.
@@ -102,9 +116,13 @@ fn nodes(
     let mut parents: Vec<Option<usize>> = vec![None; file.nodes.len()];
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); file.nodes.len()];
     for (index, node) in file.nodes.iter().enumerate() {
-        let below =
-            node.children.iter().map(|id| index_of(builder, *id).map(|child| (index, child)));
-        let above = node.parent.map(|id| index_of(builder, id).map(|parent| (parent, index)));
+        let below = node
+            .children
+            .iter()
+            .map(|id| index_of(builder, *id).map(|child| (index, child)));
+        let above = node
+            .parent
+            .map(|id| index_of(builder, id).map(|parent| (parent, index)));
         for edge in below.chain(above) {
             let (parent, child) = edge?;
             match parents[child].replace(parent) {
@@ -134,14 +152,27 @@ fn nodes(
         let frame = builder.frame(&frame_of_label(Frame::function(frame, &call.url, line)))?;
         // Frames beyond the limit count for the deepest one.
         let is_own = !is_root && depth < FRAMES_MAX;
-        let node = if is_own { builder.child(parent, frame) } else { parent };
+        let node = if is_own {
+            builder.child(parent, frame)
+        } else {
+            parent
+        };
         let is_idle = call.function_name == "(idle)";
         tree_nodes.insert(file.nodes[index].id, TreeNode { node, is_idle });
         let depth = depth + usize::from(is_own);
-        open.extend(children[index].iter().rev().map(|child| (*child, node, depth)));
+        open.extend(
+            children[index]
+                .iter()
+                .rev()
+                .map(|child| (*child, node, depth)),
+        );
     }
     // A node that no root leads to is on a cycle, or below one.
-    match file.nodes.iter().find(|node| !tree_nodes.contains_key(&node.id)) {
+    match file
+        .nodes
+        .iter()
+        .find(|node| !tree_nodes.contains_key(&node.id))
+    {
         Some(node) => Err(builder.invalid(format!("node {} is below itself", node.id))),
         None => Ok(tree_nodes),
     }
@@ -169,8 +200,12 @@ impl Parser<'_, '_> {
         let mut open: Option<(u64, u64)> = None;
         for (id, delta) in self.file.samples.iter().zip(&self.file.time_deltas) {
             at += delta;
-            let at_ns =
-                nanoseconds(&self.builder, "the time of a sample", at.max(0.0), MICROSECOND_NS)?;
+            let at_ns = nanoseconds(
+                &self.builder,
+                "the time of a sample",
+                at.max(0.0),
+                MICROSECOND_NS,
+            )?;
             if let Some((last, last_ns)) = open {
                 self.add(last, last_ns, at_ns.saturating_sub(last_ns))?;
                 open = Some((*id, at_ns.max(last_ns)));
@@ -186,7 +221,12 @@ impl Parser<'_, '_> {
 
     /// Without samples, the counts of nodes share the time.
     fn hits(&mut self) -> Result<(), ImportError> {
-        let hits = self.file.nodes.iter().map(|node| u128::from(node.hit_count)).sum::<u128>();
+        let hits = self
+            .file
+            .nodes
+            .iter()
+            .map(|node| u128::from(node.hit_count))
+            .sum::<u128>();
         // Shares of sums, so that the shares sum to the whole.
         let share_ns = |sum: u128| {
             let share = u128::from(self.duration_ns).saturating_mul(sum) / hits.max(1);
@@ -199,7 +239,9 @@ impl Parser<'_, '_> {
             sum += u128::from(node.hit_count);
             shares.push((node.id, share_ns(sum) - before_ns));
         }
-        shares.into_iter().try_for_each(|(id, share_ns)| self.add(id, 0, share_ns))
+        shares
+            .into_iter()
+            .try_for_each(|(id, share_ns)| self.add(id, 0, share_ns))
     }
 
     fn add(&mut self, id: u64, at_ns: u64, weight: u64) -> Result<(), ImportError> {
@@ -209,7 +251,17 @@ impl Parser<'_, '_> {
                 .builder
                 .invalid(format!("a sample names node {id}, which does not exist")));
         };
-        let state = if is_idle { State::Sleep } else { self.builder.options.state };
-        self.builder.add(Sample { node, thread: self.thread, state, weight, at_ns })
+        let state = if is_idle {
+            State::Sleep
+        } else {
+            self.builder.options.state
+        };
+        self.builder.add(Sample {
+            node,
+            thread: self.thread,
+            state,
+            weight,
+            at_ns,
+        })
     }
 }

@@ -14,7 +14,11 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         Some(unit) => unit,
         None => unit_of(&builder, content)?,
     };
-    let mut parser = Parser { builder, unit, frames: Vec::new() };
+    let mut parser = Parser {
+        builder,
+        unit,
+        frames: Vec::new(),
+    };
     for (number, line) in lines(content) {
         parser.line(&line?, number)?;
     }
@@ -25,14 +29,19 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
 fn lines(content: &[u8]) -> impl Iterator<Item = (usize, Result<String, ImportError>)> {
     let lines = content.split(|byte| *byte == b'\n').zip(1..);
     let is_stack = |line: &[u8]| !line.trim_ascii().is_empty() && line[0] != b'#';
-    lines.filter(move |(line, _)| is_stack(line)).map(|(line, number)| {
-        let line = if line.len() > ENTRY_BYTES_MAX {
-            Err(ImportError::TooMany { what: "too many bytes in a line", limit: ENTRY_BYTES_MAX })
-        } else {
-            Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
-        };
-        (number, line)
-    })
+    lines
+        .filter(move |(line, _)| is_stack(line))
+        .map(|(line, number)| {
+            let line = if line.len() > ENTRY_BYTES_MAX {
+                Err(ImportError::TooMany {
+                    what: "too many bytes in a line",
+                    limit: ENTRY_BYTES_MAX,
+                })
+            } else {
+                Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
+            };
+            (number, line)
+        })
 }
 
 /// The stack and the weight of a line.
@@ -41,11 +50,15 @@ fn split<'l>(
     line: &'l str,
     number: usize,
 ) -> Result<(&'l str, u64), ImportError> {
-    let parts = line.rsplit_once(' ').filter(|(stack, _)| !stack.trim().is_empty());
+    let parts = line
+        .rsplit_once(' ')
+        .filter(|(stack, _)| !stack.trim().is_empty());
     let weight = parts.and_then(|(stack, weight)| Some((stack, weight.parse().ok()?)));
     weight.ok_or_else(|| {
         let text = echo(line);
-        builder.invalid(format!("line {number} is not `frame;frame number`: {text:?}"))
+        builder.invalid(format!(
+            "line {number} is not `frame;frame number`: {text:?}"
+        ))
     })
 }
 
@@ -87,19 +100,31 @@ impl Parser<'_> {
         let top = self.builder.top(task, None)?;
         self.frames.clear();
         for name in names {
-            let frame = if is_ours { Frame::function(name, "", 0) } else { foreign_frame(name) };
-            self.frames.push(self.builder.frame(&frame_of_label(frame))?);
+            let frame = if is_ours {
+                Frame::function(name, "", 0)
+            } else {
+                foreign_frame(name)
+            };
+            self.frames
+                .push(self.builder.frame(&frame_of_label(frame))?);
         }
         let node = self.builder.stack(top, &self.frames)?;
         let thread = self.builder.thread(top, name, id)?;
         let state = self.builder.options.state;
-        self.builder.add(Sample { node, thread, state, weight, at_ns: 0 })
+        self.builder.add(Sample {
+            node,
+            thread,
+            state,
+            weight,
+            at_ns: 0,
+        })
     }
 
     fn finish(mut self) -> Result<Imported, ImportError> {
         match self.unit {
             CollapsedUnit::Nanoseconds => {
-                self.builder.note("weights are nanoseconds; --unit samples reads them as samples");
+                self.builder
+                    .note("weights are nanoseconds; --unit samples reads them as samples");
             }
             CollapsedUnit::Samples => {
                 let default_ns = INTERVAL_DEFAULT.as_nanos() as u64;
@@ -120,20 +145,29 @@ impl Parser<'_> {
 fn thread<'l>(name: &&'l str) -> Option<Thread<'l>> {
     let inner = name.strip_prefix('[')?.strip_suffix(']')?;
     let (name, id) = inner.rsplit_once(" tid=")?;
-    Some(Thread { name, id: id.parse().ok()? })
+    Some(Thread {
+        name,
+        id: id.parse().ok()?,
+    })
 }
 
 /// A frame with what async-profiler (`f_[j]`) and py-spy (`f (a.py:3)`) add to its name.
 fn foreign_frame(name: &str) -> Frame<&str> {
     const KINDS: [&str; 5] = ["_[j]", "_[k]", "_[i]", "_[0]", "_[1]"];
     if let Some(plain) = KINDS.iter().find_map(|kind| name.strip_suffix(kind)) {
-        return Frame { inlined: name.ends_with("_[i]"), ..Frame::function(plain, "", 0) };
+        return Frame {
+            inlined: name.ends_with("_[i]"),
+            ..Frame::function(plain, "", 0)
+        };
     }
-    let source = name.strip_suffix(')').and_then(|open| open.rsplit_once(" (")).and_then(
-        |(function, place)| {
+    let source = name
+        .strip_suffix(')')
+        .and_then(|open| open.rsplit_once(" ("))
+        .and_then(|(function, place)| {
             let (file, line) = place.rsplit_once(':')?;
             Some(Frame::function(function, file, line.parse().ok()?))
-        },
-    );
-    source.filter(|frame| !frame.function.is_empty()).unwrap_or(Frame::function(name, "", 0))
+        });
+    source
+        .filter(|frame| !frame.function.is_empty())
+        .unwrap_or(Frame::function(name, "", 0))
 }

@@ -20,7 +20,9 @@ pub(super) fn format(content: &[u8]) -> Option<ImportFormat> {
         return Some(ImportFormat::Pprof);
     }
     let text = String::from_utf8_lossy(&content[..content.len().min(TEXT_BYTES)]);
-    let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let mut lines = text
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     let first = lines.next()?;
     let next = lines.next().unwrap_or_default();
     if perf::is_header(first) || perf::is_header_without_time(first, next) {
@@ -44,11 +46,20 @@ pub(super) fn other(content: &[u8]) -> ImportError {
             "convert it to collapsed stacks with `jfrconv`",
         )
     } else if content.starts_with(b"PERFILE2") {
-        named("a recording of perf", "run `perf script` and import its output")
+        named(
+            "a recording of perf",
+            "run `perf script` and import its output",
+        )
     } else if content.starts_with(&GPERFTOOLS) {
-        named("a profile of gperftools", "run `go tool pprof -proto` and import its output")
+        named(
+            "a profile of gperftools",
+            "run `go tool pprof -proto` and import its output",
+        )
     } else if start.trim_start().starts_with(['{', '[']) && has_events {
-        named("a trace of Chrome", "record a CPU profile (.cpuprofile) and import that")
+        named(
+            "a trace of Chrome",
+            "record a CPU profile (.cpuprofile) and import that",
+        )
     } else {
         ImportError::UnknownFormat
     }
@@ -67,7 +78,9 @@ fn is_pprof(content: &[u8]) -> bool {
     if content.starts_with(b"PK\x03\x04") || content.starts_with(b"PERFILE2") {
         return false;
     }
-    let [tag, length, rest @ ..] = content else { return false };
+    let [tag, length, rest @ ..] = content else {
+        return false;
+    };
     let is_field = tag & 0b111 == 2 && (1..=14).contains(&(tag >> 3));
     let is_number = tag & 0b111 == 0 && (7..=14).contains(&(tag >> 3));
     let is_binary = content[..content.len().min(TEXT_BYTES)]
@@ -93,7 +106,14 @@ fn json_format(content: &[u8]) -> Option<ImportFormat> {
     let Ok(members) = serde_json::from_slice::<Members>(content) else {
         return cut_json_format(content);
     };
-    let Members { shared, profiles, meta, threads, nodes, start_time } = members;
+    let Members {
+        shared,
+        profiles,
+        meta,
+        threads,
+        nodes,
+        start_time,
+    } = members;
     if shared.is_some() && profiles.is_some() {
         Some(ImportFormat::Speedscope)
     } else if meta.is_some() && threads.is_some() {

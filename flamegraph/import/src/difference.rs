@@ -15,7 +15,10 @@ impl Imported {
             let (parent, frame) = earlier.trie.node(id).expect("ids are below the count");
             let frame = self.symbols.intern(&earlier.symbols.frame(frame));
             let parent = nodes[parent.0 as usize];
-            nodes.push(self.trie.insert_or_overflow(parent, frame, &mut self.symbols));
+            nodes.push(
+                self.trie
+                    .insert_or_overflow(parent, frame, &mut self.symbols),
+            );
         }
         let label_set = |labels: u16| {
             let labels = &earlier.label_sets[usize::from(labels)];
@@ -23,7 +26,14 @@ impl Imported {
         };
         let mut weights: HashMap<_, u64> = HashMap::new();
         for sample in &earlier.samples {
-            let ImportedSample { second, node, state, thread, nanoseconds, labels } = *sample;
+            let ImportedSample {
+                second,
+                node,
+                state,
+                thread,
+                nanoseconds,
+                labels,
+            } = *sample;
             let [node, thread] = [node, thread].map(|node| nodes[node.0 as usize]);
             if let Some(labels) = label_set(labels) {
                 let key = (second, node, state as u8, thread, labels);
@@ -31,7 +41,14 @@ impl Imported {
             }
         }
         self.samples.retain_mut(|sample| {
-            let ImportedSample { second, node, state, thread, labels, .. } = *sample;
+            let ImportedSample {
+                second,
+                node,
+                state,
+                thread,
+                labels,
+                ..
+            } = *sample;
             let key = (second, node, state as u8, thread, usize::from(labels));
             let earlier_ns = weights.get(&key).copied().unwrap_or(0);
             sample.nanoseconds = sample.nanoseconds.saturating_sub(earlier_ns);

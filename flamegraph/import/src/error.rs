@@ -81,7 +81,10 @@ pub enum ImportError {
 impl ImportError {
     /// Too large a content.
     pub(super) const fn content(limit: usize) -> ImportError {
-        ImportError::TooMany { what: "too many bytes of content", limit }
+        ImportError::TooMany {
+            what: "too many bytes of content",
+            limit,
+        }
     }
 }
 

@@ -205,20 +205,34 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     for thread in file.threads.iter() {
         parser.thread(thread)?;
     }
-    let Parser { builder, stop_ns, .. } = parser;
+    let Parser {
+        builder, stop_ns, ..
+    } = parser;
     let start_ns = file.meta.start_time * MILLISECOND_NS;
     let is_known = (1.0..9e18).contains(&start_ns);
     let started_at = is_known.then(|| Timestamp::from_unix_ns(start_ns as i64));
     let duration_ns = (!is_ours && stop_ns > 0).then_some(stop_ns);
-    builder.finish(Times { started_at, duration_ns })
+    builder.finish(Times {
+        started_at,
+        duration_ns,
+    })
 }
 
 /// Names the raw format if the file has it, instead of the error.
 fn named_if_raw(content: &[u8], error: ImportError) -> ImportError {
     match serde_json::from_slice::<Raw>(content) {
-        Ok(Raw { meta: RawMeta { preprocessed_profile_version: None, version: Some(_) } }) => {
+        Ok(Raw {
+            meta:
+                RawMeta {
+                    preprocessed_profile_version: None,
+                    version: Some(_),
+                },
+        }) => {
             let reason = "this is the raw format of the browser; open it in profiler.firefox.com and save it";
-            ImportError::Invalid { format: ImportFormat::Firefox, reason: reason.to_owned() }
+            ImportError::Invalid {
+                format: ImportFormat::Firefox,
+                reason: reason.to_owned(),
+            }
         }
         _ => error,
     }
@@ -249,7 +263,11 @@ struct ThreadTables<'f> {
 impl<'f> ThreadTables<'f> {
     fn new(thread: &'f Thread<'f>, shared: &'f Tables<'f>) -> ThreadTables<'f> {
         let own_strings = &*thread.string_array;
-        let strings = if own_strings.is_empty() { &shared.string_array } else { own_strings };
+        let strings = if own_strings.is_empty() {
+            &shared.string_array
+        } else {
+            own_strings
+        };
         if thread.stack_table.frame.is_empty() {
             return ThreadTables {
                 strings: &shared.string_array,
@@ -315,7 +333,8 @@ impl<'f> Parser<'_, 'f> {
     fn entry<T: Copy>(&self, what: &str, table: &[T], index: usize) -> Result<T, ImportError> {
         table.get(index).copied().ok_or_else(|| {
             let count = table.len();
-            self.builder.invalid(format!("{what} {index} is outside of its table of {count}"))
+            self.builder
+                .invalid(format!("{what} {index} is outside of its table of {count}"))
         })
     }
 
@@ -324,7 +343,8 @@ impl<'f> Parser<'_, 'f> {
             return Ok(());
         }
         if thread.samples.weight_type.as_deref() == Some("bytes") {
-            self.builder.note("threads whose samples are bytes were skipped");
+            self.builder
+                .note("threads whose samples are bytes were skipped");
             return Ok(());
         }
         let tables = ThreadTables::new(thread, &self.file.shared);
@@ -333,7 +353,11 @@ impl<'f> Parser<'_, 'f> {
         let name = if self.is_ours { "" } else { &thread.name };
         let id = if self.is_ours { 0 } else { thread.tid.0 };
         let thread_node = self.builder.thread(top, name, id)?;
-        let own_nodes = if tables.is_shared { Vec::new() } else { self.nodes(&tables, top)? };
+        let own_nodes = if tables.is_shared {
+            Vec::new()
+        } else {
+            self.nodes(&tables, top)?
+        };
         if tables.is_shared && self.shared_nodes.is_none() {
             self.shared_nodes = Some(self.nodes(&tables, top)?);
         }
@@ -356,13 +380,26 @@ impl<'f> Parser<'_, 'f> {
                 }
                 (None, None) => 0,
             };
-            self.sample(samples, index, Position { node, thread: thread_node, at_ns: time_ns })?;
+            self.sample(
+                samples,
+                index,
+                Position {
+                    node,
+                    thread: thread_node,
+                    at_ns: time_ns,
+                },
+            )?;
         }
         Ok(())
     }
 
     fn time_ns(&mut self, time_ms: f64) -> Result<u64, ImportError> {
-        nanoseconds(&self.builder, "the time of a sample", time_ms, MILLISECOND_NS)
+        nanoseconds(
+            &self.builder,
+            "the time of a sample",
+            time_ms,
+            MILLISECOND_NS,
+        )
     }
 
     fn sample(
@@ -376,14 +413,22 @@ impl<'f> Parser<'_, 'f> {
             None => 1.0,
         };
         let is_time = samples.weight_type.as_deref() == Some("tracing-ms");
-        let weight_unit_ns = if is_time { MILLISECOND_NS } else { self.interval_ns };
+        let weight_unit_ns = if is_time {
+            MILLISECOND_NS
+        } else {
+            self.interval_ns
+        };
         let weight_ns = nanoseconds(&self.builder, "a weight", weight, weight_unit_ns)?;
-        let Position { node, thread, at_ns } = position;
+        let Position {
+            node,
+            thread,
+            at_ns,
+        } = position;
         self.stop_ns = self.stop_ns.max(at_ns.saturating_add(weight_ns));
         let cpu = match (&samples.cpu_delta, self.cpu_unit_ns) {
-            (Some(deltas), Some(unit_ns)) => {
-                self.entry("CPU time", deltas, index)?.map(|delta| (delta, unit_ns))
-            }
+            (Some(deltas), Some(unit_ns)) => self
+                .entry("CPU time", deltas, index)?
+                .map(|delta| (delta, unit_ns)),
             _ => None,
         };
         let parts = match cpu {
@@ -391,13 +436,23 @@ impl<'f> Parser<'_, 'f> {
                 let rounded_ns =
                     nanoseconds(&self.builder, "a CPU time", delta, unit_ns as f64)?.min(weight_ns);
                 // Numbers of the unit are rounded down.
-                let cpu_ns = if weight_ns - rounded_ns < unit_ns { weight_ns } else { rounded_ns };
+                let cpu_ns = if weight_ns - rounded_ns < unit_ns {
+                    weight_ns
+                } else {
+                    rounded_ns
+                };
                 [(State::Cpu, cpu_ns), (State::Other, weight_ns - cpu_ns)]
             }
             None => [(self.builder.options.state, weight_ns), (State::Other, 0)],
         };
         for (state, weight) in parts {
-            self.builder.add(Sample { node, thread, state, weight, at_ns })?;
+            self.builder.add(Sample {
+                node,
+                thread,
+                state,
+                weight,
+                at_ns,
+            })?;
         }
         Ok(())
     }
@@ -419,7 +474,11 @@ impl<'f> Parser<'_, 'f> {
             let frame = self.entry("frame", &frames, *frame as usize)?;
             // Frames beyond the limit count for the deepest one.
             let is_deep = depth >= FRAMES_MAX;
-            nodes.push(if is_deep { parent } else { self.builder.child(parent, frame) });
+            nodes.push(if is_deep {
+                parent
+            } else {
+                self.builder.child(parent, frame)
+            });
             depths.push(depth + 1);
         }
         Ok(nodes)
@@ -428,7 +487,9 @@ impl<'f> Parser<'_, 'f> {
     /// The prefix of a stack, which has a smaller index.
     fn prefix(&self, stacks: &StackTable, index: usize) -> Result<Option<usize>, ImportError> {
         let Some(distances) = &stacks.prefix_offset else {
-            let prefix = self.entry("stack", &stacks.prefix, index)?.map(|prefix| prefix as usize);
+            let prefix = self
+                .entry("stack", &stacks.prefix, index)?
+                .map(|prefix| prefix as usize);
             if let Some(prefix) = prefix.filter(|prefix| *prefix >= index) {
                 let reason = format!("stack {index} has the prefix {prefix}; it must be smaller");
                 return Err(self.builder.invalid(reason));
@@ -474,21 +535,41 @@ impl<'f> Parser<'_, 'f> {
             let name = self.entry("function", &tables.funcs.name, func)?;
             let text = |parser: &Self, index: u32| -> Result<&str, ImportError> {
                 let count = tables.strings.len();
-                tables.strings.get(index as usize).map(AsRef::as_ref).ok_or_else(|| {
-                    parser
-                        .builder
-                        .invalid(format!("string {index} is outside of its table of {count}"))
-                })
+                tables
+                    .strings
+                    .get(index as usize)
+                    .map(AsRef::as_ref)
+                    .ok_or_else(|| {
+                        parser
+                            .builder
+                            .invalid(format!("string {index} is outside of its table of {count}"))
+                    })
             };
             let function = text(self, name)?;
-            let file = self.file_of(tables, func)?.map_or(Ok(""), |file| text(self, file))?;
-            let line = tables.frames.line.get(index).copied().flatten().unwrap_or(0);
+            let file = self
+                .file_of(tables, func)?
+                .map_or(Ok(""), |file| text(self, file))?;
+            let line = tables
+                .frames
+                .line
+                .get(index)
+                .copied()
+                .flatten()
+                .unwrap_or(0);
             let lib = self.lib_of(tables, index, func);
             let module = lib.map_or("", |lib| &lib.path);
             let build_id = lib.and_then(|lib| lib.code_id.as_deref()).unwrap_or("");
-            let inlined = tables.frames.inline_depth.get(index).is_some_and(|depth| *depth > 0);
-            let frame =
-                Frame { module, build_id, inlined, ..Frame::function(function, file, line) };
+            let inlined = tables
+                .frames
+                .inline_depth
+                .get(index)
+                .is_some_and(|depth| *depth > 0);
+            let frame = Frame {
+                module,
+                build_id,
+                inlined,
+                ..Frame::function(function, file, line)
+            };
             frames.push(self.builder.frame(&frame_of_label(frame))?);
         }
         Ok(frames)

@@ -27,8 +27,12 @@ pub fn decompressed(bytes: &[u8], bytes_max: usize) -> Result<Cow<'_, [u8]>, Imp
     // Reserved at once, because growing would copy the content and leave as much garbage. Memory that is
     // not written to is not taken from the machine. One byte more tells a full content from one that is cut.
     let mut content = Vec::with_capacity(bytes.len().saturating_mul(RATIO_MAX).min(bytes_max) + 1);
-    let read = MultiGzDecoder::new(bytes).take(bytes_max as u64 + 1).read_to_end(&mut content);
-    read.map_err(|error| ImportError::Gzip { reason: error.to_string() })?;
+    let read = MultiGzDecoder::new(bytes)
+        .take(bytes_max as u64 + 1)
+        .read_to_end(&mut content);
+    read.map_err(|error| ImportError::Gzip {
+        reason: error.to_string(),
+    })?;
     if content.len() > bytes_max {
         return Err(ImportError::content(bytes_max));
     }
@@ -59,7 +63,10 @@ mod tests {
         assert_eq!(decompressed(&bytes, 1_000).unwrap(), bytes);
         assert_eq!(decompressed(&bytes, 999), too_large);
         let cut = &gzip(&bytes)[..20];
-        assert!(matches!(decompressed(cut, 1_000), Err(ImportError::Gzip { .. })));
+        assert!(matches!(
+            decompressed(cut, 1_000),
+            Err(ImportError::Gzip { .. })
+        ));
     }
 
     #[test]
@@ -67,9 +74,15 @@ mod tests {
         let bomb = gzip(&vec![0; 8 << 20]);
         assert!(bomb.len() < 16 << 10);
         let measured = allocation_counter::measure(|| {
-            assert_eq!(decompressed(&bomb, 1 << 20), Err(ImportError::content(1 << 20)));
+            assert_eq!(
+                decompressed(&bomb, 1 << 20),
+                Err(ImportError::content(1 << 20))
+            );
         });
         // The content, once, and the decoder.
-        assert!(measured.bytes_total < (1 << 20) + (128 << 10), "{measured:?}");
+        assert!(
+            measured.bytes_total < (1 << 20) + (128 << 10),
+            "{measured:?}"
+        );
     }
 }

@@ -17,8 +17,10 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(
     content: &'a [u8],
     format: ImportFormat,
 ) -> Result<T, ImportError> {
-    serde_json::from_slice(content)
-        .map_err(|error| ImportError::Invalid { format, reason: error.to_string() })
+    serde_json::from_slice(content).map_err(|error| ImportError::Invalid {
+        format,
+        reason: error.to_string(),
+    })
 }
 
 /// A list of at most [`TABLE_ENTRIES_MAX`] values, because they take more memory than their text.
@@ -81,7 +83,9 @@ impl Lists {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u32]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| &self.numbers[start as usize..*end as usize])
+        starts
+            .zip(&self.ends)
+            .map(|(start, end)| &self.numbers[start as usize..*end as usize])
     }
 }
 
@@ -102,9 +106,13 @@ impl<'de> Visitor<'de> for ListsVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut lists: A) -> Result<Lists, A::Error> {
         let mut all = Lists::default();
-        while lists.next_element_seed(Appended(&mut all.numbers))?.is_some() {
+        while lists
+            .next_element_seed(Appended(&mut all.numbers))?
+            .is_some()
+        {
             let end = u32::try_from(all.numbers.len());
-            all.ends.push(end.map_err(|_| serde::de::Error::custom("too many numbers"))?);
+            all.ends
+                .push(end.map_err(|_| serde::de::Error::custom("too many numbers"))?);
         }
         Ok(all)
     }
@@ -148,7 +156,9 @@ pub(super) fn nanoseconds(
     // Just below what a timestamp can hold.
     const MOST: f64 = 9e18;
     if !(0.0..MOST).contains(&time) {
-        return Err(builder.invalid(format!("{what} is {value}; a time of 0 or more is expected")));
+        return Err(builder.invalid(format!(
+            "{what} is {value}; a time of 0 or more is expected"
+        )));
     }
     Ok(time as u64)
 }
@@ -167,7 +177,10 @@ pub(super) fn unit_ns(unit: &str) -> Option<u64> {
 /// Checks that a table with this many entries may get one more.
 pub(super) fn check_table(what: &'static str, entries: usize) -> Result<(), ImportError> {
     if entries >= TABLE_ENTRIES_MAX {
-        return Err(ImportError::TooMany { what, limit: TABLE_ENTRIES_MAX });
+        return Err(ImportError::TooMany {
+            what,
+            limit: TABLE_ENTRIES_MAX,
+        });
     }
     Ok(())
 }

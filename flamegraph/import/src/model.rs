@@ -164,9 +164,13 @@ impl Imported {
     #[must_use]
     pub fn profile(&self) -> Profile {
         let samples = self.samples.iter();
-        let delta: Delta =
-            samples.map(|sample| (sample.node, sample.state, sample.nanoseconds)).collect();
-        let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+        let delta: Delta = samples
+            .map(|sample| (sample.node, sample.state, sample.nanoseconds))
+            .collect();
+        let all = Filter {
+            threads: ThreadKind::All,
+            ..Filter::default()
+        };
         Profile::collect(&self.symbols, &self.trie, [&delta], &all)
     }
 
@@ -180,9 +184,13 @@ impl Imported {
     #[must_use]
     pub fn tasks(&self) -> Vec<&str> {
         let ids = (1..self.trie.node_count()).map(NodeId);
-        let tops =
-            ids.filter_map(|id| self.trie.node(id)).filter(|(parent, _)| *parent == NodeId::ROOT);
+        let tops = ids
+            .filter_map(|id| self.trie.node(id))
+            .filter(|(parent, _)| *parent == NodeId::ROOT);
         let frames = tops.map(|(_, frame)| self.symbols.frame(frame));
-        frames.filter(|frame| frame.kind == FrameKind::Task).map(|frame| frame.function).collect()
+        frames
+            .filter(|frame| frame.kind == FrameKind::Task)
+            .map(|frame| frame.function)
+            .collect()
     }
 }

@@ -15,7 +15,10 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     for (number, line) in (1..).zip(content.split(|byte| *byte == b'\n')) {
         if line.len() > ENTRY_BYTES_MAX {
             let what = "too many bytes in a line";
-            return Err(ImportError::TooMany { what, limit: ENTRY_BYTES_MAX });
+            return Err(ImportError::TooMany {
+                what,
+                limit: ENTRY_BYTES_MAX,
+            });
         }
         parser.line(&String::from_utf8_lossy(line.trim_ascii_end()), number)?;
     }
@@ -75,7 +78,9 @@ impl<'l> Header<'l> {
                     comm_end = tokens.start(token);
                     continue;
                 }
-                let bracketed = token.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+                let bracketed = token
+                    .strip_prefix('[')
+                    .and_then(|rest| rest.strip_suffix(']'));
                 if let Some(number) = bracketed.filter(|_| comm_end > 0) {
                     processor = processor.or(number.parse().ok());
                     continue;
@@ -96,7 +101,15 @@ impl<'l> Header<'l> {
         }
         let event = event.strip_suffix(':')?;
         let frame = tokens.rest();
-        Some(Header { comm, tid, processor, at_ns, period, event, frame })
+        Some(Header {
+            comm,
+            tid,
+            processor,
+            at_ns,
+            period,
+            event,
+            frame,
+        })
     }
 }
 
@@ -111,7 +124,9 @@ impl<'l> Tokens<'l> {
         let rest = &self.line[self.at..];
         let start = rest.find(|c: char| !c.is_ascii_whitespace())?;
         let rest = &rest[start..];
-        let length = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
+        let length = rest
+            .find(|c: char| c.is_ascii_whitespace())
+            .unwrap_or(rest.len());
         self.at += start + length;
         Some(&rest[..length])
     }
@@ -135,7 +150,11 @@ fn time(token: &str) -> Option<u64> {
     }
     let digits = u32::try_from(fraction.len()).ok()?;
     let fraction_ns = fraction.parse::<u64>().ok()? * 10_u64.pow(9 - digits);
-    seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
+    seconds
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1_000_000_000)?
+        .checked_add(fraction_ns)
 }
 
 /// The thread of `pid`, `pid/tid` or `tid`.
@@ -166,7 +185,9 @@ enum Source {
 
 impl Source {
     fn of(header: &Header<'_>) -> Source {
-        header.processor.map_or(Source::Thread(header.tid), Source::Processor)
+        header
+            .processor
+            .map_or(Source::Thread(header.tid), Source::Processor)
     }
 }
 
@@ -205,7 +226,10 @@ impl<'a> Parser<'a> {
 
     fn line(&mut self, line: &str, number: usize) -> Result<(), ImportError> {
         if line.is_empty() {
-            let has_frames = self.open.as_ref().is_some_and(|open| !open.frames.is_empty());
+            let has_frames = self
+                .open
+                .as_ref()
+                .is_some_and(|open| !open.frames.is_empty());
             // Some versions write an empty line between a header and its stack.
             return if has_frames { self.close() } else { Ok(()) };
         }
@@ -251,7 +275,13 @@ impl<'a> Parser<'a> {
         };
         let comm = header.comm.to_owned();
         let at_ns = at_ns.saturating_sub(first_ns);
-        self.open = Some(Open { comm, tid: header.tid, at_ns, weight, frames: Vec::new() });
+        self.open = Some(Open {
+            comm,
+            tid: header.tid,
+            at_ns,
+            weight,
+            frames: Vec::new(),
+        });
         if !header.frame.is_empty() {
             self.frame_line(header.frame)?;
         }
@@ -262,34 +292,55 @@ impl<'a> Parser<'a> {
         if self.gaps_ns.len() >= GAPS_MAX || self.seen_ns.len() >= TABLE_ENTRIES_MAX {
             return;
         }
-        let gap_ns =
-            self.seen_ns.insert(source, at_ns).map(|last_ns| at_ns.saturating_sub(last_ns));
+        let gap_ns = self
+            .seen_ns
+            .insert(source, at_ns)
+            .map(|last_ns| at_ns.saturating_sub(last_ns));
         self.gaps_ns.extend(gap_ns.filter(|gap_ns| *gap_ns > 0));
     }
 
     /// `address symbol+0xoffset (module)`; lines with a source place are skipped.
     fn frame_line(&mut self, line: &str) -> Result<(), ImportError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        let Some((address, rest)) = line.split_once(' ') else { return Ok(()) };
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        let Some((address, rest)) = line.split_once(' ') else {
+            return Ok(());
+        };
         if address.is_empty() || !address.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Ok(());
         }
         let rest = rest.trim();
-        let (symbol, module) = match rest.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("))
+        let (symbol, module) = match rest
+            .strip_suffix(')')
+            .and_then(|rest| rest.rsplit_once(" ("))
         {
             Some((symbol, module)) => (symbol.trim(), module),
             None => (rest, ""),
         };
         let inlined = module == "inlined";
-        let module = if inlined || module == "[unknown]" { "" } else { module };
+        let module = if inlined || module == "[unknown]" {
+            ""
+        } else {
+            module
+        };
         let symbol = match symbol.rsplit_once("+0x") {
             Some((name, offset)) if offset.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
             _ => symbol,
         };
         let is_unknown = symbol.is_empty() || symbol == "[unknown]";
-        let kind = if is_unknown { FrameKind::Unresolved } else { FrameKind::Function };
+        let kind = if is_unknown {
+            FrameKind::Unresolved
+        } else {
+            FrameKind::Function
+        };
         let function = if is_unknown { "" } else { symbol };
-        let frame = Frame { kind, module, inlined, ..Frame::function(function, "", 0) };
+        let frame = Frame {
+            kind,
+            module,
+            inlined,
+            ..Frame::function(function, "", 0)
+        };
         let frame = self.builder.frame(&frame)?;
         // A line of the file takes more bytes than a frame here.
         open.frames.push(frame);
@@ -298,15 +349,27 @@ impl<'a> Parser<'a> {
 
     fn close(&mut self) -> Result<(), ImportError> {
         self.is_skipping = false;
-        let Some(mut open) = self.open.take() else { return Ok(()) };
+        let Some(mut open) = self.open.take() else {
+            return Ok(());
+        };
         open.frames.reverse();
         let top = self.builder.top(None, None)?;
         let node = self.builder.stack(top, &open.frames)?;
         let thread = self.builder.thread(top, &open.comm, open.tid)?;
         // The thread that runs where nothing else does.
         let is_idle = open.tid == 0 && open.comm.starts_with("swapper");
-        let state = if is_idle { State::Sleep } else { self.builder.options.state };
-        self.builder.add(Sample { node, thread, state, weight: open.weight, at_ns: open.at_ns })
+        let state = if is_idle {
+            State::Sleep
+        } else {
+            self.builder.options.state
+        };
+        self.builder.add(Sample {
+            node,
+            thread,
+            state,
+            weight: open.weight,
+            at_ns: open.at_ns,
+        })
     }
 
     fn finish(mut self) -> Result<Imported, ImportError> {
@@ -325,7 +388,10 @@ impl<'a> Parser<'a> {
         let length_ns = self.last_ns.saturating_sub(self.first_ns.unwrap_or(0));
         // The last sample stands for the time until the next one.
         let duration_ns = (length_ns > 0).then(|| length_ns.saturating_add(interval_ns.max(1)));
-        self.builder.finish(Times { started_at: None, duration_ns })
+        self.builder.finish(Times {
+            started_at: None,
+            duration_ns,
+        })
     }
 
     /// The time of a sample: as given, as recorded, or as busy threads were sampled.
@@ -344,10 +410,14 @@ impl<'a> Parser<'a> {
         });
         let interval_ns = estimated_ns.unwrap_or(INTERVAL_DEFAULT.as_nanos() as u64);
         let interval_ms = interval_ns as f64 / 1e6;
-        let source =
-            if estimated_ns.is_some() { "estimated from gaps between samples" } else { "assumed" };
-        self.builder
-            .note(format!("a sample is {interval_ms} ms, {source}; --interval sets another time"));
+        let source = if estimated_ns.is_some() {
+            "estimated from gaps between samples"
+        } else {
+            "assumed"
+        };
+        self.builder.note(format!(
+            "a sample is {interval_ms} ms, {source}; --interval sets another time"
+        ));
         interval_ns
     }
 }
@@ -356,7 +426,9 @@ impl<'a> Parser<'a> {
 /// (`cycles:u`).
 fn plain_event(event: &str) -> &str {
     const MODIFIERS: &str = "ukhpPGHSDIWeb";
-    let of_kind = ["cpu_core/", "cpu_atom/"].iter().find_map(|kind| event.strip_prefix(kind));
+    let of_kind = ["cpu_core/", "cpu_atom/"]
+        .iter()
+        .find_map(|kind| event.strip_prefix(kind));
     if let Some((plain, _)) = of_kind.and_then(|event| event.split_once('/')) {
         return plain;
     }
@@ -374,7 +446,10 @@ fn interval_ns(comment: &str) -> Option<u64> {
     }
     let (_, after) = event.split_once("sample_freq } = ")?;
     let digits = after.split(|c: char| !c.is_ascii_digit()).next()?;
-    let frequency_hz = digits.parse::<u64>().ok().filter(|frequency| *frequency > 0)?;
+    let frequency_hz = digits
+        .parse::<u64>()
+        .ok()
+        .filter(|frequency| *frequency > 0)?;
     Some(1_000_000_000 / frequency_hz.min(1_000_000_000))
 }
 
@@ -384,7 +459,14 @@ mod tests {
 
     fn check(line: &str, expected: &str) {
         let header = Header::parse(line).map(|header| {
-            let Header { comm, tid, at_ns, period, event, .. } = header;
+            let Header {
+                comm,
+                tid,
+                at_ns,
+                period,
+                event,
+                ..
+            } = header;
             format!("{comm}/{tid} at {at_ns:?} for {period:?}: {event}")
         });
         assert_eq!(header.unwrap_or_default(), expected, "{line:?}");
@@ -401,7 +483,10 @@ mod tests {
             "tokio runtime w/12 at Some(7000000001) for None: cycles",
         );
         check("java 9 cycles: ", "java/9 at None for None: cycles");
-        check("a 1 2 3 [000] 4.0: 1 e:", "a 1 2/3 at Some(4000000000) for Some(1): e");
+        check(
+            "a 1 2 3 [000] 4.0: 1 e:",
+            "a 1 2/3 at Some(4000000000) for Some(1): e",
+        );
         check("\tffffffff81 do_idle+0x10 (/boot/vmlinux)", "");
         check("main;work 3", "");
         check("", "");

@@ -25,16 +25,27 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     let tables = Tables::read(&builder, content)?;
     let stacks = tables.stacks(&mut builder)?;
     let measure = Measure::new(&mut builder, &tables, content)?;
-    let mut parser = Parser { builder, tables: &tables, stacks, measure, frames: Vec::new() };
+    let mut parser = Parser {
+        builder,
+        tables: &tables,
+        stacks,
+        measure,
+        frames: Vec::new(),
+    };
     for (number, entry) in (1..).zip(Fields::of(content, 2)) {
         let sample: proto::Sample = parser.builder.entry("sample", number, entry)?;
         parser.sample(&sample, number)?;
     }
     // Pyroscope writes the time of the profile as its length when it converts recordings of Java's Flight Recorder.
     let has_duration = tables.duration_ns > 0 && tables.duration_ns != tables.time_ns;
-    let duration_ns = u64::try_from(tables.duration_ns).ok().filter(|_| has_duration);
+    let duration_ns = u64::try_from(tables.duration_ns)
+        .ok()
+        .filter(|_| has_duration);
     let started_at = (tables.time_ns > 0).then(|| Timestamp::from_unix_ns(tables.time_ns));
-    parser.builder.finish(Times { started_at, duration_ns })
+    parser.builder.finish(Times {
+        started_at,
+        duration_ns,
+    })
 }
 
 /// A field of a message.
@@ -124,7 +135,10 @@ impl Builder<'_> {
     ) -> Result<T, ImportError> {
         if bytes.len() > ENTRY_BYTES_MAX {
             let what = "too many bytes in a sample, location or function";
-            return Err(ImportError::TooMany { what, limit: ENTRY_BYTES_MAX });
+            return Err(ImportError::TooMany {
+                what,
+                limit: ENTRY_BYTES_MAX,
+            });
         }
         T::decode(bytes).map_err(|error| self.invalid(format!("{what} {number}: {error}")))
     }
@@ -161,7 +175,9 @@ impl<'a> Tables<'a> {
         if tables.types.is_empty() {
             return Err(match Fields::of(content, 2).next() {
                 Some(_) => builder.invalid("it has no types of samples"),
-                None => ImportError::Empty { format: builder.format },
+                None => ImportError::Empty {
+                    format: builder.format,
+                },
             });
         }
         Ok(tables)
@@ -176,7 +192,8 @@ impl<'a> Tables<'a> {
         match tag {
             1 => {
                 check_table("too many types of samples", self.types.len())?;
-                self.types.push(builder.decoded("sample type", self.types.len() + 1, bytes)?);
+                self.types
+                    .push(builder.decoded("sample type", self.types.len() + 1, bytes)?);
             }
             3 => {
                 check_table("too many modules", self.mappings.len())?;
@@ -213,7 +230,9 @@ impl<'a> Tables<'a> {
             // Always the empty text, even in an empty table.
             return Ok("");
         }
-        let text = usize::try_from(index).ok().and_then(|index| self.texts.get(index));
+        let text = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.texts.get(index));
         text.map(AsRef::as_ref).ok_or_else(|| {
             let count = self.texts.len();
             builder.invalid(format!("text {index} is outside of the table of {count}"))
@@ -243,14 +262,24 @@ impl<'a> Tables<'a> {
                 let file = self.text(builder, function.filename)?;
                 let line_number = u32::try_from(line.line).unwrap_or(0);
                 let inlined = at + 1 < location.line.len();
-                let frame =
-                    Frame { module, build_id, inlined, ..Frame::function(name, file, line_number) };
+                let frame = Frame {
+                    module,
+                    build_id,
+                    inlined,
+                    ..Frame::function(name, file, line_number)
+                };
                 frames.push(builder.frame(&frame_of_label(frame))?);
             }
             if location.line.is_empty() {
                 let offset = place(builder, location.address, mapping).number();
                 let kind = FrameKind::Unresolved;
-                let frame = Frame { kind, module, build_id, offset, ..Frame::function("", "", 0) };
+                let frame = Frame {
+                    kind,
+                    module,
+                    build_id,
+                    offset,
+                    ..Frame::function("", "", 0)
+                };
                 frames.push(builder.frame(&frame)?);
             }
             stacks.insert(location.id, frames);
@@ -276,7 +305,13 @@ impl<'a> Tables<'a> {
 /// Where an address is in its module. Address 0, which has no name, if the mapping does not contain it.
 fn place(builder: &mut Builder<'_>, address: u64, mapping: Option<&proto::Mapping>) -> CodePlace {
     const KERNEL_MIN: u64 = 1 << 63;
-    let Some(&proto::Mapping { memory_start, memory_limit, file_offset, .. }) = mapping else {
+    let Some(&proto::Mapping {
+        memory_start,
+        memory_limit,
+        file_offset,
+        ..
+    }) = mapping
+    else {
         return CodePlace::Address(address);
     };
     // A mapping of all addresses says that they are those of the file already; `go tool pprof` reads it so, too.
@@ -328,25 +363,38 @@ impl<'t> Parser<'_, 't> {
             return Ok(());
         }
         let labels = self.labels(sample)?;
-        let weights = self.measure.weights(&self.builder, &sample.value, number, labels.state)?;
+        let weights = self
+            .measure
+            .weights(&self.builder, &sample.value, number, labels.state)?;
         if weights.iter().all(|(_, weight)| *weight == 0) {
             return Ok(());
         }
         self.frames.clear();
         for id in sample.location_id.iter().rev() {
             let frames = self.stacks.get(id).ok_or_else(|| {
-                self.builder
-                    .invalid(format!("sample {number} names location {id}, which does not exist"))
+                self.builder.invalid(format!(
+                    "sample {number} names location {id}, which does not exist"
+                ))
             })?;
             self.frames.extend_from_slice(frames);
         }
         let top = self.builder.top(labels.task, labels.phase)?;
         let node = self.builder.stack(top, &self.frames)?;
-        let thread = self.builder.thread(top, labels.thread.unwrap_or_default(), 0)?;
+        let thread = self
+            .builder
+            .thread(top, labels.thread.unwrap_or_default(), 0)?;
         let label_set = self.builder.label_set(labels.others);
         for (state, weight) in weights {
-            self.builder
-                .add_labeled(Sample { node, thread, state, weight, at_ns: 0 }, label_set)?;
+            self.builder.add_labeled(
+                Sample {
+                    node,
+                    thread,
+                    state,
+                    weight,
+                    at_ns: 0,
+                },
+                label_set,
+            )?;
         }
         Ok(())
     }
@@ -377,6 +425,12 @@ impl<'t> Parser<'_, 't> {
 /// Whether a label of samples describes what ran. Numbers have no text, and ids of threads, spans and
 /// profiles have a value for each of these.
 fn is_kept(key: &str, text: &str) -> bool {
-    const IDS: [&str; 5] = ["thread_id", "span_id", "trace_id", "span_name", "profile_id"];
+    const IDS: [&str; 5] = [
+        "thread_id",
+        "span_id",
+        "trace_id",
+        "span_name",
+        "profile_id",
+    ];
     !key.is_empty() && !text.is_empty() && !IDS.contains(&key)
 }

@@ -71,32 +71,54 @@ struct Event<'a> {
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
     let file: File<'_> = super::json::parse(content, ImportFormat::Speedscope)?;
     let mut builder = Builder::new(ImportFormat::Speedscope, options);
-    let is_ours =
-        file.exporter.as_deref().is_some_and(|exporter| exporter.starts_with("emberline "));
+    let is_ours = file
+        .exporter
+        .as_deref()
+        .is_some_and(|exporter| exporter.starts_with("emberline "));
     let frames = file.shared.frames.iter().map(|frame| {
         let source = frame.file.as_deref().unwrap_or_default();
         // A line that is no number of 32 bits becomes 0, which is unknown.
         let line = frame.line.map_or(0, |line| line as u32);
         // Ours have no modules, but addresses begin with their names.
-        let prefix =
-            frame.name.rsplit_once("+0x").filter(|_| is_ours).map_or("", |(module, _)| module);
+        let prefix = frame
+            .name
+            .rsplit_once("+0x")
+            .filter(|_| is_ours)
+            .map_or("", |(module, _)| module);
         let module = if prefix == "[unknown]" { "" } else { prefix };
-        let function = Frame { module, ..Frame::function(&frame.name, source, line) };
+        let function = Frame {
+            module,
+            ..Frame::function(&frame.name, source, line)
+        };
         builder.frame(&frame_of_label(function))
     });
     let frames: Vec<FrameId> = frames.collect::<Result<_, _>>()?;
     let starts = file.profiles.iter().map(|profile| profile.start_value);
     let start = starts.reduce(f64::min).unwrap_or(0.0);
-    let mut parser =
-        Parser { builder, frames: &frames, file: &file, start, stop_ns: 0, is_timed: false };
+    let mut parser = Parser {
+        builder,
+        frames: &frames,
+        file: &file,
+        start,
+        stop_ns: 0,
+        is_timed: false,
+    };
     if is_ours {
         parser.ours()?
     } else {
         parser.threads()?
     }
-    let Parser { builder, stop_ns, is_timed, .. } = parser;
+    let Parser {
+        builder,
+        stop_ns,
+        is_timed,
+        ..
+    } = parser;
     let duration_ns = is_timed.then_some(stop_ns);
-    builder.finish(Times { started_at: None, duration_ns })
+    builder.finish(Times {
+        started_at: None,
+        duration_ns,
+    })
 }
 
 struct Parser<'a, 'f> {
@@ -122,7 +144,8 @@ impl<'f> Parser<'_, 'f> {
     fn known_frame(&self, index: u32) -> Result<FrameId, ImportError> {
         self.frames.get(index as usize).copied().ok_or_else(|| {
             let count = self.frames.len();
-            self.builder.invalid(format!("frame {index} is outside of the table of {count}"))
+            self.builder
+                .invalid(format!("frame {index} is outside of the table of {count}"))
         })
     }
 
@@ -151,16 +174,26 @@ impl<'f> Parser<'_, 'f> {
             let top = self.builder.top_of(node);
             let thread = self.builder.thread(top, "", 0)?;
             for (state, weight) in [(State::Cpu, cpu_ns), (State::Other, wall_ns - cpu_ns)] {
-                self.builder.add(Sample { node, thread, state, weight, at_ns: 0 })?;
+                self.builder.add(Sample {
+                    node,
+                    thread,
+                    state,
+                    weight,
+                    at_ns: 0,
+                })?;
             }
         }
         Ok(())
     }
 
     fn our_node(&mut self, stack: &[u32]) -> Result<NodeId, ImportError> {
-        let frames: Vec<FrameId> =
-            stack.iter().map(|index| self.known_frame(*index)).collect::<Result<_, _>>()?;
-        let task = stack.first().map(|index| &*self.file.shared.frames[*index as usize].name);
+        let frames: Vec<FrameId> = stack
+            .iter()
+            .map(|index| self.known_frame(*index))
+            .collect::<Result<_, _>>()?;
+        let task = stack
+            .first()
+            .map(|index| &*self.file.shared.frames[*index as usize].name);
         let top = self.builder.top(task, None)?;
         self.builder.stack(top, &frames[frames.len().min(1)..])
     }
@@ -177,7 +210,12 @@ impl<'f> Parser<'_, 'f> {
             };
             let top = self.builder.top(None, None)?;
             let thread = self.builder.thread(top, &profile.name, 0)?;
-            let track = Track { profile, top, thread, unit_ns };
+            let track = Track {
+                profile,
+                top,
+                thread,
+                unit_ns,
+            };
             match &*profile.kind {
                 "sampled" => self.sampled(&track)?,
                 "evented" => self.evented(&track)?,
@@ -199,12 +237,16 @@ impl<'f> Parser<'_, 'f> {
         if samples == weights {
             return Ok(());
         }
-        Err(self.builder.invalid(format!("a profile has {samples} samples and {weights} weights")))
+        Err(self.builder.invalid(format!(
+            "a profile has {samples} samples and {weights} weights"
+        )))
     }
 
     /// The start of a profile, since that of the earliest.
     fn offset_ns(&mut self, track: &Track<'_>) -> Result<u64, ImportError> {
-        let Some(unit_ns) = track.unit_ns else { return Ok(0) };
+        let Some(unit_ns) = track.unit_ns else {
+            return Ok(0);
+        };
         self.is_timed = true;
         let unit_ns = unit_ns as f64;
         let offset = track.profile.start_value - self.start;
@@ -227,7 +269,13 @@ impl<'f> Parser<'_, 'f> {
             }
             let node = self.builder.stack(track.top, &frames)?;
             let weight = nanoseconds(&self.builder, "a weight", *weight, unit_ns as f64)?;
-            self.builder.add(Sample { node, thread: track.thread, state, weight, at_ns })?;
+            self.builder.add(Sample {
+                node,
+                thread: track.thread,
+                state,
+                weight,
+                at_ns,
+            })?;
             if track.unit_ns.is_some() {
                 at_ns = at_ns.saturating_add(weight);
                 self.stop_ns = self.stop_ns.max(at_ns);
@@ -238,17 +286,25 @@ impl<'f> Parser<'_, 'f> {
 
     /// The time of a sample of a profile without a unit.
     fn sample_ns(&mut self) -> u64 {
-        let interval_ns =
-            self.builder.options.interval_ns.unwrap_or(INTERVAL_DEFAULT.as_nanos() as u64);
+        let interval_ns = self
+            .builder
+            .options
+            .interval_ns
+            .unwrap_or(INTERVAL_DEFAULT.as_nanos() as u64);
         let interval_ms = interval_ns as f64 / 1e6;
-        self.builder.note(format!("a sample is {interval_ms} ms; --interval sets another time"));
+        self.builder.note(format!(
+            "a sample is {interval_ms} ms; --interval sets another time"
+        ));
         interval_ns
     }
 
     fn evented(&mut self, track: &Track<'f>) -> Result<(), ImportError> {
         let Some(unit_ns) = track.unit_ns else {
             let found = "events without a unit of time".to_owned();
-            return Err(ImportError::NoTime { format: ImportFormat::Speedscope, found });
+            return Err(ImportError::NoTime {
+                format: ImportFormat::Speedscope,
+                found,
+            });
         };
         self.offset_ns(track)?;
         let state = self.builder.options.state;
@@ -259,11 +315,18 @@ impl<'f> Parser<'_, 'f> {
             let at = event.at - self.start;
             let at_ns = nanoseconds(&self.builder, "the time of an event", at, unit_ns as f64)?;
             let weight = at_ns.checked_sub(last_ns).ok_or_else(|| {
-                self.builder.invalid("events are not in the order of their times")
+                self.builder
+                    .invalid("events are not in the order of their times")
             })?;
             if let Some((_, node)) = open.last() {
                 let thread = track.thread;
-                self.builder.add(Sample { node: *node, thread, state, weight, at_ns: last_ns })?;
+                self.builder.add(Sample {
+                    node: *node,
+                    thread,
+                    state,
+                    weight,
+                    at_ns: last_ns,
+                })?;
             }
             last_ns = at_ns;
             self.stop_ns = self.stop_ns.max(at_ns);
@@ -273,10 +336,17 @@ impl<'f> Parser<'_, 'f> {
                     let parent = open.last().map_or(track.top, |(_, node)| *node);
                     // Frames beyond the limit count for the deepest one.
                     let is_deep = open.len() >= FRAMES_MAX;
-                    let node = if is_deep { parent } else { self.builder.child(parent, frame) };
+                    let node = if is_deep {
+                        parent
+                    } else {
+                        self.builder.child(parent, frame)
+                    };
                     if open.len() >= TABLE_ENTRIES_MAX {
                         let what = "too many open frames";
-                        return Err(ImportError::TooMany { what, limit: TABLE_ENTRIES_MAX });
+                        return Err(ImportError::TooMany {
+                            what,
+                            limit: TABLE_ENTRIES_MAX,
+                        });
                     }
                     open.push((event.frame, node));
                 }

@@ -25,8 +25,14 @@ fn exports(profile: &Profile) -> [(ImportFormat, Vec<u8>); 4] {
     let options = ExportOptions::default();
     [
         (ImportFormat::Pprof, pprof(profile, &options)),
-        (ImportFormat::Speedscope, speedscope(profile, &options).into_bytes()),
-        (ImportFormat::Firefox, flamegraph::firefox(profile, &options).into_bytes()),
+        (
+            ImportFormat::Speedscope,
+            speedscope(profile, &options).into_bytes(),
+        ),
+        (
+            ImportFormat::Firefox,
+            flamegraph::firefox(profile, &options).into_bytes(),
+        ),
         (ImportFormat::Collapsed, collapsed(profile).into_bytes()),
     ]
 }
@@ -43,8 +49,11 @@ fn exports_are_recognized_and_keep_their_sums_by_stack() {
         assert_eq!(collapsed(&imported.profile()), collapsed(&all), "{format}");
         assert_eq!(imported.total_ns(), all.total().total_ns());
         let no_task = imported.profile();
-        let kinds: Vec<_> =
-            no_task.nodes().iter().map(|node| no_task.frame(node.frame).kind).collect();
+        let kinds: Vec<_> = no_task
+            .nodes()
+            .iter()
+            .map(|node| no_task.frame(node.frame).kind)
+            .collect();
         assert!(kinds.contains(&FrameKind::NoTask), "{format}");
     }
 }
@@ -57,12 +66,23 @@ fn pprof_keeps_states_lines_modules_phases_and_times() {
         build_id: "ab12",
         ..Frame::function("main", "m.rs", 3)
     });
-    frames.push(Frame { inlined: true, ..frames[2].clone() });
-    let all =
-        from_rows([(frames.clone(), State::Disk, 30), (frames[..3].to_vec(), State::Runnable, 4)]);
+    frames.push(Frame {
+        inlined: true,
+        ..frames[2].clone()
+    });
+    let all = from_rows([
+        (frames.clone(), State::Disk, 30),
+        (frames[..3].to_vec(), State::Runnable, 4),
+    ]);
     let start = Timestamp::from_unix_ns(1_700_000_000_000_000_000);
     let range = TimeRange::new(start, start.shifted(60_000_000_000));
-    let imported = of(pprof(&all, &ExportOptions { range, ..ExportOptions::default() }));
+    let imported = of(pprof(
+        &all,
+        &ExportOptions {
+            range,
+            ..ExportOptions::default()
+        },
+    ));
     assert_eq!(imported.profile(), all);
     assert_eq!(imported.started_at, Some(start));
     assert_eq!(imported.duration_ns, 60_000_000_000);
@@ -119,7 +139,10 @@ proptest! {
 #[test]
 fn a_given_task_has_all_stacks() {
     for (format, file) in exports(&profile("load;main cpu=20000000\nsave;main cpu=30000000")) {
-        let options = ImportOptions { task: Some("t".to_owned()), ..ImportOptions::default() };
+        let options = ImportOptions {
+            task: Some("t".to_owned()),
+            ..ImportOptions::default()
+        };
         let imported = import(&file, &options).unwrap();
         assert_eq!(imported.tasks(), ["t"], "{format}");
         assert_eq!(imported.total_ns(), 50_000_000);
@@ -129,16 +152,40 @@ fn a_given_task_has_all_stacks() {
 fn check(file: &str, options: &ImportOptions, expected: Expect) {
     let imported = import(file.as_bytes(), options).unwrap();
     let samples = imported.samples.iter().map(|sample| {
-        let name = |node| imported.symbols.frame(imported.trie.node(node).unwrap().1).label();
-        let thread = imported.symbols.frame(imported.trie.node(sample.thread).unwrap().1);
-        let ImportedSample { second, node, state, nanoseconds, .. } = *sample;
+        let name = |node| {
+            imported
+                .symbols
+                .frame(imported.trie.node(node).unwrap().1)
+                .label()
+        };
+        let thread = imported
+            .symbols
+            .frame(imported.trie.node(sample.thread).unwrap().1);
+        let ImportedSample {
+            second,
+            node,
+            state,
+            nanoseconds,
+            ..
+        } = *sample;
         let thread = format!("{}/{}", thread.function, thread.line);
-        format!("{second} s {} {} {thread} {nanoseconds}\n", name(node), state.name())
+        format!(
+            "{second} s {} {} {thread} {nanoseconds}\n",
+            name(node),
+            state.name()
+        )
     });
     let samples: String = samples.collect();
-    let notes: String = imported.notes.iter().map(|note| format!("note: {note}\n")).collect();
+    let notes: String = imported
+        .notes
+        .iter()
+        .map(|note| format!("note: {note}\n"))
+        .collect();
     let length = format!("{} of {} ns\n", imported.format, imported.duration_ns);
-    expected.assert_eq(&format!("{length}{samples}{notes}{}", collapsed(&imported.profile())));
+    expected.assert_eq(&format!(
+        "{length}{samples}{notes}{}",
+        collapsed(&imported.profile())
+    ));
 }
 
 #[test]
@@ -146,7 +193,11 @@ fn unknown_content_names_the_known_formats() {
     for content in ["", "hello", "{\"a\": 1}", "[1, 2]", "a b c\n", "<svg/>"] {
         let error = import(content.as_bytes(), &ImportOptions::default()).unwrap_err();
         assert_eq!(error, ImportError::UnknownFormat, "{content:?}");
-        assert!(error.to_string().contains("pprof, collapsed, perf, speedscope, firefox, chrome"));
+        assert!(
+            error
+                .to_string()
+                .contains("pprof, collapsed, perf, speedscope, firefox, chrome")
+        );
     }
 }
 
@@ -177,8 +228,13 @@ fn formats_that_are_not_read_are_named() {
         (b"{\"traceEvents\": []}", "a trace of Chrome"),
         (b"[{\"name\": \"a\", \"ph\": \"X\"}]", "a trace of Chrome"),
     ] {
-        let error = import(content, &ImportOptions::default()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("this is {name}, which is not read: ")), "{error}");
+        let error = import(content, &ImportOptions::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with(&format!("this is {name}, which is not read: ")),
+            "{error}"
+        );
     }
 }
 

@@ -31,7 +31,14 @@ impl File {
     pub fn new(meta: Meta) -> File {
         let libs = Vec::new();
         let threads = Vec::new();
-        File { meta, libs, threads, pages: [], profiler_overhead: [], counters: Vec::new() }
+        File {
+            meta,
+            libs,
+            threads,
+            pages: [],
+            profiler_overhead: [],
+            counters: Vec::new(),
+        }
     }
 }
 
@@ -61,8 +68,11 @@ impl Meta {
     /// Of a profile.
     pub fn new(title: &str, start_time: f64, interval_ns: u64) -> Meta {
         let title = printable(title);
-        let product =
-            if title.is_empty() { "Emberline".to_owned() } else { format!("Emberline: {title}") };
+        let product = if title.is_empty() {
+            "Emberline".to_owned()
+        } else {
+            format!("Emberline: {title}")
+        };
         Meta {
             categories: &FRAME_CATEGORIES,
             debug: false,
@@ -71,7 +81,11 @@ impl Meta {
             preprocessed_profile_version: VERSION,
             process_type: 0,
             product,
-            sample_units: SampleUnits { time: "ms", event_delay: "ms", cpu_delta: "µs" },
+            sample_units: SampleUnits {
+                time: "ms",
+                event_delay: "ms",
+                cpu_delta: "µs",
+            },
             start_time,
             symbolicated: true,
             paused_ranges: [],
@@ -93,8 +107,11 @@ impl Meta {
 }
 
 /// By [`Category`].
-static FRAME_CATEGORIES: [CategoryMeta; 3] =
-    [category("Other", "grey"), category("Task", "orange"), category("Function", "blue")];
+static FRAME_CATEGORIES: [CategoryMeta; 3] = [
+    category("Other", "grey"),
+    category("Task", "orange"),
+    category("Function", "blue"),
+];
 
 /// By [`Marker::category`].
 static MARKER_CATEGORIES: [CategoryMeta; 4] = [
@@ -105,7 +122,11 @@ static MARKER_CATEGORIES: [CategoryMeta; 4] = [
 ];
 
 const fn category(name: &'static str, color: &'static str) -> CategoryMeta {
-    CategoryMeta { name, color, subcategories: ["Other"] }
+    CategoryMeta {
+        name,
+        color,
+        subcategories: ["Other"],
+    }
 }
 
 /// Categories of frames.
@@ -215,7 +236,10 @@ impl Thread {
             markers: MarkerTable::default(),
             native_symbols: NativeSymbols::default(),
             resource_table: ResourceTable::default(),
-            samples: SampleTable { weight_type, ..SampleTable::default() },
+            samples: SampleTable {
+                weight_type,
+                ..SampleTable::default()
+            },
             stack_table: StackTable::default(),
             string_array: StringTable::default(),
         }

@@ -9,13 +9,25 @@ use serde::Serialize;
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Marker {
     #[serde(rename = "emberline-task")]
-    Task { key: u32, outcome: u32, reason: u32, result_type: u32, id: u64, result_bytes: u64 },
+    Task {
+        key: u32,
+        outcome: u32,
+        reason: u32,
+        result_type: u32,
+        id: u64,
+        result_bytes: u64,
+    },
     /// Of the task with this key.
     #[serde(rename = "emberline-phase")]
     Phase { key: u32 },
     /// Between workers.
     #[serde(rename = "emberline-transfer")]
-    Transfer { peer: u32, moved_type: u32, outcome: u32, bytes: u64 },
+    Transfer {
+        peer: u32,
+        moved_type: u32,
+        outcome: u32,
+        bytes: u64,
+    },
 }
 
 impl Marker {
@@ -89,5 +101,10 @@ pub(super) static SCHEMAS: [MarkerSchema; 3] = [
 const TEXT: &str = "unique-string";
 
 const fn field(key: &'static str, label: &'static str, format: &'static str) -> Field {
-    Field { key, label, format, searchable: true }
+    Field {
+        key,
+        label,
+        format,
+        searchable: true,
+    }
 }

@@ -8,22 +8,35 @@ use super::*;
 use crate::testing::{deep_profile, from_rows, hostile_profiles, profile};
 
 fn parsed(profile: &Profile) -> Value {
-    let options = ExportOptions { title: "All tasks".to_owned(), ..ExportOptions::default() };
+    let options = ExportOptions {
+        title: "All tasks".to_owned(),
+        ..ExportOptions::default()
+    };
     serde_json::from_str(&firefox(profile, &options)).unwrap()
 }
 
 /// Sum of the weights of all threads in nanoseconds.
 fn sum_ns(file: &Value) -> u64 {
     let threads = file["threads"].as_array().unwrap();
-    let weights = threads.iter().flat_map(|thread| thread["samples"]["weight"].as_array().unwrap());
-    weights.map(|weight| (weight.as_f64().unwrap() * 1e6).round() as u64).sum()
+    let weights = threads
+        .iter()
+        .flat_map(|thread| thread["samples"]["weight"].as_array().unwrap());
+    weights
+        .map(|weight| (weight.as_f64().unwrap() * 1e6).round() as u64)
+        .sum()
 }
 
 #[test]
 fn a_small_profile_matches_the_golden_file() {
-    let main =
-        Frame { module: "/opt/app", build_id: "ab12", ..Frame::function("main", "src/a.rs", 3) };
-    let read = Frame { line: 9, ..main.clone() };
+    let main = Frame {
+        module: "/opt/app",
+        build_id: "ab12",
+        ..Frame::function("main", "src/a.rs", 3)
+    };
+    let read = Frame {
+        line: 9,
+        ..main.clone()
+    };
     let stack =
         |task, frame: &Frame<&'static str>| vec![Frame::task(task), main.clone(), frame.clone()];
     let all = from_rows([
@@ -41,15 +54,27 @@ fn tasks_past_the_limit_share_a_thread_below_frames_of_their_own() {
     let file = parsed(&profile(&stacks.join("\n")));
     let threads = file["threads"].as_array().unwrap();
     assert_eq!(threads.len(), 101);
-    assert_eq!((&threads[0]["name"], &threads[100]["name"]), (&"t102".into(), &OTHERS.into()));
-    assert_eq!(threads[100]["stringArray"], serde_json::json!(["t1", "f", "app/src/a.rs", "t2"]));
-    assert_eq!(threads[100]["stackTable"]["prefix"], serde_json::json!([null, 0, null, 2]));
+    assert_eq!(
+        (&threads[0]["name"], &threads[100]["name"]),
+        (&"t102".into(), &OTHERS.into())
+    );
+    assert_eq!(
+        threads[100]["stringArray"],
+        serde_json::json!(["t1", "f", "app/src/a.rs", "t2"])
+    );
+    assert_eq!(
+        threads[100]["stackTable"]["prefix"],
+        serde_json::json!([null, 0, null, 2])
+    );
     assert_eq!(sum_ns(&file), (1..=102).sum::<u64>());
 }
 
 #[test]
 fn an_empty_profile_has_no_threads() {
-    assert_eq!(parsed(&Profile::default())["threads"], serde_json::json!([]));
+    assert_eq!(
+        parsed(&Profile::default())["threads"],
+        serde_json::json!([])
+    );
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The messages of pprof and OTLP, which the exports write and `emberline-import` reads.
 
-#![allow(missing_docs, reason = "tags and names are those of the formats' definitions")]
+#![allow(
+    missing_docs,
+    reason = "tags and names are those of the formats' definitions"
+)]
 
 pub mod otlp;
 pub mod pprof;

@@ -210,7 +210,11 @@ pub enum Value {
     #[serde(rename = "boolValue")]
     Bool(bool),
     #[prost(int64, tag = "3")]
-    #[serde(rename = "intValue", deserialize_with = "signed", serialize_with = "text")]
+    #[serde(
+        rename = "intValue",
+        deserialize_with = "signed",
+        serialize_with = "text"
+    )]
     Int(i64),
     #[prost(double, tag = "4")]
     #[serde(rename = "doubleValue")]
@@ -250,11 +254,23 @@ pub fn is_older_json(content: &[u8]) -> bool {
         duration_nanos: Option<de::IgnoredAny>,
         location_indices: Option<de::IgnoredAny>,
     }
-    let Ok(request) = serde_json::from_slice::<Request>(content) else { return false };
-    let scopes = request.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
+    let Ok(request) = serde_json::from_slice::<Request>(content) else {
+        return false;
+    };
+    let scopes = request
+        .resource_profiles
+        .iter()
+        .flat_map(|resource| &resource.scope_profiles);
     scopes.flat_map(|scope| &scope.profiles).any(|profile| {
-        let Profile { sample, time_nanos, duration_nanos, location_indices } = profile;
-        [sample, time_nanos, duration_nanos, location_indices].iter().any(|member| member.is_some())
+        let Profile {
+            sample,
+            time_nanos,
+            duration_nanos,
+            location_indices,
+        } = profile;
+        [sample, time_nanos, duration_nanos, location_indices]
+            .iter()
+            .any(|member| member.is_some())
     })
 }
 
@@ -283,7 +299,9 @@ impl<'de> Deserialize<'de> for Number {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
                 let number = text.parse();
-                number.map(Number).map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+                number
+                    .map(Number)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
             }
         }
         deserializer.deserialize_any(Numbers)
@@ -303,9 +321,15 @@ fn unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error>
 }
 
 fn signed_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i64>, D::Error> {
-    Vec::<Number>::deserialize(deserializer)?.into_iter().map(number).collect()
+    Vec::<Number>::deserialize(deserializer)?
+        .into_iter()
+        .map(number)
+        .collect()
 }
 
 fn unsigned_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
-    Vec::<Number>::deserialize(deserializer)?.into_iter().map(number).collect()
+    Vec::<Number>::deserialize(deserializer)?
+        .into_iter()
+        .map(number)
+        .collect()
 }

@@ -38,11 +38,19 @@ fn rendered(message: &proto::Profile) -> String {
     let value_type =
         |value: &proto::ValueType| format!("{}/{}", text(value.kind), text(value.unit));
     let types: Vec<_> = message.sample_type.iter().map(value_type).collect();
-    let _ =
-        writeln!(lines, "types {}; default {}", types.join(" "), text(message.default_sample_type));
+    let _ = writeln!(
+        lines,
+        "types {}; default {}",
+        types.join(" "),
+        text(message.default_sample_type)
+    );
     let period = value_type(message.period_type.as_ref().unwrap());
     let _ = writeln!(lines, "period {} {period}", message.period);
-    let _ = writeln!(lines, "from {} for {}", message.time_nanos, message.duration_nanos);
+    let _ = writeln!(
+        lines,
+        "from {} for {}",
+        message.time_nanos, message.duration_nanos
+    );
     for comment in &message.comment {
         let _ = writeln!(lines, "comment {}", text(*comment));
     }
@@ -50,7 +58,11 @@ fn rendered(message: &proto::Profile) -> String {
         let start = mapping.memory_start;
         let limit = mapping.memory_limit;
         let names = format!("{} {}", text(mapping.filename), text(mapping.build_id));
-        let _ = writeln!(lines, "mapping {} {start:#x}-{limit:#x} {names}", mapping.id);
+        let _ = writeln!(
+            lines,
+            "mapping {} {start:#x}-{limit:#x} {names}",
+            mapping.id
+        );
     }
     for sample in &message.sample {
         for id in &sample.location_id {
@@ -64,8 +76,10 @@ fn rendered(message: &proto::Profile) -> String {
             }
             let _ = write!(lines, "] ");
         }
-        let labels =
-            sample.label.iter().map(|label| format!("{}={}", text(label.key), text(label.text)));
+        let labels = sample
+            .label
+            .iter()
+            .map(|label| format!("{}={}", text(label.key), text(label.text)));
         let labels: Vec<_> = labels.collect();
         let _ = writeln!(lines, "{:?} {}", sample.value, labels.join(" "));
     }
@@ -87,21 +101,49 @@ fn stacks_labels_and_modules_match_the_golden_file() {
         ..Frame::function("", "", 0)
     };
     let load = |frames: &[Frame<&'static str>]| {
-        [&[Frame::group("a"), Frame::task("load"), Frame::phase("transfer")], frames].concat()
+        [
+            &[
+                Frame::group("a"),
+                Frame::task("load"),
+                Frame::phase("transfer"),
+            ],
+            frames,
+        ]
+        .concat()
     };
     let main = of_app("main", 3, false);
     let all = from_rows([
         (load(std::slice::from_ref(&main)), State::Cpu, 14),
         (
-            load(&[main.clone(), of_app("inner", 7, true), of_app("innermost", 9, true)]),
+            load(&[
+                main.clone(),
+                of_app("inner", 7, true),
+                of_app("innermost", 9, true),
+            ]),
             State::Lock,
             26,
         ),
-        (load(&[main.clone(), of_app("inner", 7, true), unresolved]), State::Disk, 5),
-        (vec![Frame::group("b"), Frame::no_task(), Frame::truncated(), main], State::Runnable, 7),
+        (
+            load(&[main.clone(), of_app("inner", 7, true), unresolved]),
+            State::Disk,
+            5,
+        ),
+        (
+            vec![
+                Frame::group("b"),
+                Frame::no_task(),
+                Frame::truncated(),
+                main,
+            ],
+            State::Runnable,
+            7,
+        ),
         (vec![Frame::group("b"), Frame::agent()], State::Sleep, 8),
     ]);
-    let options = ExportOptions { group: Some("zone".to_owned()), ..options() };
+    let options = ExportOptions {
+        group: Some("zone".to_owned()),
+        ..options()
+    };
     let message = decoded(&pprof(&all, &options));
     expect_file!["golden/small.txt"].assert_eq(&rendered(&message));
 }
@@ -110,13 +152,23 @@ fn stacks_labels_and_modules_match_the_golden_file() {
 fn an_empty_profile_is_valid_and_has_no_samples() {
     let message = decoded(&pprof(&Profile::default(), &ExportOptions::default()));
     assert_eq!((message.sample.len(), message.sample_type.len()), (0, 3));
-    assert_eq!((message.string_table[0].as_str(), message.period), ("", 10_000_000));
+    assert_eq!(
+        (message.string_table[0].as_str(), message.period),
+        ("", 10_000_000)
+    );
 }
 
 #[test]
 fn a_group_of_workers_names_the_worker_once() {
-    let rows = vec![Frame::group("w-1"), Frame::task("t"), Frame::function("f", "", 0)];
-    let options = ExportOptions { group: Some("worker".to_owned()), ..options() };
+    let rows = vec![
+        Frame::group("w-1"),
+        Frame::task("t"),
+        Frame::function("f", "", 0),
+    ];
+    let options = ExportOptions {
+        group: Some("worker".to_owned()),
+        ..options()
+    };
     let message = decoded(&pprof(&from_rows([(rows, State::Cpu, 1)]), &options));
     assert!(
         rendered(&message).ends_with("task=t worker=w-1 state=cpu\n"),
@@ -132,7 +184,11 @@ fn time_at_a_task_itself_has_a_location() {
     let gzip = pprof(&all, &options());
     let message = decoded(&gzip);
     let text = rendered(&message);
-    assert_eq!(text.matches("[0:0x0 [no stack] (:0)] ").count(), 3, "{text}");
+    assert_eq!(
+        text.matches("[0:0x0 [no stack] (:0)] ").count(),
+        3,
+        "{text}"
+    );
     assert_eq!((message.sample.len(), message.location.len()), (4, 2));
 }
 
@@ -141,10 +197,17 @@ fn the_deepest_stack_and_the_longest_names_are_written() {
     let message = decoded(&pprof(&deep_profile(1_000), &options()));
     assert_eq!(message.sample[0].location_id.len(), 999);
     let name = "\u{1b}\"\n".repeat(34_000);
-    let message =
-        decoded(&pprof(&profile(&format!("t;{} cpu=1", name.replace('\n', ""))), &options()));
+    let message = decoded(&pprof(
+        &profile(&format!("t;{} cpu=1", name.replace('\n', ""))),
+        &options(),
+    ));
     assert_eq!(message.sample.len(), 1);
-    assert!(message.string_table.iter().all(|text| !text.contains(char::is_control)));
+    assert!(
+        message
+            .string_table
+            .iter()
+            .all(|text| !text.contains(char::is_control))
+    );
 }
 
 proptest! {

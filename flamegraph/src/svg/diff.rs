@@ -51,7 +51,10 @@ pub fn diff_svg(
     let before = shares(&folded(before, options), BEFORE);
     let after = shares(&folded(after, options), AFTER);
     let both = before.merge(&after);
-    let is_equal = both.nodes().iter().all(|node| Shares::of(node.own).are_equal());
+    let is_equal = both
+        .nodes()
+        .iter()
+        .all(|node| Shares::of(node.own).are_equal());
 
     let drawn = visible(&both);
     let totals = drawn.totals();
@@ -76,15 +79,28 @@ fn shares(profile: &Profile, side: State) -> Profile {
     let whole = u128::from(profile.total().total_ns());
     let share = |own: Weight| {
         let share = u128::from(own.total_ns()) * u128::from(WHOLE) / whole;
-        Weight::of(side, u64::try_from(share).expect("a part is at most the whole"))
+        Weight::of(
+            side,
+            u64::try_from(share).expect("a part is at most the whole"),
+        )
     };
-    let rows: Vec<ProfileNode> =
-        profile.nodes().iter().map(|node| ProfileNode { own: share(node.own), ..*node }).collect();
+    let rows: Vec<ProfileNode> = profile
+        .nodes()
+        .iter()
+        .map(|node| ProfileNode {
+            own: share(node.own),
+            ..*node
+        })
+        .collect();
     profile.with_rows(&rows)
 }
 
 fn subtitle(options: &SvgOptions, is_equal: bool) -> String {
-    let note = if is_equal { "no change of shares" } else { "width: mean share" };
+    let note = if is_equal {
+        "no change of shares"
+    } else {
+        "width: mean share"
+    };
     match options.subtitle.as_deref() {
         None | Some("") => note.to_owned(),
         Some(facts) => format!("{}; {note}", cell(facts, SUBTITLE_CHARS_MAX)),
@@ -100,7 +116,10 @@ struct Shares {
 
 impl Shares {
     fn of(weight: Weight) -> Shares {
-        Shares { before: weight.get(BEFORE), after: weight.get(AFTER) }
+        Shares {
+            before: weight.get(BEFORE),
+            after: weight.get(AFTER),
+        }
     }
 
     fn are_equal(self) -> bool {
@@ -207,7 +226,10 @@ mod tests {
 
     #[test]
     fn titles_have_shares_of_ranges_of_different_lengths() {
-        let picture = draw("t;f cpu=75\nt;f;g cpu=25", "t;f cpu=200\nt;f;g lock=600\nt;h cpu=200");
+        let picture = draw(
+            "t;f cpu=75\nt;f;g cpu=25",
+            "t;f cpu=200\nt;f;g lock=600\nt;h cpu=200",
+        );
         assert_eq!(
             texts(&picture, "title"),
             [
@@ -253,7 +275,10 @@ mod tests {
     fn two_ranges_fit_into_the_subtitle() {
         let range = "2026-11-23 18:48:40.308+00:00 to 2026-11-23 18:48:48.318+00:00";
         let facts = format!("{range}, then {range}");
-        let options = SvgOptions { subtitle: Some(facts.clone()), ..SvgOptions::default() };
+        let options = SvgOptions {
+            subtitle: Some(facts.clone()),
+            ..SvgOptions::default()
+        };
         let side = profile("t;f cpu=1");
         assert!(diff_svg(&side, &side, &options).unwrap().contains(&facts));
     }
@@ -280,15 +305,25 @@ mod tests {
             .skip(1)
             .map(|rest| rest.split_once(')').unwrap().0)
             .collect();
-        assert_eq!(colors.len(), 5 + 5, "five swatches, the root, a task and three functions");
+        assert_eq!(
+            colors.len(),
+            5 + 5,
+            "five swatches, the root, a task and three functions"
+        );
         for color in colors {
-            assert!(picture.contains(&format!("rect[fill=\"rgb({color})\"] {{ fill:#")), "{color}");
+            assert!(
+                picture.contains(&format!("rect[fill=\"rgb({color})\"] {{ fill:#")),
+                "{color}"
+            );
         }
     }
 
     #[test]
     fn changes_too_small_to_write_are_no_zeros() {
-        let shares = Shares { before: WHOLE / 2, after: WHOLE / 2 + 2 * ROUNDING };
+        let shares = Shares {
+            before: WHOLE / 2,
+            after: WHOLE / 2 + 2 * ROUNDING,
+        };
         let mut text = String::new();
         shares.push_text(&mut text);
         assert_eq!(text, "50.0% → 50.0%, Change below 0.01 pp");

@@ -26,7 +26,11 @@ pub(super) fn draw(
 ) -> Result<String, SvgError> {
     let layout = Layout::of(profile);
     let picture = around(options, layout.depth_max, layout.whole)?;
-    let Around { head, container, rows } = Around::of(&picture)?;
+    let Around {
+        head,
+        container,
+        rows,
+    } = Around::of(&picture)?;
     let size = picture.len() + before_frames.len() + layout.boxes.len() * FRAME_BYTES;
     let mut svg = String::with_capacity(size);
     svg.push_str(head);
@@ -37,7 +41,9 @@ pub(super) fn draw(
     for place in &layout.boxes {
         about.clear();
         figures(&mut about, place.node);
-        let row = rows.get(place.depth).ok_or(SvgError::Form { missing: "a row of frames" })?;
+        let row = rows.get(place.depth).ok_or(SvgError::Form {
+            missing: "a row of frames",
+        })?;
         let label = labels.of(place.node);
         svg.push_str("<g><title>");
         label.push_title(&mut svg, &about);
@@ -71,7 +77,11 @@ impl Layout {
     fn of(profile: &Profile) -> Layout {
         // A browser counts exactly up to 2^53: 104 days of thread time in nanoseconds. Larger weights
         // lose low bits; figures are written from the exact weights.
-        let exact: u128 = profile.nodes().iter().map(|node| u128::from(own_ns(node))).sum();
+        let exact: u128 = profile
+            .nodes()
+            .iter()
+            .map(|node| u128::from(own_ns(node)))
+            .sum();
         let shift = (128 - exact.leading_zeros()).saturating_sub(53);
         // Nodes come in depth-first order: those to the left of a node come before it.
         let mut starts = vec![0];
@@ -87,7 +97,9 @@ impl Layout {
             widths[node.parent.index()] += widths[index + 1];
         }
         let width_min = WIDTH_MIN_PERCENT / 100.0 * whole as f64;
-        let all = (0..).zip(depths(profile)).zip(starts.into_iter().zip(widths));
+        let all = (0..)
+            .zip(depths(profile))
+            .zip(starts.into_iter().zip(widths));
         let boxes: Vec<FrameBox> = all
             .filter(|(_, (_, width))| *width as f64 >= width_min)
             .map(|((id, depth), (start, width))| FrameBox {
@@ -98,7 +110,11 @@ impl Layout {
             })
             .collect();
         let depth_max = boxes.iter().map(|place| place.depth).max().unwrap_or(0);
-        Layout { boxes, whole, depth_max }
+        Layout {
+            boxes,
+            whole,
+            depth_max,
+        }
     }
 
     fn percent(&self, weight: u64) -> f64 {
@@ -147,7 +163,11 @@ fn push_fitted(svg: &mut String, name: &str, width_percent: f64) {
         return;
     }
     let is_cut = name.chars().nth(fit - 1).is_some();
-    let end = name.char_indices().nth(fit - 2).map(|(at, _)| at).filter(|_| is_cut);
+    let end = name
+        .char_indices()
+        .nth(fit - 2)
+        .map(|(at, _)| at)
+        .filter(|_| is_cut);
     push_xml(svg, &name[..end.unwrap_or(name.len())]);
     if is_cut {
         svg.push_str("..");
@@ -165,11 +185,17 @@ impl Labels<'_> {
     fn new(profile: &Profile) -> Labels<'_> {
         let mut by_frame = Vec::new();
         by_frame.resize_with(profile.symbols().frame_count() as usize, || None);
-        Labels { profile, root: Label::root(), by_frame }
+        Labels {
+            profile,
+            root: Label::root(),
+            by_frame,
+        }
     }
 
     fn of(&mut self, node: NodeId) -> &Label {
-        let Some(index) = node.index().checked_sub(1) else { return &self.root };
+        let Some(index) = node.index().checked_sub(1) else {
+            return &self.root;
+        };
         let frame: FrameId = self.profile.nodes()[index].frame;
         let label = &mut self.by_frame[frame.0 as usize];
         label.get_or_insert_with(|| Label::of(&self.profile.frame(frame)))
@@ -196,12 +222,22 @@ impl<'a> Around<'a> {
     /// Takes a picture apart that has one frame of each depth.
     fn of(picture: &'a str) -> Result<Around<'a>, SvgError> {
         let missing = "the list of frames";
-        let start = picture.find(r#"<svg id="frames""#).ok_or(SvgError::Form { missing })?;
+        let start = picture
+            .find(r#"<svg id="frames""#)
+            .ok_or(SvgError::Form { missing })?;
         let (head, rest) = picture.split_at(start);
         let end = rest.find('>').ok_or(SvgError::Form { missing })? + 1;
         let (container, frames) = rest.split_at(end);
-        let rows = frames.split("<rect").skip(1).map(Row::of).collect::<Result<_, _>>()?;
-        Ok(Around { head, container, rows })
+        let rows = frames
+            .split("<rect")
+            .skip(1)
+            .map(Row::of)
+            .collect::<Result<_, _>>()?;
+        Ok(Around {
+            head,
+            container,
+            rows,
+        })
     }
 }
 

@@ -21,7 +21,11 @@ pub(super) struct Label {
 impl Label {
     pub(super) fn root() -> Label {
         let name = "all".to_owned();
-        Label { name_xml: name.clone(), name, place_xml: String::new() }
+        Label {
+            name_xml: name.clone(),
+            name,
+            place_xml: String::new(),
+        }
     }
 
     pub(super) fn of(frame: &Frame<&str>) -> Label {
@@ -29,9 +33,17 @@ impl Label {
         let mut place_xml = String::new();
         // Paths without the directories of the machine that built the program.
         let library = frame.module.rsplit('/').next().unwrap_or_default();
-        let place = if frame.file.is_empty() { library } else { short_file(frame.file) };
+        let place = if frame.file.is_empty() {
+            library
+        } else {
+            short_file(frame.file)
+        };
         if !place.is_empty() {
-            let line = if frame.line > 0 { format!(":{}", frame.line) } else { String::new() };
+            let line = if frame.line > 0 {
+                format!(":{}", frame.line)
+            } else {
+                String::new()
+            };
             push_xml(&mut place_xml, &format!(", {}{line}", inner(place)));
         }
         let full = frame.label();
@@ -40,7 +52,11 @@ impl Label {
         }
         let mut name_xml = String::new();
         push_xml(&mut name_xml, &name);
-        Label { name, name_xml, place_xml }
+        Label {
+            name,
+            name_xml,
+            place_xml,
+        }
     }
 
     /// Appends the title of a frame: `run (4.00 ms, 75.0%, app/src/main.rs)`.
@@ -56,7 +72,9 @@ impl Label {
 /// Formats text for the last parentheses of a title. inferno's script takes the last opening one as
 /// the end of the name, so there may be none inside.
 fn inner(text: &str) -> String {
-    bounded(&printable(text), NAME_BYTES_MAX).replace('(', "❨").replace(')', "❩")
+    bounded(&printable(text), NAME_BYTES_MAX)
+        .replace('(', "❨")
+        .replace(')', "❩")
 }
 
 /// Appends time, share of the whole, own time, states, and kinds of waiting. In capitals, because the
@@ -75,13 +93,19 @@ pub(super) fn push_figures(text: &mut String, profile: &Profile, totals: &[Weigh
     }
     let cpu = total.get(State::Cpu);
     let runnable = total.get(State::Runnable);
-    for (name, part) in [(", CPU ", cpu), (", Runnable ", runnable), (", Wait ", total.wait_ns())] {
+    for (name, part) in [
+        (", CPU ", cpu),
+        (", Runnable ", runnable),
+        (", Wait ", total.wait_ns()),
+    ] {
         if part > 0 {
             text.push_str(name);
             push_percentage(text, part, all);
         }
     }
-    let kinds = State::WAITS.into_iter().filter(|state| total.get(*state) > 0);
+    let kinds = State::WAITS
+        .into_iter()
+        .filter(|state| total.get(*state) > 0);
     let mut before = " [";
     for state in kinds {
         text.push_str(before);
@@ -98,7 +122,9 @@ pub(super) fn push_figures(text: &mut String, profile: &Profile, totals: &[Weigh
 /// A node's weight without its children; the root has none.
 pub(super) fn own(profile: &Profile, node: NodeId) -> Weight {
     let index = node.index().checked_sub(1);
-    index.map(|index| profile.nodes()[index].own).unwrap_or_default()
+    index
+        .map(|index| profile.nodes()[index].own)
+        .unwrap_or_default()
 }
 
 /// Name of a kind of waiting in a title.

@@ -65,12 +65,22 @@ fn titles_have_name_time_share_self_states_and_file() {
 fn lines_of_a_function_are_merged_by_default() {
     let profile = profile("t;f:3 cpu=1\nt;f:4 cpu=1");
     let frames = |by_line| {
-        let options = SvgOptions { by_line, ..SvgOptions::default() };
+        let options = SvgOptions {
+            by_line,
+            ..SvgOptions::default()
+        };
         texts(&svg(&profile, &options).unwrap(), "title").len()
     };
     assert_eq!((frames(false), frames(true)), (3, 4));
-    let by_line = SvgOptions { by_line: true, ..SvgOptions::default() };
-    assert!(svg(&profile, &by_line).unwrap().contains("<title>f · a.rs:4 ("));
+    let by_line = SvgOptions {
+        by_line: true,
+        ..SvgOptions::default()
+    };
+    assert!(
+        svg(&profile, &by_line)
+            .unwrap()
+            .contains("<title>f · a.rs:4 (")
+    );
 }
 
 #[test]
@@ -96,10 +106,21 @@ fn no_directory_of_the_machine_that_built_the_program_is_written() {
         Frame::function("serde::parse", registry, 7),
         library,
     ];
-    let options = SvgOptions { by_line: true, ..SvgOptions::default() };
-    let picture = svg(&crate::testing::from_rows([(stack, State::Cpu, 5)]), &options).unwrap();
+    let options = SvgOptions {
+        by_line: true,
+        ..SvgOptions::default()
+    };
+    let picture = svg(
+        &crate::testing::from_rows([(stack, State::Cpu, 5)]),
+        &options,
+    )
+    .unwrap();
     assert!(!picture.contains("builder"), "{picture}");
-    for place in [", app/src/main.rs)", ", serde-1.0.0/src/de.rs:7)", ", libtool.so)"] {
+    for place in [
+        ", app/src/main.rs)",
+        ", serde-1.0.0/src/de.rs:7)",
+        ", libtool.so)",
+    ] {
         assert!(picture.contains(place), "{place}");
     }
 }
@@ -115,7 +136,10 @@ fn siblings_with_equal_names_stay_apart() {
 
 #[test]
 fn an_empty_profile_says_so() {
-    let options = SvgOptions { title: "<b>".to_owned(), ..SvgOptions::default() };
+    let options = SvgOptions {
+        title: "<b>".to_owned(),
+        ..SvgOptions::default()
+    };
     let picture = svg(&Profile::default(), &options).unwrap();
     xml::check(&picture).unwrap();
     assert!(picture.contains("no samples in this range") && picture.contains("&lt;b&gt;"));
@@ -130,8 +154,13 @@ fn frames_below_a_pixel_are_not_drawn() {
 
 #[test]
 fn subtrees_below_a_ten_thousandth_are_one_frame() {
-    let narrow: Vec<String> = (0..40).map(|n| format!("t;narrow{n};inner cpu=99")).collect();
-    let picture = draw(&profile(&format!("t;big cpu=996040\n{}", narrow.join("\n"))));
+    let narrow: Vec<String> = (0..40)
+        .map(|n| format!("t;narrow{n};inner cpu=99"))
+        .collect();
+    let picture = draw(&profile(&format!(
+        "t;big cpu=996040\n{}",
+        narrow.join("\n")
+    )));
     assert!(!picture.contains("narrow") && !picture.contains("inner"));
     assert!(picture.contains("<title>[pruned] (3.96 µs, 0.40%, Self 3.96 µs"));
     assert!(picture.contains(r#"total_samples="1000000""#));
@@ -140,19 +169,29 @@ fn subtrees_below_a_ten_thousandth_are_one_frame() {
 #[test]
 fn dark_colors_are_left_to_the_reader() {
     for picture in [draw(&profile("t;f cpu=1")), draw(&Profile::default())] {
-        assert_eq!(picture.matches("@media (prefers-color-scheme: dark)").count(), 1);
+        assert_eq!(
+            picture
+                .matches("@media (prefers-color-scheme: dark)")
+                .count(),
+            1
+        );
     }
 }
 
 #[test]
 fn every_color_of_a_frame_has_one_for_dark_pages() {
-    let picture = draw(&profile("t;tokio::a cpu=1\nt;serde::b cpu=1\nother;tokio::c cpu=1"));
+    let picture = draw(&profile(
+        "t;tokio::a cpu=1\nt;serde::b cpu=1\nother;tokio::c cpu=1",
+    ));
     let (_, frames) = picture.split_once("<svg id=\"frames\"").unwrap();
     let fills = frames.split("fill=\"rgb(").skip(1);
     let colors: BTreeSet<&str> = fills.map(|rest| rest.split_once(')').unwrap().0).collect();
     assert_eq!(colors.len(), 5, "the root, two tasks and two crates");
     for color in colors {
-        assert!(picture.contains(&format!("rect[fill=\"rgb({color})\"] {{ fill:#")), "{color}");
+        assert!(
+            picture.contains(&format!("rect[fill=\"rgb({color})\"] {{ fill:#")),
+            "{color}"
+        );
     }
 }
 
@@ -172,7 +211,9 @@ fn the_deepest_and_the_widest_profiles_are_drawn() {
 #[test]
 fn weights_beyond_what_a_browser_counts_keep_their_proportions() {
     let most = u64::MAX / 4;
-    let picture = draw(&profile(&format!("t;a cpu={most}\nt;b cpu={most}\nt;c sleep={most}")));
+    let picture = draw(&profile(&format!(
+        "t;a cpu={most}\nt;b cpu={most}\nt;c sleep={most}"
+    )));
     let third = "<rect x=\"0.0000%\"";
     assert!(picture.contains(third));
     assert!(picture.contains("33.3%, Self"));
@@ -182,7 +223,10 @@ fn weights_beyond_what_a_browser_counts_keep_their_proportions() {
 fn an_inverted_picture_has_tasks_at_the_top() {
     let profile = profile("t;f cpu=1");
     let top = |inverted| {
-        let options = SvgOptions { inverted, ..SvgOptions::default() };
+        let options = SvgOptions {
+            inverted,
+            ..SvgOptions::default()
+        };
         let picture = svg(&profile, &options).unwrap();
         let y = |name: &str| -> u32 {
             let (_, frame) = picture.split_once(&format!("<title>{name} (")).unwrap();

@@ -31,14 +31,22 @@ fn is_thread_start(name: &str) -> bool {
         "lang_start_internal",
         "catch_unwind",
     ];
-    const STARTING: [&str; 5] = ["thread_start", "spawn", "lifecycle", "Thread::new", "ThreadInit"];
+    const STARTING: [&str; 5] = [
+        "thread_start",
+        "spawn",
+        "lifecycle",
+        "Thread::new",
+        "ThreadInit",
+    ];
     let is_libc_start = || {
         let rest = name.strip_prefix("__libc_start_");
         rest.is_some_and(|rest| word_end(rest, 0) == rest.len())
     };
     let has_part = || {
         let starts = name.match_indices("::").map(|(at, _)| at + 2);
-        std::iter::once(0).chain(starts).any(|at| PARTS.contains(&&name[at..word_end(name, at)]))
+        std::iter::once(0)
+            .chain(starts)
+            .any(|at| PARTS.contains(&&name[at..word_end(name, at)]))
     };
     let of_threads = ["std::sys::", "std::thread::"];
     NAMES.contains(&name)
@@ -68,7 +76,9 @@ fn is_language(name: &str) -> bool {
 /// A call through `Fn` and its siblings.
 fn is_call(name: &str) -> bool {
     const TRAIT: &str = " as core::ops::function::";
-    let Some(inside) = name.strip_prefix('<') else { return false };
+    let Some(inside) = name.strip_prefix('<') else {
+        return false;
+    };
     let boxed = inside.strip_prefix("alloc::boxed::Box<");
     boxed.is_some_and(|inside| inside.contains(TRAIT))
         || inside.match_indices(TRAIT).any(|(at, _)| {

@@ -260,6 +260,9 @@ mod tests {
         assert_eq!(duration(u64::MAX - 1), "213,503 d 23 h");
         assert_eq!(bytes(u64::MAX), "18,447 PB");
         assert_eq!(percentage(5, 0), "0%");
-        assert_eq!([counted(1, "task"), counted(2_000, "task")], ["1 task", "2,000 tasks"]);
+        assert_eq!(
+            [counted(1, "task"), counted(2_000, "task")],
+            ["1 task", "2,000 tasks"]
+        );
     }
 }

@@ -37,7 +37,11 @@ pub(super) fn invert(profile: &Profile, nodes_max: usize) -> Profile {
             at = match known.get(&(at, frame)) {
                 Some(row) => *row,
                 None if has_room => {
-                    rows.push(ProfileNode { parent: at, frame, own: Default::default() });
+                    rows.push(ProfileNode {
+                        parent: at,
+                        frame,
+                        own: Default::default(),
+                    });
                     let row = NodeId(u32::try_from(rows.len()).expect("rows are limited"));
                     known.insert((at, frame), row);
                     row

@@ -65,7 +65,10 @@ impl Selector {
         } else {
             Matcher::Name
         };
-        Ok(Selector { text: text.to_owned(), matcher })
+        Ok(Selector {
+            text: text.to_owned(),
+            matcher,
+        })
     }
 
     /// The selector as it was written.
@@ -112,7 +115,10 @@ pub(super) fn selected(profile: &Profile, selectors: &[Selector]) -> Vec<bool> {
     }
     let full_names = of_frames(profile, |_, frame| frame.label());
     for selector in selectors {
-        for (one, more) in selected.iter_mut().zip(selector.selected(profile, &full_names)) {
+        for (one, more) in selected
+            .iter_mut()
+            .zip(selector.selected(profile, &full_names))
+        {
             *one |= more;
         }
     }
@@ -126,12 +132,17 @@ fn is_code(frame: &Frame<&str>) -> bool {
 fn compile(pattern: &str) -> Result<Regex, SelectorError> {
     let mut builder = RegexBuilder::new(pattern);
     builder.case_insensitive(true);
-    builder.size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
+    builder
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_BYTES_MAX);
     builder.build().map_err(|error| {
         let text = error.to_string();
         // A syntax error repeats the pattern in lines of its own; the last line is the reason.
         let last = text.lines().last().unwrap_or_default();
         let reason = last.strip_prefix("error: ").unwrap_or(last).to_owned();
-        SelectorError { pattern: pattern.to_owned(), reason }
+        SelectorError {
+            pattern: pattern.to_owned(),
+            reason,
+        }
     })
 }

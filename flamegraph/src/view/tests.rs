@@ -45,15 +45,25 @@ fn parsed(stacks: &[String]) -> Profile {
         .collect();
     from_rows(files.iter().map(|(files, names, weight)| {
         let frames = names.iter().zip(files).map(|(name, file)| {
-            let kind = if name.starts_with('[') { FrameKind::Task } else { FrameKind::Function };
-            Frame { kind, ..Frame::function(name, file, 0) }
+            let kind = if name.starts_with('[') {
+                FrameKind::Task
+            } else {
+                FrameKind::Function
+            };
+            Frame {
+                kind,
+                ..Frame::function(name, file, 0)
+            }
         });
         (frames.collect(), State::Cpu, *weight)
     }))
 }
 
 fn selectors<T: AsRef<str>>(texts: &[T]) -> Vec<Selector> {
-    texts.iter().map(|text| Selector::parse(text.as_ref()).unwrap()).collect()
+    texts
+        .iter()
+        .map(|text| Selector::parse(text.as_ref()).unwrap())
+        .collect()
 }
 
 #[test]
@@ -70,12 +80,24 @@ fn trees_are_transformed_as_on_the_page() {
             zoom: example.zoom.map(|id| PathId::parse(&id).unwrap()),
             ..View::default()
         };
-        let ViewedProfile { profile, hidden, .. } = view.apply(whole.clone());
+        let ViewedProfile {
+            profile, hidden, ..
+        } = view.apply(whole.clone());
         let text = collapsed(&profile);
         let shown: Vec<&str> = text.lines().collect();
         assert_eq!(shown, example.shown, "{}", example.name);
-        assert_eq!(hidden.functions.total_ns(), example.hidden_ns, "{}", example.name);
-        assert_eq!(hidden.zoom.total_ns(), example.zoomed_away_ns, "{}", example.name);
+        assert_eq!(
+            hidden.functions.total_ns(),
+            example.hidden_ns,
+            "{}",
+            example.name
+        );
+        assert_eq!(
+            hidden.zoom.total_ns(),
+            example.zoomed_away_ns,
+            "{}",
+            example.name
+        );
     }
 }
 
@@ -89,16 +111,29 @@ fn each_hidden_time_has_a_reason() {
         states: StateSet::from_name("cpu").unwrap(),
         ..View::default()
     };
-    let ViewedProfile { profile: shown, hidden, .. } = view.apply(whole.clone());
+    let ViewedProfile {
+        profile: shown,
+        hidden,
+        ..
+    } = view.apply(whole.clone());
     assert_eq!(collapsed(&shown), "load;main;parse 3\n");
     assert_eq!(hidden.outside.total_ns(), 51);
-    assert_eq!(hidden.states, Weight::of(State::Disk, 2) + Weight::of(State::Runnable, 4));
-    assert_eq!(hidden.total().total_ns() + shown.total().total_ns(), whole.total().total_ns());
+    assert_eq!(
+        hidden.states,
+        Weight::of(State::Disk, 2) + Weight::of(State::Runnable, 4)
+    );
+    assert_eq!(
+        hidden.total().total_ns() + shown.total().total_ns(),
+        whole.total().total_ns()
+    );
 }
 
 #[test]
 fn without_tasks_nothing_is_outside_of_them() {
-    let view = View { hides_outside: true, ..View::default() };
+    let view = View {
+        hides_outside: true,
+        ..View::default()
+    };
     let idle = view.apply(profile("[no task];idle cpu=5"));
     assert_eq!(
         (collapsed(&idle.profile), idle.hidden),
@@ -107,7 +142,10 @@ fn without_tasks_nothing_is_outside_of_them() {
     let grouped = Profile::grouped([("w", &profile("[no task];idle cpu=5\nload cpu=2"))]);
     let grouped = view.apply(grouped);
     assert_eq!(
-        (collapsed(&grouped.profile), grouped.hidden.outside.total_ns()),
+        (
+            collapsed(&grouped.profile),
+            grouped.hidden.outside.total_ns()
+        ),
         ("w;load 2\n".into(), 5)
     );
 }
@@ -117,8 +155,16 @@ fn plumbing_is_folded_into_its_callers() {
     let whole = profile(
         "load;start_thread;app::a;core::iter::fold;app::b cpu=3\nload;app::a;app::b cpu=2\nload;app::a;core::iter::fold cpu=4",
     );
-    let view = View { stacks: Stacks::Simple, ..View::default() };
-    let ViewedProfile { profile: shown, folded, hidden, .. } = view.apply(whole);
+    let view = View {
+        stacks: Stacks::Simple,
+        ..View::default()
+    };
+    let ViewedProfile {
+        profile: shown,
+        folded,
+        hidden,
+        ..
+    } = view.apply(whole);
     assert_eq!(collapsed(&shown), "load;app::a 4\nload;app::a;app::b 5\n");
     assert_eq!((folded, hidden), (2, Hidden::default()));
 }
@@ -134,33 +180,63 @@ fn dependencies_are_folded_into_own_code() {
         frame("read", ""),
     ];
     let whole = from_rows([(stack, State::Cpu, 5)]);
-    let own = View { stacks: Stacks::Own, ..View::default() }.apply(whole);
-    assert_eq!((collapsed(&own.profile), own.folded), ("load;app::run;app::visit 5\n".into(), 2));
+    let own = View {
+        stacks: Stacks::Own,
+        ..View::default()
+    }
+    .apply(whole);
+    assert_eq!(
+        (collapsed(&own.profile), own.folded),
+        ("load;app::run;app::visit 5\n".into(), 2)
+    );
 }
 
 #[test]
 fn builds_of_a_program_do_not_tell_functions_apart() {
-    let of_build = |build_id| Frame { build_id, ..Frame::function("app::f", "src/a.rs", 0) };
+    let of_build = |build_id| Frame {
+        build_id,
+        ..Frame::function("app::f", "src/a.rs", 0)
+    };
     let rows = ["1", "2"].map(|build| (vec![Frame::task("t"), of_build(build)], State::Cpu, 3));
     let whole = from_rows(rows);
     assert_eq!(whole.nodes().len(), 3);
-    let simple = View { stacks: Stacks::Simple, ..View::default() }.apply(whole);
+    let simple = View {
+        stacks: Stacks::Simple,
+        ..View::default()
+    }
+    .apply(whole);
     assert_eq!(simple.profile.nodes().len(), 2);
 }
 
 #[test]
 fn a_label_selects_functions_unless_it_is_a_full_name() {
-    let view = |focus: &str| View { focus: selectors(&[focus]), ..View::default() };
+    let view = |focus: &str| View {
+        focus: selectors(&[focus]),
+        ..View::default()
+    };
     let whole = profile("t;app::a::run cpu=1\nt;b cpu=2");
-    assert_eq!(collapsed(&view("a::run").apply(whole.clone()).profile), "t;app::a::run 1\n");
-    assert_eq!(collapsed(&view("app::a::run").apply(whole).profile), "t;app::a::run 1\n");
+    assert_eq!(
+        collapsed(&view("a::run").apply(whole.clone()).profile),
+        "t;app::a::run 1\n"
+    );
+    assert_eq!(
+        collapsed(&view("app::a::run").apply(whole).profile),
+        "t;app::a::run 1\n"
+    );
     let both = profile("t;app::a::run cpu=1\nt;a::run cpu=2");
-    assert_eq!(collapsed(&view("a::run").apply(both).profile), "t;a::run 2\n");
+    assert_eq!(
+        collapsed(&view("a::run").apply(both).profile),
+        "t;a::run 2\n"
+    );
 }
 
 #[test]
 fn the_zoomed_node_is_named() {
-    let zoomed = View { zoom: PathId::parse("zzz"), ..View::default() }.apply(profile("t;f cpu=1"));
+    let zoomed = View {
+        zoom: PathId::parse("zzz"),
+        ..View::default()
+    }
+    .apply(profile("t;f cpu=1"));
     assert_eq!((zoomed.zoomed, zoomed.hidden), (None, Hidden::default()));
     assert_eq!(PathId::parse("not an id"), None);
 }
@@ -171,8 +247,17 @@ fn crates_and_patterns_select_functions() {
     let stacks = [
         (vec![Frame::task("tokio")], 1),
         (vec![Frame::task("t"), frame("tokio::run", "")], 2),
-        (vec![Frame::task("t"), frame("app::run", "/src/app/src/a.rs")], 4),
-        (vec![Frame::task("t"), frame("poll", "/registry/src/index/tokio-1.0.0/src/a.rs")], 8),
+        (
+            vec![Frame::task("t"), frame("app::run", "/src/app/src/a.rs")],
+            4,
+        ),
+        (
+            vec![
+                Frame::task("t"),
+                frame("poll", "/registry/src/index/tokio-1.0.0/src/a.rs"),
+            ],
+            8,
+        ),
         (vec![Frame::task("t"), frame("crate::run", "/src/b.rs")], 16),
     ];
     let whole = from_rows(stacks.map(|(stack, weight)| (stack, State::Cpu, weight)));
@@ -186,18 +271,34 @@ fn crates_and_patterns_select_functions() {
         ("file:^$", 2),
         ("tokio::run", 2),
     ] {
-        let view = View { hide: selectors(&[hide]), ..View::default() };
-        assert_eq!(view.apply(whole.clone()).hidden.functions.total_ns(), hidden_ns, "{hide}");
+        let view = View {
+            hide: selectors(&[hide]),
+            ..View::default()
+        };
+        assert_eq!(
+            view.apply(whole.clone()).hidden.functions.total_ns(),
+            hidden_ns,
+            "{hide}"
+        );
     }
-    let view = View { hide: selectors(&["crate:tokio", "re:app"]), ..View::default() };
-    assert_eq!(collapsed(&view.apply(whole).profile), "t;crate::run 16\ntokio 1\n");
+    let view = View {
+        hide: selectors(&["crate:tokio", "re:app"]),
+        ..View::default()
+    };
+    assert_eq!(
+        collapsed(&view.apply(whole).profile),
+        "t;crate::run 16\ntokio 1\n"
+    );
 }
 
 #[test]
 fn an_invalid_pattern_is_explained_in_a_line() {
     let message = |text| Selector::parse(text).unwrap_err().to_string();
     let unclosed = r#"invalid regular expression "a(b": unclosed group"#;
-    assert_eq!([message("re:a(b"), message("file:a(b")], [unclosed, unclosed]);
+    assert_eq!(
+        [message("re:a(b"), message("file:a(b")],
+        [unclosed, unclosed]
+    );
     assert!(message("re:(a{1000}){1000}").contains("size limit"));
 }
 

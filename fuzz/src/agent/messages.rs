@@ -79,9 +79,15 @@ impl Receiver {
 
     fn dictionary(&mut self, dictionary: &v1::Dictionary) {
         let before = self.translation.marks();
-        let applied = self.translation.apply(dictionary, &mut self.symbols, &mut self.trie);
+        let applied = self
+            .translation
+            .apply(dictionary, &mut self.symbols, &mut self.trie);
         if applied.is_err() {
-            assert_eq!(self.translation.marks(), before, "an invalid dictionary changes nothing");
+            assert_eq!(
+                self.translation.marks(),
+                before,
+                "an invalid dictionary changes nothing"
+            );
         }
     }
 

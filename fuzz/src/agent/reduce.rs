@@ -33,7 +33,11 @@ pub(crate) const SPLIT: Target = Target {
         let [program, unit, package, shared] = [(); 4].map(|()| parts.next().unwrap_or_default());
         let package = (!package.is_empty()).then_some(&package);
         let shared = (!shared.is_empty()).then_some(&shared);
-        let split = SplitFiles { package, open_unit: &|_| Some(unit.clone()), shared };
+        let split = SplitFiles {
+            package,
+            open_unit: &|_| Some(unit.clone()),
+            shared,
+        };
         let mut made = Vec::new();
         if reduce_split(&program, &split, &mut made).is_ok() {
             check(made);

@@ -34,7 +34,11 @@ fn path() -> &'static PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
         let memory = PathBuf::from("/dev/shm");
-        let folder = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let folder = if memory.is_dir() {
+            memory
+        } else {
+            std::env::temp_dir()
+        };
         folder.join(format!("emberline-fuzz-{}.so", std::process::id()))
     })
 }
@@ -58,8 +62,13 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 }
 
 /// Compiler options that make a library small enough to be an input.
-const LIBRARY: [&str; 5] =
-    ["-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,--build-id,-z,noseparate-code"];
+const LIBRARY: [&str; 5] = [
+    "-O2",
+    "-shared",
+    "-fPIC",
+    "-nostdlib",
+    "-Wl,--build-id,-z,noseparate-code",
+];
 
 /// The same library in each form that compilers give it.
 pub(crate) fn libraries() -> Vec<(String, Vec<u8>)> {
@@ -73,7 +82,10 @@ pub(crate) fn libraries() -> Vec<(String, Vec<u8>)> {
     ];
     let folder = Directory::with_source();
     let library_of = |(name, options): (&str, &[&str])| {
-        let made = folder.run("cc", &[&LIBRARY, options, &["-o", name, "library.c"]].concat());
+        let made = folder.run(
+            "cc",
+            &[&LIBRARY, options, &["-o", name, "library.c"]].concat(),
+        );
         // Old and new compilers lack some of the forms.
         made.then(|| (name.to_owned(), folder.read(name)))
     };
@@ -114,7 +126,10 @@ pub(crate) fn split_libraries() -> Vec<(String, Vec<u8>)> {
         // The packager fails for version 5 in some releases.
         if folder.run("dwp", &["-o", "library.dwp", "library.dwo"]) {
             let package = folder.read("library.dwp");
-            seeds.push((format!("package{version}"), parts::join(&[program, unit, package])));
+            seeds.push((
+                format!("package{version}"),
+                parts::join(&[program, unit, package]),
+            ));
         }
     }
     seeds
@@ -134,7 +149,10 @@ impl Directory {
     /// Runs a program there; whether it succeeds.
     fn run(&self, program: &str, arguments: &[&str]) -> bool {
         let mut command = Command::new(program);
-        command.args(arguments).current_dir(&self.0).stderr(Stdio::null());
+        command
+            .args(arguments)
+            .current_dir(&self.0)
+            .stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     }
 

@@ -20,12 +20,21 @@ pub(crate) const REPLIES: Target = Target {
         let _ = fuzzing::replies(&streams);
     },
     seeds: || {
-        let conversation: Vec<Vec<u8>> =
-            messages().iter().map(v1::CollectorMessage::encode_to_vec).collect();
-        let twice: Vec<Vec<u8>> =
-            conversation.iter().chain([&Vec::new()]).chain(&conversation).cloned().collect();
+        let conversation: Vec<Vec<u8>> = messages()
+            .iter()
+            .map(v1::CollectorMessage::encode_to_vec)
+            .collect();
+        let twice: Vec<Vec<u8>> = conversation
+            .iter()
+            .chain([&Vec::new()])
+            .chain(&conversation)
+            .cloned()
+            .collect();
         let seed = |parts: &[Vec<u8>]| [vec![0], parts::join(parts)].concat();
-        vec![("one-stream".into(), seed(&conversation)), ("two-streams".into(), seed(&twice))]
+        vec![
+            ("one-stream".into(), seed(&conversation)),
+            ("two-streams".into(), seed(&twice)),
+        ]
     },
 };
 
@@ -37,8 +46,10 @@ pub(crate) const HTTP2: Target = Target {
         let _ = fuzzing::connection(input);
     },
     seeds: || {
-        let messages: Vec<Vec<u8>> =
-            messages().iter().map(v1::CollectorMessage::encode_to_vec).collect();
+        let messages: Vec<Vec<u8>> = messages()
+            .iter()
+            .map(v1::CollectorMessage::encode_to_vec)
+            .collect();
         let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
         let frames = |headers: &[u8], trailers: &[u8]| {
             [
@@ -54,12 +65,18 @@ pub(crate) const HTTP2: Target = Target {
         let ok = header_block(&[(":status", "200"), ("content-type", "application/grpc")]);
         let web = header_block(&[(":status", "404"), ("content-type", "text/html")]);
         let good = header_block(&[("grpc-status", "0")]);
-        let bad = header_block(&[("grpc-status", "8"), ("grpc-message", "too%20many%20agents")]);
+        let bad = header_block(&[
+            ("grpc-status", "8"),
+            ("grpc-message", "too%20many%20agents"),
+        ]);
         vec![
             ("answered".into(), frames(&ok, &good)),
             ("rejected".into(), frames(&ok, &bad)),
             ("no-collector".into(), frames(&web, &good)),
-            ("goaway".into(), [frame(SETTINGS, 0, 0, &[]), frame(GOAWAY, 0, 0, &[0; 8])].concat()),
+            (
+                "goaway".into(),
+                [frame(SETTINGS, 0, 0, &[]), frame(GOAWAY, 0, 0, &[0; 8])].concat(),
+            ),
         ]
     },
 };
@@ -108,7 +125,11 @@ fn messages() -> Vec<v1::CollectorMessage> {
     });
     let ack = |seq| Kind::Ack(v1::Ack { seq, receipt });
     let refusal = |seq| {
-        Kind::Refusal(v1::Refusal { seq, reason: "no room".into(), ..v1::Refusal::default() })
+        Kind::Refusal(v1::Refusal {
+            seq,
+            reason: "no room".into(),
+            ..v1::Refusal::default()
+        })
     };
     let settings = v1::Settings {
         revision: 1,
@@ -116,7 +137,10 @@ fn messages() -> Vec<v1::CollectorMessage> {
         enabled: Some(true),
         ..v1::Settings::default()
     };
-    let welcome = v1::Welcome { receipt, ..v1::Welcome::default() };
+    let welcome = v1::Welcome {
+        receipt,
+        ..v1::Welcome::default()
+    };
     let kinds = [
         Kind::Welcome(welcome),
         Kind::Settings(settings),
@@ -127,5 +151,8 @@ fn messages() -> Vec<v1::CollectorMessage> {
         ack(3),
         ack(4),
     ];
-    kinds.into_iter().map(|kind| v1::CollectorMessage { kind: Some(kind) }).collect()
+    kinds
+        .into_iter()
+        .map(|kind| v1::CollectorMessage { kind: Some(kind) })
+        .collect()
 }

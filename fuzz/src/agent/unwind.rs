@@ -24,13 +24,24 @@ pub(crate) const UNWIND: Target = Target {
         let [start, end, index_at, frames_at, stack_at]: [u64; PLACES] = words(part(1));
         // A loader maps every table inside of its module.
         let fits = |at: u64, bytes: &[u8]| {
-            at.checked_add(bytes.len() as u64).is_some_and(|stop| start <= at && stop <= end)
+            at.checked_add(bytes.len() as u64)
+                .is_some_and(|stop| start <= at && stop <= end)
         };
         if !fits(index_at, part(2)) || !fits(frames_at, part(3)) {
             return;
         }
-        let tables = Tables { start, end, index_at, index: part(2), frames_at, frames: part(3) };
-        let stack: Vec<u64> = part(4).chunks(8).map(|chunk| words::<1>(chunk)[0]).collect();
+        let tables = Tables {
+            start,
+            end,
+            index_at,
+            index: part(2),
+            frames_at,
+            frames: part(3),
+        };
+        let stack: Vec<u64> = part(4)
+            .chunks(8)
+            .map(|chunk| words::<1>(chunk)[0])
+            .collect();
         let _ = fuzzing::unwind(&tables, registers, stack_at, &stack);
     },
     seeds: || {
@@ -63,7 +74,9 @@ const STACK_AT: u64 = 0x7fff_0000_0000;
 /// A stack in a function of the kernel's own library.
 fn seed(tables: &Tables<'_>, index_bytes: usize, function: usize) -> Vec<u8> {
     let index = &tables.index[..index_bytes.min(1 << 10)];
-    let entry = index.get(12 + function * 8..).and_then(|entry| entry.first_chunk());
+    let entry = index
+        .get(12 + function * 8..)
+        .and_then(|entry| entry.first_chunk());
     let offset = entry.map_or(0, |offset| i32::from_le_bytes(*offset));
     let code = tables.index_at.wrapping_add_signed(offset.into());
     // The frames end long before the segment does.
@@ -72,7 +85,13 @@ fn seed(tables: &Tables<'_>, index_bytes: usize, function: usize) -> Vec<u8> {
     registers[STACK_POINTER] = STACK_AT;
     registers[INSTRUCTION_POINTER] = code + 4;
     let stack: Vec<u64> = (0..32).map(|slot| code + slot * 3).collect();
-    let places = [tables.start, tables.end, tables.index_at, tables.frames_at, STACK_AT];
+    let places = [
+        tables.start,
+        tables.end,
+        tables.index_at,
+        tables.frames_at,
+        STACK_AT,
+    ];
     parts::join(&[
         bytes_of(&registers),
         bytes_of(&places),
@@ -102,7 +121,9 @@ fn with_expressions() -> Vec<u8> {
     function.extend(0x100u32.to_le_bytes());
     function.push(0);
     // DW_CFA_def_cfa_expression: rsp + 8 + ((rip & 15) >= 11) << 3.
-    function.extend([0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22]);
+    function.extend([
+        0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22,
+    ]);
     // DW_CFA_expression of rbp, DW_CFA_val_expression of rbx.
     function.extend([0x10, 6, 2, 0x77, 0x70, 0x16, 3, 2, 0x73, 8, 0, 0, 0]);
     let frames = [common, entry(&function), vec![0; 4]].concat();

@@ -7,7 +7,12 @@ use fuzz::parts;
 use import::{ImportError, ImportFormat, ImportOptions, Imported, import};
 
 /// A byte that chooses the format, or its detection, then the file.
-pub(crate) const IMPORTS: Target = Target { name: "imports", shape: Shape::Bytes, run, seeds };
+pub(crate) const IMPORTS: Target = Target {
+    name: "imports",
+    shape: Shape::Bytes,
+    run,
+    seeds,
+};
 
 const PERF: &str = "\
 app  100/101 [002] 12.000000:     250000 cpu-clock:ppp:
@@ -32,7 +37,10 @@ fn run(input: &[u8]) {
     // One more choice than there are formats: detection by content.
     let choice = usize::from(choice) % (ImportFormat::ALL.len() + 1);
     let format = ImportFormat::ALL.get(choice).copied();
-    let options = ImportOptions { format, ..ImportOptions::default() };
+    let options = ImportOptions {
+        format,
+        ..ImportOptions::default()
+    };
     match import(file, &options) {
         Ok(imported) => check(&imported),
         Err(error) => check_error(&error),
@@ -44,8 +52,14 @@ fn check(imported: &Imported) {
     assert!(imported.duration_ns > 0, "a profile has a length");
     for sample in &imported.samples {
         assert!(sample.nanoseconds > 0, "a sample has a weight");
-        assert!(imported.trie.node(sample.node).is_some(), "a sample has a stack");
-        assert!(imported.trie.node(sample.thread).is_some(), "a sample has a thread");
+        assert!(
+            imported.trie.node(sample.node).is_some(),
+            "a sample has a stack"
+        );
+        assert!(
+            imported.trie.node(sample.thread).is_some(),
+            "a sample has a thread"
+        );
     }
     assert_eq!(imported.profile().total().total_ns(), imported.total_ns());
 }
@@ -70,12 +84,19 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     let named = (0_u8..).zip(ImportFormat::ALL).zip(files);
     let mut seeds: Vec<(String, Vec<u8>)> = named
         .map(|((choice, format), file)| {
-            let options = ImportOptions { format: Some(format), ..ImportOptions::default() };
+            let options = ImportOptions {
+                format: Some(format),
+                ..ImportOptions::default()
+            };
             import(&file, &options).expect("a seed is valid");
             (format.name().to_owned(), [&[choice], &file[..]].concat())
         })
         .collect();
-    let detected = [&[ImportFormat::ALL.len() as u8], &pprof(&profile, &options)[..]].concat();
+    let detected = [
+        &[ImportFormat::ALL.len() as u8],
+        &pprof(&profile, &options)[..],
+    ]
+    .concat();
     seeds.push(("gzip".to_owned(), detected));
     seeds
 }

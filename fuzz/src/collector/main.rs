@@ -39,7 +39,13 @@ fn now() -> Timestamp {
 
 /// Asks for everything that a collector without tables may know. Every answer must be good.
 fn check(subject: &mut Subject) {
-    for path in ["workers", "profile?from=-1h&to=now", "tasks?from=-1h", "progress", "runs"] {
+    for path in [
+        "workers",
+        "profile?from=-1h&to=now",
+        "tasks?from=-1h",
+        "progress",
+        "runs",
+    ] {
         let path = format!("/api/v1/{path}");
         let (status, body) = subject.get(path.as_bytes()).expect("it is an address");
         assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&body));

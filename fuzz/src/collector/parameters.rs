@@ -11,8 +11,12 @@ use crate::now;
 use crate::store::golden;
 
 /// A byte that chooses the path, then the parameters.
-pub(crate) const PARAMETERS: Target =
-    Target { name: "parameters", shape: Shape::Bytes, run, seeds };
+pub(crate) const PARAMETERS: Target = Target {
+    name: "parameters",
+    shape: Shape::Bytes,
+    run,
+    seeds,
+};
 
 const PATHS: [&str; 14] = [
     "profile",
@@ -62,30 +66,45 @@ fn run(input: &[u8]) {
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let range = "from=2023-11-14T22:13:20Z&to=2023-11-14T22:16:00Z";
     let queries = [
-        (0, "format=json&group=worker&task=load&state=cpu&threads=all"),
+        (
+            0,
+            "format=json&group=worker&task=load&state=cpu&threads=all",
+        ),
         (0, "format=svg&phase=execute&label=zone=*&baseline=-10m"),
         (0, "format=collapsed&run=nightly@3"),
         (0, "format=columns&worker=worker-1&worker=worker-2"),
         (1, "step=1s&by=task&group=state"),
-        (2, "limit=10&sort=-duration&state=running&key=load-1&outcome=failed"),
+        (
+            2,
+            "limit=10&sort=-duration&state=running&key=load-1&outcome=failed",
+        ),
         (2, "summary=true"),
         (2, "format=columns&name=load"),
         (3, "by=thread&worker=worker-1"),
         (4, "worker=worker-1"),
         (5, "worker=worker-1"),
         (6, "worker=worker-1&stacks=true"),
-        (8, "by=peer&peer=worker-2&direction=incoming&limit=5&order=bytes"),
+        (
+            8,
+            "by=peer&peer=worker-2&direction=incoming&limit=5&order=bytes",
+        ),
         (9, "measure=process_cpu&step=10s"),
         (10, "task=load"),
         (11, "name=nightly"),
         (13, "limit=10"),
-        (0, "outside=hidden&stacks=simple&state=cpu&focus=main&hide=f&merge=g&recursion=true"),
+        (
+            0,
+            "outside=hidden&stacks=simple&state=cpu&focus=main&hide=f&merge=g&recursion=true",
+        ),
         (0, "stacks=own&state=all&zoom=1zx94b"),
         (0, "format=collapsed&thread=pool-1&thread_id=0&phases=true"),
     ];
     let seed = |(number, (path, query)): (usize, &(u8, &str))| {
         let text = format!("{range}&{query}");
-        (format!("query-{number}"), [&[*path], text.as_bytes()].concat())
+        (
+            format!("query-{number}"),
+            [&[*path], text.as_bytes()].concat(),
+        )
     };
     queries.iter().enumerate().map(seed).collect()
 }

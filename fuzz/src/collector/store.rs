@@ -17,7 +17,9 @@ pub(crate) const MANIFEST: Target = Target {
     name: "manifest",
     shape: Shape::Bytes,
     run: |input| {
-        let Ok(body) = str::from_utf8(input) else { return };
+        let Ok(body) = str::from_utf8(input) else {
+            return;
+        };
         if serde_json::from_str::<&RawValue>(body).is_err() {
             return;
         }
@@ -33,7 +35,11 @@ pub(crate) const MANIFEST: Target = Target {
         }
         let damaged = with_damage(&small);
         let seed = |name: &str, body: &Value| (name.to_owned(), body.to_string().into_bytes());
-        vec![seed("golden", &whole), seed("small", &small), seed("damaged", &damaged)]
+        vec![
+            seed("golden", &whole),
+            seed("small", &small),
+            seed("damaged", &damaged),
+        ]
     },
 };
 
@@ -42,9 +48,13 @@ pub(crate) const TABLES: Target = Target {
     name: "tables",
     shape: Shape::Bytes,
     run: |input| {
-        let Some((number, content)) = input.split_first_chunk() else { return };
+        let Some((number, content)) = input.split_first_chunk() else {
+            return;
+        };
         let mut body = body();
-        let entries = body["files"].as_array_mut().expect("the golden store has files");
+        let entries = body["files"]
+            .as_array_mut()
+            .expect("the golden store has files");
         let number = usize::from(u16::from_le_bytes(*number)) % entries.len();
         let entry = &mut entries[number];
         entry["bytes"] = json!(content.len());
@@ -59,11 +69,16 @@ pub(crate) const TABLES: Target = Target {
     seeds: || {
         let golden = golden();
         let body = body();
-        let entries = body["files"].as_array().expect("the golden store has files");
+        let entries = body["files"]
+            .as_array()
+            .expect("the golden store has files");
         let seed = |(number, entry): (usize, &Value)| {
             let table = entry["table"].as_str().unwrap_or_default();
             let head = (number as u16).to_le_bytes();
-            (format!("{number:03}-{table}"), [&head, &golden[&path_of(entry)][..]].concat())
+            (
+                format!("{number:03}-{table}"),
+                [&head, &golden[&path_of(entry)][..]].concat(),
+            )
         };
         entries.iter().enumerate().map(seed).collect()
     },
@@ -72,7 +87,9 @@ pub(crate) const TABLES: Target = Target {
 /// Opens the store, and asks.
 fn check(files: &Files, query: &str) {
     // A store that cannot be used is rejected with a reason.
-    let Ok(mut subject) = Subject::open(now(), files, Files::new()) else { return };
+    let Ok(mut subject) = Subject::open(now(), files, Files::new()) else {
+        return;
+    };
     let range = "from=2023-11-14T22:13:20Z&to=2023-11-14T22:16:00Z";
     let separator = if query.contains('?') { '&' } else { '?' };
     let address = format!("/api/v1/{query}{separator}{range}");
@@ -130,7 +147,10 @@ fn collect(root: &Path, path: &str, files: &mut Files) {
 fn newest() -> String {
     let files = golden();
     let manifests = files.keys().filter(|path| path.starts_with("manifest/"));
-    manifests.max().expect("the golden store has a manifest").clone()
+    manifests
+        .max()
+        .expect("the golden store has a manifest")
+        .clone()
 }
 
 /// The body of the newest manifest.
@@ -149,18 +169,27 @@ fn envelope(body: &str) -> Bytes {
     let mut checksum = crc32fast::Hasher::new();
     checksum.update(b"1\n");
     checksum.update(body.as_bytes());
-    format!("{{\"format\":1,\"crc32\":{},\"body\":{body}}}", checksum.finalize()).into()
+    format!(
+        "{{\"format\":1,\"crc32\":{},\"body\":{body}}}",
+        checksum.finalize()
+    )
+    .into()
 }
 
 fn path_of(entry: &Value) -> String {
     let table = entry["table"].as_str().unwrap_or_default();
-    format!("tables/{table}/{:016x}.parquet", entry["id"].as_u64().unwrap_or_default())
+    format!(
+        "tables/{table}/{:016x}.parquet",
+        entry["id"].as_u64().unwrap_or_default()
+    )
 }
 
 /// The manifest after damage of a table and of the log was found.
 fn with_damage(body: &Value) -> Value {
     let mut damaged = body.clone();
-    let lost = damaged["files"].as_array_mut().and_then(|files| files.pop());
+    let lost = damaged["files"]
+        .as_array_mut()
+        .and_then(|files| files.pop());
     damaged["lost"] = json!([{ "file": lost, "reason": "its checksum is wrong" }]);
     let log = json!({ "path": "wal/1.wal", "reason": "a hole", "from": 5, "to": 9 });
     damaged["lost_log"] = json!([log]);

@@ -23,8 +23,12 @@ const QUERY: u8 = 0x0f;
 const SEAL: u8 = 0x3f;
 
 /// Each part is a message; an empty one ends the stream, and the next begins another.
-pub(crate) const WIRE: Target =
-    Target { name: "wire", shape: Shape::Messages { head: 0 }, run, seeds };
+pub(crate) const WIRE: Target = Target {
+    name: "wire",
+    shape: Shape::Messages { head: 0 },
+    run,
+    seeds,
+};
 
 fn run(input: &[u8]) {
     let (flags, rest) = parts::flags(input);
@@ -57,9 +61,18 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 /// The messages of a simulated agent for so many seconds.
 fn of_simulation(seconds: usize) -> Vec<Vec<u8>> {
     let mut random = Random(1);
-    let shape = ProgramShape { tasks: 2, stacks_per_task: 4, idle: 2, depths: 2..=5 };
+    let shape = ProgramShape {
+        tasks: 2,
+        stacks_per_task: 4,
+        idle: 2,
+        depths: 2..=5,
+    };
     let program = Arc::new(Program::generate(shape, &mut random));
-    let busyness = Busyness { samples: 10, prepared: 8, ..Busyness::default() };
+    let busyness = Busyness {
+        samples: 10,
+        prepared: 8,
+        ..Busyness::default()
+    };
     let pattern = Arc::new(Pattern::new(&program, busyness, &mut random));
     let time = Time {
         first_ns: BEGIN_S * 1_000_000_000,
@@ -70,7 +83,14 @@ fn of_simulation(seconds: usize) -> Vec<Vec<u8>> {
     };
     let detail = Detail::Totals;
     let labels = default_labels();
-    let setup = Setup { worker: "worker-1".into(), labels, program, pattern, time, detail };
+    let setup = Setup {
+        worker: "worker-1".into(),
+        labels,
+        program,
+        pattern,
+        time,
+        detail,
+    };
     let mut agent = Agent::new(setup, random);
     let at = Instant::now();
     (0..seconds).for_each(|_| agent.make(at));

@@ -37,7 +37,10 @@ pub(super) fn formed(frames: Frames<'_>, rows: &[ProfileNode]) -> Profile {
 /// The same, merging the lines of a function and the unresolved addresses of a module.
 pub(super) fn formed_by_function(frames: Frames<'_>, mut rows: Vec<ProfileNode>) -> Profile {
     let (functions, of_frame) = functions(frames.frames);
-    let frames = Frames { frames: &functions, ..frames };
+    let frames = Frames {
+        frames: &functions,
+        ..frames
+    };
     for row in &mut rows {
         row.frame = of_frame[row.frame.0 as usize];
     }
@@ -78,7 +81,10 @@ pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Cu
             of_row.push(NodeId::ROOT);
             (top, top, true)
         } else {
-            cut.push(ProfileNode { parent: above, ..*row });
+            cut.push(ProfileNode {
+                parent: above,
+                ..*row
+            });
             let id = node_id(cut.len());
             of_row.push(id);
             let is_phase = frames.frames[row.frame.0 as usize].kind == FrameKind::Phase;
@@ -105,7 +111,10 @@ pub(super) fn cut_phases(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Vec
             cut[above.index() - 1].own += row.own;
             (above, false)
         } else {
-            cut.push(ProfileNode { parent: above, ..*row });
+            cut.push(ProfileNode {
+                parent: above,
+                ..*row
+            });
             (node_id(cut.len()), row.parent == NodeId::ROOT)
         });
     }
@@ -117,7 +126,12 @@ pub(super) fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Ve
     let mut functions = Vec::new();
     let mut known = KeyedMap::default();
     let of_frame = frames.iter().map(|frame| {
-        let function = Frame { line: 0, offset: 0, inlined: false, ..frame.clone() };
+        let function = Frame {
+            line: 0,
+            offset: 0,
+            inlined: false,
+            ..frame.clone()
+        };
         let next = FrameId(u32::try_from(functions.len()).expect("no more than frames"));
         *known.entry(function).or_insert_with_key(|function| {
             functions.push(function.clone());
@@ -136,11 +150,28 @@ pub(super) fn ranks(frames: Frames<'_>, rows: &[ProfileNode]) -> Vec<u32> {
     }
     let mut used: Vec<usize> = (0..is_used.len()).filter(|frame| is_used[*frame]).collect();
     used.sort_by_cached_key(|frame| {
-        let Frame { kind, function, file, line, module, build_id, offset, inlined } =
-            frames.frames[*frame];
+        let Frame {
+            kind,
+            function,
+            file,
+            line,
+            module,
+            build_id,
+            offset,
+            inlined,
+        } = frames.frames[*frame];
         let [function, file, module, build_id] =
             [function, file, module, build_id].map(|text| &**frames.text(text));
-        Frame { kind, function, file, line, module, build_id, offset, inlined }
+        Frame {
+            kind,
+            function,
+            file,
+            line,
+            module,
+            build_id,
+            offset,
+            inlined,
+        }
     });
     let mut ranks = vec![0; is_used.len()];
     for (rank, frame) in (0..).zip(used) {
@@ -182,9 +213,13 @@ pub(super) fn merged_with(
     expand(&members, &mut waiting, 0, NodeId::ROOT);
     while let Some((start, stop, parent)) = waiting.pop() {
         let ProfileNode { frame, mut own, .. } = *row(members[start]);
-        members[start + 1..stop].iter().for_each(|id| own += row(*id).own);
+        members[start + 1..stop]
+            .iter()
+            .for_each(|id| own += row(*id).own);
         nodes.push(ProfileNode { parent, frame, own });
-        members[start..stop].iter().for_each(|id| visit(NodeId(*id), node_id(nodes.len())));
+        members[start..stop]
+            .iter()
+            .for_each(|id| visit(NodeId(*id), node_id(nodes.len())));
         let from = members.len();
         for index in start..stop {
             members.extend_from_slice(children.below(NodeId(members[index])));
@@ -215,7 +250,10 @@ impl Children {
             needed[id] |= !row.own.is_zero();
             needed[row.parent.index()] |= needed[id];
         }
-        let ids = (1u32..).zip(rows).filter(|(id, _)| needed[*id as usize]).map(|(id, _)| id);
+        let ids = (1u32..)
+            .zip(rows)
+            .filter(|(id, _)| needed[*id as usize])
+            .map(|(id, _)| id);
         let parent = |id: u32| rows[id as usize - 1].parent.0;
         let rank = |row: &ProfileNode| ranks[row.frame.0 as usize];
         let ranks: Vec<u32> = std::iter::once(0).chain(rows.iter().map(rank)).collect();
@@ -223,7 +261,11 @@ impl Children {
         let rank_count = ranks.iter().max().map_or(0, |rank| *rank as usize + 1);
         let (by_rank, _) = counting_sort(ids.clone(), |id| ranks[id as usize], rank_count);
         let (order, starts) = counting_sort(by_rank.iter().copied(), parent, rows.len() + 1);
-        Children { order, starts, ranks }
+        Children {
+            order,
+            starts,
+            ranks,
+        }
     }
 
     fn below(&self, parent: NodeId) -> &[u32] {
@@ -275,7 +317,13 @@ pub(super) fn profile_of(frames: Frames<'_>, mut nodes: Vec<ProfileNode>) -> Pro
             let file = text(frame.file);
             let module = text(frame.module);
             let build_id = text(frame.build_id);
-            symbols.intern_ids(Frame { function, file, module, build_id, ..frame.clone() })
+            symbols.intern_ids(Frame {
+                function,
+                file,
+                module,
+                build_id,
+                ..frame.clone()
+            })
         });
     }
     Profile { symbols, nodes }

@@ -40,14 +40,24 @@ impl Shape {
         let mut rows: Vec<ProfileNode> = rows.iter().map(row).collect();
         if by_function {
             let (functions, of_frame) = form::functions(&frames);
-            rows.iter_mut().for_each(|row| row.frame = of_frame[row.frame.0 as usize]);
+            rows.iter_mut()
+                .for_each(|row| row.frame = of_frame[row.frame.0 as usize]);
             frames = functions;
         }
-        let numbered = Frames { strings: &strings, frames: &frames };
+        let numbered = Frames {
+            strings: &strings,
+            frames: &frames,
+        };
         let ranks = form::ranks(numbered, &rows);
         let (mut nodes, mut of_row) = merged(&rows, &ranks);
-        let cut = by_function.then(|| form::cut_runtime(numbered, &nodes)).flatten();
-        if let Some(Cut { rows, of_row: of_node }) = cut {
+        let cut = by_function
+            .then(|| form::cut_runtime(numbered, &nodes))
+            .flatten();
+        if let Some(Cut {
+            rows,
+            of_row: of_node,
+        }) = cut
+        {
             let (cut, of_cut) = merged(&rows, &ranks);
             for node in &mut of_row {
                 let index = of_node[node.index() - 1].index().checked_sub(1);
@@ -56,7 +66,12 @@ impl Shape {
             nodes = cut;
         }
         let nodes = nodes.iter().map(|node| (node.parent, node.frame)).collect();
-        Shape { strings, frames, nodes, of_row }
+        Shape {
+            strings,
+            frames,
+            nodes,
+            of_row,
+        }
     }
 
     /// The node that a row became part of. `None` for a runtime frame, which has a node only where
@@ -87,13 +102,23 @@ impl Shape {
         let needed = needed.ranked();
         let node = |id: NodeId| {
             let (parent, frame) = self.nodes[id.index() - 1];
-            ProfileNode { parent: needed.rank(parent), frame, own: Weight::ZERO }
+            ProfileNode {
+                parent: needed.rank(parent),
+                frame,
+                own: Weight::ZERO,
+            }
         };
         let mut nodes: Vec<ProfileNode> = needed.ids().map(node).collect();
         for (node, weight) in weights() {
             nodes[needed.rank(*node).index() - 1].own += *weight;
         }
-        form::profile_of(Frames { strings: &self.strings, frames: &self.frames }, nodes)
+        form::profile_of(
+            Frames {
+                strings: &self.strings,
+                frames: &self.frames,
+            },
+            nodes,
+        )
     }
 }
 
@@ -128,7 +153,10 @@ impl Bitmap {
             count += word.count_ones();
             count - word.count_ones()
         });
-        Ranked { before: before.collect(), bitmap: self }
+        Ranked {
+            before: before.collect(),
+            bitmap: self,
+        }
     }
 }
 
@@ -145,16 +173,23 @@ impl Ranked {
         let word = (node.0 / WORD) as usize;
         let bit = node.0 % WORD;
         let upto = self.bitmap.0[word] & (u64::MAX >> (WORD - 1 - bit));
-        NodeId(if node == NodeId::ROOT { 0 } else { self.before[word] + upto.count_ones() })
+        NodeId(if node == NodeId::ROOT {
+            0
+        } else {
+            self.before[word] + upto.count_ones()
+        })
     }
 
     fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
-        (0u32..).step_by(WORD as usize).zip(&self.bitmap.0).flat_map(|(start, word)| {
-            let rest = std::iter::successors(Some(*word), |bits| {
-                bits.checked_sub(1).map(|below| bits & below)
-            });
-            let bits = rest.take_while(|bits| *bits != 0);
-            bits.map(move |bits| NodeId(start + bits.trailing_zeros()))
-        })
+        (0u32..)
+            .step_by(WORD as usize)
+            .zip(&self.bitmap.0)
+            .flat_map(|(start, word)| {
+                let rest = std::iter::successors(Some(*word), |bits| {
+                    bits.checked_sub(1).map(|below| bits & below)
+                });
+                let bits = rest.take_while(|bits| *bits != 0);
+                bits.map(move |bits| NodeId(start + bits.trailing_zeros()))
+            })
     }
 }

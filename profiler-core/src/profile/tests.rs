@@ -34,9 +34,16 @@ fn profile(text: &str) -> Profile {
             })
             .collect();
         let node = trie.insert_path(path).unwrap();
-        trie.add(node, State::from_name(state).unwrap(), weight.parse().unwrap());
+        trie.add(
+            node,
+            State::from_name(state).unwrap(),
+            weight.parse().unwrap(),
+        );
     }
-    let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+    let all = Filter {
+        threads: ThreadKind::All,
+        ..Filter::default()
+    };
     let delta = trie.take_delta();
     Profile::collect(&symbols, &trie, [&delta], &all)
 }
@@ -54,8 +61,15 @@ fn text(profile: &Profile) -> String {
         if frame.line > 0 {
             path.push_str(&format!(":{}", frame.line));
         }
-        for state in State::ALL.into_iter().filter(|state| node.own.get(*state) > 0) {
-            lines.push_str(&format!("{path} {}={}\n", state.name(), node.own.get(state)));
+        for state in State::ALL
+            .into_iter()
+            .filter(|state| node.own.get(*state) > 0)
+        {
+            lines.push_str(&format!(
+                "{path} {}={}\n",
+                state.name(),
+                node.own.get(state)
+            ));
         }
         paths.push(path);
     }
@@ -129,32 +143,51 @@ fn filters_keep_tasks_states_and_threads() {
     "#]],
     );
     check_keep(
-        Filter { tasks: vec!["a".into()], ..default.clone() },
+        Filter {
+            tasks: vec!["a".into()],
+            ..default.clone()
+        },
         expect![[r#"
         a;main cpu=1
         a;main;f lock=2
     "#]],
     );
     check_keep(
-        Filter { states: StateSet::WAIT, ..default.clone() },
+        Filter {
+            states: StateSet::WAIT,
+            ..default.clone()
+        },
         expect![[r#"
         a;main;f lock=2
     "#]],
     );
     check_keep(
-        Filter { threads: ThreadKind::Agent, ..default.clone() },
+        Filter {
+            threads: ThreadKind::Agent,
+            ..default.clone()
+        },
         expect![[r#"
         [agent];tick cpu=16
     "#]],
     );
     check_keep(
-        Filter { tasks: vec!["b".into()], outside_tasks: true, ..default.clone() },
+        Filter {
+            tasks: vec!["b".into()],
+            outside_tasks: true,
+            ..default.clone()
+        },
         expect![[r#"
         b;main runnable=4
         [no task];main cpu=8
     "#]],
     );
-    check_keep(Filter { tasks: vec!["[no task]".into()], ..default }, expect![""]);
+    check_keep(
+        Filter {
+            tasks: vec!["[no task]".into()],
+            ..default
+        },
+        expect![""],
+    );
 }
 
 #[test]
@@ -212,7 +245,10 @@ fn totals_hold_children_and_the_innermost_frame_is_counted() {
     let profile = profile("t;main cpu=1\nt;main;f cpu=2\nt;main;f;g disk=4");
     let totals: Vec<u64> = profile.totals().iter().map(Weight::total_ns).collect();
     assert_eq!(totals, [7, 7, 7, 6, 4]);
-    let top: Vec<_> = profile.top_level().map(|(f, w)| (f.label(), w.total_ns())).collect();
+    let top: Vec<_> = profile
+        .top_level()
+        .map(|(f, w)| (f.label(), w.total_ns()))
+        .collect();
     assert_eq!(top, [("t".to_owned(), 7)]);
 }
 
@@ -223,10 +259,19 @@ fn a_diff_has_both_sides_of_every_node() {
         .nodes()
         .iter()
         .filter(|node| !node.before.is_zero() || !node.after.is_zero())
-        .map(|node| (diff.frame(node.frame).label(), node.before.total_ns(), node.after.total_ns()))
+        .map(|node| {
+            (
+                diff.frame(node.frame).label(),
+                node.before.total_ns(),
+                node.after.total_ns(),
+            )
+        })
         .collect();
     lines.sort();
-    assert_eq!(lines, [("f".into(), 0, 3), ("f".into(), 1, 0), ("g".into(), 2, 5)]);
+    assert_eq!(
+        lines,
+        [("f".into(), 0, 3), ("f".into(), 1, 0), ("g".into(), 2, 5)]
+    );
 }
 
 /// Arbitrary stacks over few names, so that prefixes are often shared.
@@ -240,7 +285,11 @@ fn from_stacks(stacks: &[(Vec<u8>, u8, u64)]) -> Profile {
         .iter()
         .map(|(path, state, weight)| {
             let path: Vec<String> = path.iter().map(|name| format!("n{name}")).collect();
-            format!("{} {}={weight}", path.join(";"), State::ALL[usize::from(*state)].name())
+            format!(
+                "{} {}={weight}",
+                path.join(";"),
+                State::ALL[usize::from(*state)].name()
+            )
         })
         .collect();
     profile(&lines.join("\n"))
@@ -251,7 +300,11 @@ fn model(stacks: &[(Vec<u8>, u8, u64)]) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for (path, state, weight) in stacks {
         let path: Vec<String> = path.iter().map(|name| format!("n{name}")).collect();
-        let key = format!("{} {}", path.join(";"), State::ALL[usize::from(*state)].name());
+        let key = format!(
+            "{} {}",
+            path.join(";"),
+            State::ALL[usize::from(*state)].name()
+        );
         *sums.entry(key).or_default() += weight;
     }
     sums
@@ -260,7 +313,9 @@ fn model(stacks: &[(Vec<u8>, u8, u64)]) -> BTreeMap<String, u64> {
 fn sums(profile: &Profile) -> BTreeMap<String, u64> {
     let lines = text(profile);
     let parsed = lines.lines().map(|line| line.rsplit_once('=').unwrap());
-    parsed.map(|(key, weight)| (key.to_owned(), weight.parse().unwrap())).collect()
+    parsed
+        .map(|(key, weight)| (key.to_owned(), weight.parse().unwrap()))
+        .collect()
 }
 
 proptest! {

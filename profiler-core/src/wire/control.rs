@@ -54,7 +54,12 @@ pub struct SignalBlocked {
 /// Encodes an agent's current settings.
 #[must_use]
 pub fn encode_applied(applied: AppliedSettings) -> v1::AppliedSettings {
-    let AppliedSettings { revision, settings, mode, signal_blocked } = applied;
+    let AppliedSettings {
+        revision,
+        settings,
+        mode,
+        signal_blocked,
+    } = applied;
     v1::AppliedSettings {
         revision,
         interval_ns: settings.interval_ns,
@@ -72,7 +77,11 @@ pub fn encode_applied(applied: AppliedSettings) -> v1::AppliedSettings {
 /// If the interval is out of bounds, the set of states is empty or has unknown states, or the mode
 /// is too long.
 pub fn decode_applied(message: v1::AppliedSettings) -> Result<AppliedSettings, WireError> {
-    check_size("the sampler's mode, in bytes,", message.mode.len(), NAME_BYTES_MAX)?;
+    check_size(
+        "the sampler's mode, in bytes,",
+        message.mode.len(),
+        NAME_BYTES_MAX,
+    )?;
     let settings = Settings {
         interval_ns: check_interval(message.interval_ns)?,
         enabled: message.enabled,
@@ -82,7 +91,12 @@ pub fn decode_applied(message: v1::AppliedSettings) -> Result<AppliedSettings, W
         threads: message.signal_blocked_threads,
         since: Timestamp::from_unix_ns(message.signal_blocked_since_ns),
     });
-    Ok(AppliedSettings { revision: message.revision, settings, mode: message.mode, signal_blocked })
+    Ok(AppliedSettings {
+        revision: message.revision,
+        settings,
+        mode: message.mode,
+        signal_blocked,
+    })
 }
 
 /// Stacks and states of all threads of one process at one moment.
@@ -109,7 +123,10 @@ pub fn encode_thread_dump(id: u64, dump: &ThreadDump) -> v1::ThreadDump {
 
 fn encode_thread(thread: &ThreadSnapshot) -> v1::ThreadStack {
     let position = |state| State::ALL.iter().position(|known| *known == state);
-    let state = thread.state.and_then(position).map_or(0, |position| position + 1);
+    let state = thread
+        .state
+        .and_then(position)
+        .map_or(0, |position| position + 1);
     v1::ThreadStack {
         thread_id: thread.thread_id,
         name: thread.name.to_string(),
@@ -129,13 +146,27 @@ pub fn decode_thread_dump(
     message: &v1::ThreadDump,
     node_count: u32,
 ) -> Result<ThreadDump, WireError> {
-    check_size("the number of threads", message.threads.len(), DUMP_THREADS_MAX)?;
-    let threads = message.threads.iter().map(|thread| decode_thread(thread, node_count));
-    Ok(ThreadDump { threads: threads.collect::<Result<_, _>>()?, omitted: message.omitted })
+    check_size(
+        "the number of threads",
+        message.threads.len(),
+        DUMP_THREADS_MAX,
+    )?;
+    let threads = message
+        .threads
+        .iter()
+        .map(|thread| decode_thread(thread, node_count));
+    Ok(ThreadDump {
+        threads: threads.collect::<Result<_, _>>()?,
+        omitted: message.omitted,
+    })
 }
 
 fn decode_thread(thread: &v1::ThreadStack, node_count: u32) -> Result<ThreadSnapshot, WireError> {
-    check_size("a thread's name, in bytes,", thread.name.len(), NAME_BYTES_MAX)?;
+    check_size(
+        "a thread's name, in bytes,",
+        thread.name.len(),
+        NAME_BYTES_MAX,
+    )?;
     if thread.node >= node_count {
         return Err(WireError::OutOfRange {
             what: "node",
@@ -145,11 +176,15 @@ fn decode_thread(thread: &v1::ThreadStack, node_count: u32) -> Result<ThreadSnap
     }
     let state = match thread.state.checked_sub(1) {
         None => None,
-        Some(index) => Some(*State::ALL.get(index as usize).ok_or(WireError::OutOfRange {
-            what: "state",
-            index: index.into(),
-            count: State::ALL.len() as u64,
-        })?),
+        Some(index) => Some(
+            *State::ALL
+                .get(index as usize)
+                .ok_or(WireError::OutOfRange {
+                    what: "state",
+                    index: index.into(),
+                    count: State::ALL.len() as u64,
+                })?,
+        ),
     };
     if state.is_none() != (thread.node == 0) {
         return Err(WireError::Invalid {
@@ -195,7 +230,11 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        Settings { interval_ns: 10_000_000, enabled: true, states: StateSet::ALL }
+        Settings {
+            interval_ns: 10_000_000,
+            enabled: true,
+            states: StateSet::ALL,
+        }
     }
 
     fn thread(name: &str, node: u32, state: Option<State>) -> ThreadSnapshot {
@@ -218,25 +257,47 @@ mod tests {
             states: Some([State::Cpu].into_iter().collect()),
         };
         for change in [some, SettingsChange::default()] {
-            assert_eq!(decode_settings(&encode_settings(3, change)), Ok((3, change)));
+            assert_eq!(
+                decode_settings(&encode_settings(3, change)),
+                Ok((3, change))
+            );
         }
-        let blocked = SignalBlocked { threads: 3, since: Timestamp::from_unix_ns(-5) };
+        let blocked = SignalBlocked {
+            threads: 3,
+            since: Timestamp::from_unix_ns(-5),
+        };
         for signal_blocked in [None, Some(blocked)] {
             let settings = settings().with(some);
-            let applied =
-                AppliedSettings { revision: 3, settings, mode: "m".into(), signal_blocked };
+            let applied = AppliedSettings {
+                revision: 3,
+                settings,
+                mode: "m".into(),
+                signal_blocked,
+            };
             assert_eq!(decode_applied(encode_applied(applied.clone())), Ok(applied));
         }
         let mut threads = vec![thread("new", 0, None)];
         threads.extend(State::ALL.map(|state| thread("pool-1", 4, Some(state))));
-        let dump = ThreadDump { threads, omitted: 2 };
-        assert_eq!(decode_thread_dump(&encode_thread_dump(9, &dump), 5), Ok(dump));
+        let dump = ThreadDump {
+            threads,
+            omitted: 2,
+        };
+        assert_eq!(
+            decode_thread_dump(&encode_thread_dump(9, &dump), 5),
+            Ok(dump)
+        );
     }
 
     #[test]
     fn threads_past_the_limit_are_counted() {
         let threads = vec![thread("t", 0, None); DUMP_THREADS_MAX + 3];
-        let message = encode_thread_dump(9, &ThreadDump { threads, omitted: 1 });
+        let message = encode_thread_dump(
+            9,
+            &ThreadDump {
+                threads,
+                omitted: 1,
+            },
+        );
         let dump = decode_thread_dump(&message, 1).unwrap();
         assert_eq!((dump.threads.len(), dump.omitted), (DUMP_THREADS_MAX, 4));
     }
@@ -248,14 +309,22 @@ mod tests {
     #[test]
     fn invalid_settings_are_rejected() {
         for interval_ns in [0, 999_999, 1_000_000_001] {
-            let change = SettingsChange { interval_ns: Some(interval_ns), ..Default::default() };
+            let change = SettingsChange {
+                interval_ns: Some(interval_ns),
+                ..Default::default()
+            };
             let expected = format!(
                 "the interval in nanoseconds is {interval_ns}; it must be from 1 ms to 1 s"
             );
             check_rejected(decode_settings(&encode_settings(1, change)), &expected);
             let settings = settings().with(change);
             let mode = String::new();
-            let applied = AppliedSettings { revision: 1, settings, mode, signal_blocked: None };
+            let applied = AppliedSettings {
+                revision: 1,
+                settings,
+                mode,
+                signal_blocked: None,
+            };
             check_rejected(decode_applied(encode_applied(applied)), &expected);
         }
         for bits in [0, 1 << 9] {
@@ -263,12 +332,20 @@ mod tests {
                 "the set of states, as bits, is {bits}; it must be some of the states and nothing \
                  else"
             );
-            let message = v1::Settings { states: Some(bits), ..Default::default() };
+            let message = v1::Settings {
+                states: Some(bits),
+                ..Default::default()
+            };
             check_rejected(decode_settings(&message), &expected);
         }
         let mode = "x".repeat(4097);
         let settings = settings();
-        let applied = AppliedSettings { revision: 1, settings, mode, signal_blocked: None };
+        let applied = AppliedSettings {
+            revision: 1,
+            settings,
+            mode,
+            signal_blocked: None,
+        };
         let expected = "the sampler's mode, in bytes, is 4097; at most 4096 is allowed";
         check_rejected(decode_applied(encode_applied(applied)), expected);
     }
@@ -277,7 +354,10 @@ mod tests {
     fn invalid_thread_dumps_are_rejected_whole() {
         let good = || thread("t", 4, Some(State::Cpu));
         let check = |change: &dyn Fn(&mut v1::ThreadStack), expected: &str| {
-            let dump = ThreadDump { threads: vec![good(), good()], omitted: 0 };
+            let dump = ThreadDump {
+                threads: vec![good(), good()],
+                omitted: 0,
+            };
             let mut message = encode_thread_dump(1, &dump);
             change(&mut message.threads[1]);
             check_rejected(decode_thread_dump(&message, 5), expected);
@@ -293,7 +373,10 @@ mod tests {
         let expected = "a thread's name, in bytes, is 4097; at most 4096 is allowed";
         check(&|t| t.name = "x".repeat(4097), expected);
         let threads = vec![v1::ThreadStack::default(); DUMP_THREADS_MAX + 1];
-        let message = v1::ThreadDump { threads, ..Default::default() };
+        let message = v1::ThreadDump {
+            threads,
+            ..Default::default()
+        };
         let expected = "the number of threads is 20001; at most 20000 is allowed";
         check_rejected(decode_thread_dump(&message, 5), expected);
     }

@@ -54,14 +54,18 @@ pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u8> {
         });
         numbers.sum()
     };
-    let bits = BITS_TRIED.map(|bits| (bytes(&bits), bits)).into_iter().min();
+    let bits = BITS_TRIED
+        .map(|bits| (bytes(&bits), bits))
+        .into_iter()
+        .min();
     let (bytes, bits) = bits.expect("some are tried");
     let mut list = Vec::with_capacity(encoded_len_varint(bits) + bytes);
     encode_varint(bits, &mut list);
     for (distance, quanta) in pairs {
         let (first, more) = numbers_of(distance, quanta, bits);
         encode_varint(first, &mut list);
-        more.into_iter().for_each(|more| encode_varint(more, &mut list));
+        more.into_iter()
+            .for_each(|more| encode_varint(more, &mut list));
     }
     list
 }
@@ -78,7 +82,10 @@ pub fn weight_bytes_max(before: NodeId, node: NodeId, quanta: u64) -> usize {
 fn pairs(delta: &Delta, quantum_ns: u64) -> Vec<(u64, u64)> {
     let mut last = 0;
     let pairs = delta.entries().iter().map(|(node, state, weight)| {
-        assert!(weight % quantum_ns == 0, "{weight} is not in quanta of {quantum_ns}");
+        assert!(
+            weight % quantum_ns == 0,
+            "{weight} is not in quanta of {quantum_ns}"
+        );
         let position = u64::from(node.0) * STATES + *state as u64;
         let distance = position - last;
         last = position;
@@ -91,7 +98,10 @@ fn pairs(delta: &Delta, quantum_ns: u64) -> Vec<(u64, u64)> {
 fn numbers_of(distance: u64, quanta: u64, bits: u64) -> (u64, Option<u64>) {
     let most = (1 << bits) - 1;
     let low = (quanta - 1).min(most);
-    (distance << bits | low, (low == most).then(|| quanta - 1 - most))
+    (
+        distance << bits | low,
+        (low == most).then(|| quanta - 1 - most),
+    )
 }
 
 /// Distances and weights in quanta of any list. The weight is `None` if it is missing, exceeds 64
@@ -103,10 +113,19 @@ fn read(mut list: &[u8]) -> impl Iterator<Item = (u64, Option<u64>)> {
         if list.is_empty() {
             return None;
         }
-        let Some(first) = next(&mut list) else { return Some((u64::MAX, None)) };
+        let Some(first) = next(&mut list) else {
+            return Some((u64::MAX, None));
+        };
         let low = first & most;
-        let more = if low == most { next(&mut list) } else { Some(0) };
-        Some((first >> bits, more.and_then(|more| more.checked_add(low + 1))))
+        let more = if low == most {
+            next(&mut list)
+        } else {
+            Some(0)
+        };
+        Some((
+            first >> bits,
+            more.and_then(|more| more.checked_add(low + 1)),
+        ))
     })
 }
 
@@ -130,7 +149,9 @@ pub(super) fn sum_of_quanta(list: &[u8]) -> u64 {
 #[must_use]
 pub fn cycle_weight_ns(cycle: &v1::Cycle) -> u64 {
     let quanta = read(&cycle.samples).filter_map(|(_, quanta)| quanta);
-    quanta.fold(0u64, u64::saturating_add).saturating_mul(cycle.quantum_ns)
+    quanta
+        .fold(0u64, u64::saturating_add)
+        .saturating_mul(cycle.quantum_ns)
 }
 
 /// Decodes a cycle over a tree of `node_count` nodes, including the root. Returns its range by the
@@ -149,9 +170,16 @@ pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, De
     })?;
     if cycle.quantum_ns == 0 {
         let what = "the cycle's quantum_ns";
-        return Err(WireError::Invalid { what, value: 0, allowed: "above 0" });
+        return Err(WireError::Invalid {
+            what,
+            value: 0,
+            allowed: "above 0",
+        });
     }
-    Ok((range, decode_weights(&cycle.samples, cycle.quantum_ns, node_count)?))
+    Ok((
+        range,
+        decode_weights(&cycle.samples, cycle.quantum_ns, node_count)?,
+    ))
 }
 
 /// Decodes the time by thread of a cycle, over a tree of `node_count` nodes, including the root.
@@ -180,11 +208,19 @@ fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta
         let state = position % STATES;
         if node == 0 || node >= u64::from(node_count) {
             let count = u64::from(node_count);
-            return Err(WireError::OutOfRange { what: "node", index: node, count });
+            return Err(WireError::OutOfRange {
+                what: "node",
+                index: node,
+                count,
+            });
         }
         if distance == 0 {
             let what = "the distance of a weight from the one before";
-            return Err(WireError::Invalid { what, value: 0, allowed: "above 0" });
+            return Err(WireError::Invalid {
+                what,
+                value: 0,
+                allowed: "above 0",
+            });
         }
         let nanoseconds = quanta.and_then(|quanta| quanta.checked_mul(quantum_ns));
         let nanoseconds = nanoseconds.ok_or(WireError::Weight { node })?;
@@ -197,7 +233,11 @@ fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta
         let what = "the sum of the cycle's weights";
         let value = i128::try_from(total).expect("a message has too few weights of 64 bits");
         let allowed = "small enough for 64 bits of nanoseconds";
-        return Err(WireError::Invalid { what, value, allowed });
+        return Err(WireError::Invalid {
+            what,
+            value,
+            allowed,
+        });
     }
     Ok(Delta::rising(entries))
 }
@@ -259,13 +299,16 @@ mod tests {
 
     fn bytes_of(list: &[u64]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        list.iter().for_each(|number| encode_varint(*number, &mut bytes));
+        list.iter()
+            .for_each(|number| encode_varint(*number, &mut bytes));
         bytes
     }
 
     /// Content of a list by position; `None` if it is malformed.
     fn model(list: &[u64]) -> Option<Vec<(u64, u64)>> {
-        let Some((bits, mut rest)) = list.split_first() else { return Some(Vec::new()) };
+        let Some((bits, mut rest)) = list.split_first() else {
+            return Some(Vec::new());
+        };
         let mut entries = Vec::new();
         let mut position = 0u64;
         let shift = 1u64.checked_shl(u32::try_from(*bits).ok()?)?;
@@ -301,8 +344,16 @@ mod tests {
         let check_bytes = |list: &[u8], expected: &str| {
             let quantum_ns = 1 << 40;
             for of_threads in [false, true] {
-                let mut cycle = v1::Cycle { stop_ns: 1, quantum_ns, ..Default::default() };
-                let encoded = if of_threads { &mut cycle.threads } else { &mut cycle.samples };
+                let mut cycle = v1::Cycle {
+                    stop_ns: 1,
+                    quantum_ns,
+                    ..Default::default()
+                };
+                let encoded = if of_threads {
+                    &mut cycle.threads
+                } else {
+                    &mut cycle.samples
+                };
                 *encoded = list.to_vec();
                 let decoded = decode_cycle(&cycle, 9).and_then(|_| decode_threads(&cycle, 9));
                 assert_eq!(decoded.unwrap_err().to_string(), expected);
@@ -314,16 +365,25 @@ mod tests {
         check(&[0, 7, 1 << 24], weight);
         check(&[0, 7, u64::MAX], weight);
         check(&[2, 7 << 2 | 3], weight);
-        check(&[8], "the number of bits of a cycle's weights is 8; it must be at most 7");
+        check(
+            &[8],
+            "the number of bits of a cycle's weights is 8; it must be at most 7",
+        );
         check(&[0, 6, 1], "node 0 is outside its table of 9");
         check(&[0, 35, 1, 28, 1], "node 9 is outside its table of 9");
-        check(&[0, 7, 1, u64::MAX, 1], "node 2635249153387078802 is outside its table of 9");
+        check(
+            &[0, 7, 1, u64::MAX, 1],
+            "node 2635249153387078802 is outside its table of 9",
+        );
         let distance = "the distance of a weight from the one before is 0; it must be above 0";
         check(&[0, 7, 1, 0, 1], distance);
         check(&[5, 7 << 5, 3], distance);
         let sum = "the sum of the cycle's weights is 18446745173221179392; it must be small enough \
                    for 64 bits of nanoseconds";
-        check_bytes(&[0, 0x80], "node 2635249153387078802 is outside its table of 9");
+        check_bytes(
+            &[0, 0x80],
+            "node 2635249153387078802 is outside its table of 9",
+        );
         check_bytes(&[0, 7, 0x80], weight);
         check(&[0, 7, (1 << 23) - 1, 1, (1 << 23) - 1, 7, 0], sum);
     }
@@ -331,7 +391,9 @@ mod tests {
     #[test]
     fn the_shorter_encoding_is_chosen() {
         let encoded = |entries: &[(u32, State, u64)]| {
-            let entries = entries.iter().map(|(node, state, time)| (NodeId(*node), *state, *time));
+            let entries = entries
+                .iter()
+                .map(|(node, state, time)| (NodeId(*node), *state, *time));
             encode_cycle(&entries.collect(), range(), 10).samples
         };
         assert_eq!(encoded(&[]), bytes_of(&[]));
@@ -343,7 +405,10 @@ mod tests {
             (1, State::Lock, 310),
             (2, State::Cpu, 320),
         ];
-        assert_eq!(encoded(&small), bytes_of(&[5, 7 << 5, 1 << 5, 1 << 5 | 30, 5 << 5 | 31, 0]));
+        assert_eq!(
+            encoded(&small),
+            bytes_of(&[5, 7 << 5, 1 << 5, 1 << 5 | 30, 5 << 5 | 31, 0])
+        );
         // Large weights do not, and would only take bits from the distances.
         let large = [(10, State::Cpu, 1_000), (20, State::Cpu, 1_000)];
         assert_eq!(encoded(&large), bytes_of(&[0, 70, 99, 70, 99]));
@@ -351,8 +416,16 @@ mod tests {
 
     #[test]
     fn a_reversed_cycle_is_rejected_with_its_length() {
-        let cycle = v1::Cycle { start_ns: 9, stop_ns: 2, quantum_ns: 1, ..Default::default() };
+        let cycle = v1::Cycle {
+            start_ns: 9,
+            stop_ns: 2,
+            quantum_ns: 1,
+            ..Default::default()
+        };
         let error = decode_cycle(&cycle, 1).unwrap_err();
-        assert_eq!(error.to_string(), "the cycle's stop - start is -7; it must be above 0");
+        assert_eq!(
+            error.to_string(),
+            "the cycle's stop - start is -7; it must be above 0"
+        );
     }
 }

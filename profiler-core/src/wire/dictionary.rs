@@ -22,7 +22,11 @@ pub struct Marks {
 
 impl Default for Marks {
     fn default() -> Self {
-        Marks { strings: 1, frames: 0, nodes: 1 }
+        Marks {
+            strings: 1,
+            frames: 0,
+            nodes: 1,
+        }
     }
 }
 
@@ -69,12 +73,16 @@ pub fn dictionary_since(
         held.strings += 1;
     }
     while held.frames < end.frames && room > 0 {
-        message.frames.push(encode_frame(symbols.frame_ids(FrameId(held.frames))));
+        message
+            .frames
+            .push(encode_frame(symbols.frame_ids(FrameId(held.frames))));
         room = room.saturating_sub(FRAME_BYTES_MAX);
         held.frames += 1;
     }
     while held.nodes < end.nodes && room > 0 {
-        let (parent, frame) = trie.node(NodeId(held.nodes)).expect("only the root has no parent");
+        let (parent, frame) = trie
+            .node(NodeId(held.nodes))
+            .expect("only the root has no parent");
         message.node_parent_gaps.push(held.nodes - parent.0);
         message.node_frames.push(frame.0);
         room = room.saturating_sub(NODE_BYTES_MAX);
@@ -144,7 +152,12 @@ impl InvalidEntries {
     /// Adds one if `checked` is an error.
     fn note(found: &mut Option<InvalidEntries>, checked: Result<(), WireError>) {
         let Err(error) = checked else { return };
-        found.get_or_insert(InvalidEntries { count: 0, first: error }).count += 1;
+        found
+            .get_or_insert(InvalidEntries {
+                count: 0,
+                first: error,
+            })
+            .count += 1;
     }
 }
 
@@ -236,7 +249,8 @@ impl Translation {
         reserve_exactly(&mut self.nodes, nodes);
         reserve_exactly(&mut self.depths, nodes);
         for text in message.strings[fresh.strings..].iter().take(take(strings)) {
-            self.strings.push(symbols.intern_string(&bounded_name(text)));
+            self.strings
+                .push(symbols.intern_string(&bounded_name(text)));
         }
         for frame in message.frames[fresh.frames..].iter().take(take(frames)) {
             let Ok(mut frame) = self.decode_frame(frame) else {
@@ -253,7 +267,12 @@ impl Translation {
         for (gap, frame) in nodes_of(message).skip(fresh.nodes).take(take(nodes)) {
             let frame = self.frames.get(frame as usize).copied();
             let frame = frame.unwrap_or_else(|| symbols.intern(&Frame::overflow()));
-            self.add_node(self.parent_of(self.nodes.len(), gap).ok(), frame, symbols, trie);
+            self.add_node(
+                self.parent_of(self.nodes.len(), gap).ok(),
+                frame,
+                symbols,
+                trie,
+            );
         }
         let end = self.fresh(message)?;
         Ok(end.strings < message.strings.len()
@@ -286,13 +305,16 @@ impl Translation {
     ) {
         let Some(parent) = parent else {
             let overflow = symbols.intern(&Frame::overflow());
-            self.nodes.push(trie.insert_past_limit(NodeId::ROOT, overflow));
+            self.nodes
+                .push(trie.insert_past_limit(NodeId::ROOT, overflow));
             return self.depths.push(1);
         };
         let depth = self.depths[parent] + 1;
         let parent = self.nodes[parent];
         let is_too_deep = u32::from(depth) > DEPTH_MAX;
-        let place = trie.node(parent).filter(|(above, _)| is_too_deep && *above != NodeId::ROOT);
+        let place = trie
+            .node(parent)
+            .filter(|(above, _)| is_too_deep && *above != NodeId::ROOT);
         let node = match place {
             // A sibling of the deepest node that is allowed.
             Some((above, _)) => {
@@ -302,15 +324,26 @@ impl Translation {
             None => trie.insert_or_overflow(parent, frame, symbols),
         };
         self.nodes.push(node);
-        self.depths.push(if is_too_deep { depth - 1 } else { depth });
+        self.depths
+            .push(if is_too_deep { depth - 1 } else { depth });
     }
 
     /// Where the new entries of a message start.
     fn fresh(&self, message: &v1::Dictionary) -> Result<Fresh, WireError> {
         let held = self.marks();
         Ok(Fresh {
-            strings: skip("strings", message.string_base, message.strings.len(), held.strings)?,
-            frames: skip("frames", message.frame_base, message.frames.len(), held.frames)?,
+            strings: skip(
+                "strings",
+                message.string_base,
+                message.strings.len(),
+                held.strings,
+            )?,
+            frames: skip(
+                "frames",
+                message.frame_base,
+                message.frames.len(),
+                held.frames,
+            )?,
             nodes: skip("nodes", message.node_base, node_count(message), held.nodes)?,
         })
     }
@@ -350,11 +383,17 @@ impl Translation {
     fn check_node(&self, depths: &mut Vec<u16>, gap: u32) -> Result<(), WireError> {
         let parent = self.parent_of(self.nodes.len() + depths.len(), gap);
         let above =
-            parent.as_ref().map_or(0, |parent| match parent.checked_sub(self.depths.len()) {
-                None => self.depths[*parent],
-                Some(new) => depths[new],
-            });
-        let checked = check_size("the depth of a stack", above as usize + 1, DEPTH_MAX as usize);
+            parent
+                .as_ref()
+                .map_or(0, |parent| match parent.checked_sub(self.depths.len()) {
+                    None => self.depths[*parent],
+                    Some(new) => depths[new],
+                });
+        let checked = check_size(
+            "the depth of a stack",
+            above as usize + 1,
+            DEPTH_MAX as usize,
+        );
         depths.push(if checked.is_ok() { above + 1 } else { above });
         parent.and(checked)
     }
@@ -404,34 +443,48 @@ struct Fresh {
 
 /// Number of the message's entries that the receiver already holds.
 fn skip(table: &'static str, base: u32, length: usize, held: u32) -> Result<usize, WireError> {
-    let overlap = held.checked_sub(base).ok_or(WireError::Gap { table, base, held })?;
+    let overlap = held
+        .checked_sub(base)
+        .ok_or(WireError::Gap { table, base, held })?;
     Ok((overlap as usize).min(length))
 }
 
 /// Number of nodes of a message. Its two lists should be of equal length.
 fn node_count(message: &v1::Dictionary) -> usize {
-    message.node_parent_gaps.len().max(message.node_frames.len())
+    message
+        .node_parent_gaps
+        .len()
+        .max(message.node_frames.len())
 }
 
 /// Distance to the parent, and frame, of each node of a message. Numbers that are missing are out of range.
 fn nodes_of(message: &v1::Dictionary) -> impl Iterator<Item = (u32, u32)> {
     let number = |list: &[u32], index| list.get(index).copied().unwrap_or(u32::MAX);
     (0..node_count(message)).map(move |index| {
-        (number(&message.node_parent_gaps, index), number(&message.node_frames, index))
+        (
+            number(&message.node_parent_gaps, index),
+            number(&message.node_frames, index),
+        )
     })
 }
 
 fn check_frame(frame: &v1::Frame, strings: usize) -> Result<(), WireError> {
     decode_kind(frame.kind)?;
     let texts = [frame.function, frame.file, frame.module, frame.build_id];
-    texts.into_iter().try_for_each(|index| in_table("string", index, strings))
+    texts
+        .into_iter()
+        .try_for_each(|index| in_table("string", index, strings))
 }
 
 fn in_table(what: &'static str, index: u32, count: usize) -> Result<(), WireError> {
     if (index as usize) < count {
         return Ok(());
     }
-    Err(WireError::OutOfRange { what, index: index.into(), count: count as u64 })
+    Err(WireError::OutOfRange {
+        what,
+        index: index.into(),
+        count: count as u64,
+    })
 }
 
 #[cfg(test)]

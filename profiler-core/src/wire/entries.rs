@@ -63,10 +63,15 @@ const fn content(kind: u64, field: u64) -> Content {
 /// # Errors
 /// [`WireError::TooLarge`], or [`WireError::Unreadable`] if the bytes are not a message.
 pub fn measure(message: &[u8]) -> Result<usize, WireError> {
-    let mut sum = Sum { entries: 0, bytes: message.len() };
+    let mut sum = Sum {
+        entries: 0,
+        bytes: message.len(),
+    };
     fields(message, &mut |kind, body| {
         let Some(body) = body else { return Ok(()) };
-        fields(body, &mut |field, entry| sum.add(content(kind, field), entry))
+        fields(body, &mut |field, entry| {
+            sum.add(content(kind, field), entry)
+        })
     })?;
     Ok(sum.bytes)
 }
@@ -94,11 +99,22 @@ impl Sum {
             }
             Content::Weights => WEIGHT_BYTES * bytes.len(),
         };
-        super::check_size("the number of a message's entries", self.entries, MESSAGE_ENTRIES_MAX)?;
+        super::check_size(
+            "the number of a message's entries",
+            self.entries,
+            MESSAGE_ENTRIES_MAX,
+        )?;
         if let Content::Row { packed } = content {
             fields(bytes, &mut |number, field| {
                 let is_packed = packed.contains(&number);
-                self.add(if is_packed { Content::Packed } else { Content::Entry }, field)
+                self.add(
+                    if is_packed {
+                        Content::Packed
+                    } else {
+                        Content::Entry
+                    },
+                    field,
+                )
             })?;
         }
         Ok(())
@@ -127,7 +143,9 @@ fn fields(mut message: &[u8], visit: &mut Visit<'_>) -> Result<(), WireError> {
             _ => return Err(WireError::Unreadable),
         };
         let length = usize::try_from(length).map_err(|_| WireError::Unreadable)?;
-        let (field, rest) = message.split_at_checked(length).ok_or(WireError::Unreadable)?;
+        let (field, rest) = message
+            .split_at_checked(length)
+            .ok_or(WireError::Unreadable)?;
         message = rest;
         visit(tag >> 3, (wire_type == BYTES).then_some(field))?;
     }
@@ -160,22 +178,34 @@ mod tests {
     }
 
     fn tasks(count: usize) -> Kind {
-        Kind::Flush(v1::Flush { tasks: vec![v1::Task::default(); count], ..Default::default() })
+        Kind::Flush(v1::Flush {
+            tasks: vec![v1::Task::default(); count],
+            ..Default::default()
+        })
     }
 
     #[test]
     fn entries_of_every_kind_are_counted_before_they_are_decoded() {
         let strings = |count| {
             let strings = vec![String::new(); count];
-            Kind::Dictionary(v1::Dictionary { strings, ..Default::default() })
+            Kind::Dictionary(v1::Dictionary {
+                strings,
+                ..Default::default()
+            })
         };
         let frames = |count| {
             let frames = vec![v1::Frame::default(); count];
-            Kind::Dictionary(v1::Dictionary { frames, ..Default::default() })
+            Kind::Dictionary(v1::Dictionary {
+                frames,
+                ..Default::default()
+            })
         };
         let threads = |count| {
             let threads = vec![v1::ThreadStack::default(); count];
-            Kind::ThreadDump(v1::ThreadDump { threads, ..Default::default() })
+            Kind::ThreadDump(v1::ThreadDump {
+                threads,
+                ..Default::default()
+            })
         };
         let makers: [&dyn Fn(usize) -> Kind; 4] = [&tasks, &strings, &frames, &threads];
         for of in makers {
@@ -204,20 +234,65 @@ mod tests {
         let many = MESSAGE_ENTRIES_MAX;
         let expected = "the number of a message's entries is 262145; at most 262144 is allowed";
         let labels = vec![v1::Label::default(); many];
-        let tasks = vec![v1::Task { labels, ..Default::default() }];
-        check(v1::Flush { tasks, ..Default::default() }, expected);
+        let tasks = vec![v1::Task {
+            labels,
+            ..Default::default()
+        }];
+        check(
+            v1::Flush {
+                tasks,
+                ..Default::default()
+            },
+            expected,
+        );
         let phases = vec![v1::Phase::default(); many];
-        let tasks = vec![v1::Task { phases, ..Default::default() }];
-        check(v1::Flush { tasks, ..Default::default() }, expected);
+        let tasks = vec![v1::Task {
+            phases,
+            ..Default::default()
+        }];
+        check(
+            v1::Flush {
+                tasks,
+                ..Default::default()
+            },
+            expected,
+        );
         let keys = vec![String::new(); many];
-        let transfers = vec![v1::TransferEvent { keys, ..Default::default() }];
-        check(v1::Flush { transfers, ..Default::default() }, expected);
+        let transfers = vec![v1::TransferEvent {
+            keys,
+            ..Default::default()
+        }];
+        check(
+            v1::Flush {
+                transfers,
+                ..Default::default()
+            },
+            expected,
+        );
         let counts = vec![1; many * 8];
-        let totals = vec![v1::TaskTotals { counts, ..Default::default() }];
-        check(v1::Flush { totals, ..Default::default() }, &expected.replace("262145", "262146"));
+        let totals = vec![v1::TaskTotals {
+            counts,
+            ..Default::default()
+        }];
+        check(
+            v1::Flush {
+                totals,
+                ..Default::default()
+            },
+            &expected.replace("262145", "262146"),
+        );
         let values = vec![1; many * 8];
-        let resources = vec![v1::ResourceSample { values, ..Default::default() }];
-        check(v1::Flush { resources, ..Default::default() }, &expected.replace("262145", "262146"));
+        let resources = vec![v1::ResourceSample {
+            values,
+            ..Default::default()
+        }];
+        check(
+            v1::Flush {
+                resources,
+                ..Default::default()
+            },
+            &expected.replace("262145", "262146"),
+        );
     }
 
     /// Memory of a flush's lists once decoded.
@@ -237,27 +312,63 @@ mod tests {
 
     #[test]
     fn the_measure_is_at_least_what_decoding_allocates() {
-        let label = v1::Label { key: 1, value: String::new() };
-        let labels = v1::Task { labels: vec![label; 1_000], ..Default::default() };
-        let phases = v1::Task { phases: vec![v1::Phase::default(); 64], ..Default::default() };
-        let key = v1::Task { key: "k".repeat(4_096), ..Default::default() };
-        let counts = v1::TaskTotals { counts: vec![1; 1_000], ..Default::default() };
+        let label = v1::Label {
+            key: 1,
+            value: String::new(),
+        };
+        let labels = v1::Task {
+            labels: vec![label; 1_000],
+            ..Default::default()
+        };
+        let phases = v1::Task {
+            phases: vec![v1::Phase::default(); 64],
+            ..Default::default()
+        };
+        let key = v1::Task {
+            key: "k".repeat(4_096),
+            ..Default::default()
+        };
+        let counts = v1::TaskTotals {
+            counts: vec![1; 1_000],
+            ..Default::default()
+        };
         for flush in [
-            v1::Flush { tasks: vec![v1::Task::default(); 1_000], ..Default::default() },
-            v1::Flush { tasks: vec![labels; 10], ..Default::default() },
-            v1::Flush { tasks: vec![phases, key], ..Default::default() },
-            v1::Flush { totals: vec![counts; 10], ..Default::default() },
+            v1::Flush {
+                tasks: vec![v1::Task::default(); 1_000],
+                ..Default::default()
+            },
+            v1::Flush {
+                tasks: vec![labels; 10],
+                ..Default::default()
+            },
+            v1::Flush {
+                tasks: vec![phases, key],
+                ..Default::default()
+            },
+            v1::Flush {
+                totals: vec![counts; 10],
+                ..Default::default()
+            },
         ] {
             let bytes = measure(&encoded(Kind::Flush(flush.clone()))).unwrap();
-            assert!(bytes >= decoded_bytes(&flush), "{bytes} of {}", decoded_bytes(&flush));
+            assert!(
+                bytes >= decoded_bytes(&flush),
+                "{bytes} of {}",
+                decoded_bytes(&flush)
+            );
         }
     }
 
     #[test]
     fn bytes_that_are_not_a_message_are_rejected() {
-        for bytes in
-            [&[0x0a][..], &[0x0a, 5, 0], &[0x0b], &[0x80; 11], &[0x09, 1], &[0x1a, 1, 0x80]]
-        {
+        for bytes in [
+            &[0x0a][..],
+            &[0x0a, 5, 0],
+            &[0x0b],
+            &[0x80; 11],
+            &[0x09, 1],
+            &[0x1a, 1, 0x80],
+        ] {
             assert_eq!(measure(bytes), Err(WireError::Unreadable), "{bytes:?}");
         }
     }

@@ -77,7 +77,11 @@ impl FlushDeltaCodec {
         }
         flush.sent_at_ns = flush.sent_at_ns.wrapping_add(self.stop_ns);
         self.account.accepted_ns = self.account.accepted_ns.wrapping_add(weight_ns);
-        self.account = each(flush.account.unwrap_or_default(), self.account, u64::wrapping_add);
+        self.account = each(
+            flush.account.unwrap_or_default(),
+            self.account,
+            u64::wrapping_add,
+        );
         flush.account = Some(self.account);
     }
 
@@ -128,26 +132,43 @@ mod tests {
     }
 
     fn time() -> impl Strategy<Value = i64> {
-        prop_oneof![number().prop_map(u64::cast_signed), Just(i64::MIN), Just(i64::MAX)]
+        prop_oneof![
+            number().prop_map(u64::cast_signed),
+            Just(i64::MIN),
+            Just(i64::MAX)
+        ]
     }
 
     fn cycle() -> impl Strategy<Value = v1::Cycle> {
         let list = prop::collection::vec(any::<u8>(), 0..9);
-        (time(), time(), 1..4u64, list, prop::array::uniform3(number())).prop_map(
-            |(start_ns, stop_ns, quantum_ns, samples, [ticks, ticks_expected, ticks_throttled])| {
-                let threads = samples.clone();
-                v1::Cycle {
+        (
+            time(),
+            time(),
+            1..4u64,
+            list,
+            prop::array::uniform3(number()),
+        )
+            .prop_map(
+                |(
                     start_ns,
                     stop_ns,
                     quantum_ns,
                     samples,
-                    threads,
-                    ticks,
-                    ticks_expected,
-                    ticks_throttled,
-                }
-            },
-        )
+                    [ticks, ticks_expected, ticks_throttled],
+                )| {
+                    let threads = samples.clone();
+                    v1::Cycle {
+                        start_ns,
+                        stop_ns,
+                        quantum_ns,
+                        samples,
+                        threads,
+                        ticks,
+                        ticks_expected,
+                        ticks_throttled,
+                    }
+                },
+            )
     }
 
     fn account() -> impl Strategy<Value = v1::LossAccount> {
@@ -164,8 +185,10 @@ mod tests {
     }
 
     fn flush() -> impl Strategy<Value = v1::Flush> {
-        let clock =
-            (time(), number()).prop_map(|(offset_ns, error_ns)| v1::Clock { offset_ns, error_ns });
+        let clock = (time(), number()).prop_map(|(offset_ns, error_ns)| v1::Clock {
+            offset_ns,
+            error_ns,
+        });
         let cycle = prop::option::of(cycle());
         (1..4u64, time(), clock, cycle, account()).prop_map(
             |(seq, sent_at_ns, clock, cycle, account)| v1::Flush {
@@ -218,7 +241,10 @@ mod tests {
         v1::Flush {
             seq,
             sent_at_ns: start_ns + SECOND_NS,
-            clock: Some(v1::Clock { offset_ns: -1_250_000, error_ns: 180_000 }),
+            clock: Some(v1::Clock {
+                offset_ns: -1_250_000,
+                error_ns: 180_000,
+            }),
             cycle: Some(v1::Cycle {
                 start_ns,
                 stop_ns: start_ns + SECOND_NS,
@@ -229,7 +255,10 @@ mod tests {
                 ticks_expected: 100,
                 ticks_throttled: 0,
             }),
-            account: Some(v1::LossAccount { accepted_ns: seq * 40_000_000, ..Default::default() }),
+            account: Some(v1::LossAccount {
+                accepted_ns: seq * 40_000_000,
+                ..Default::default()
+            }),
             ..Default::default()
         }
     }
@@ -249,7 +278,10 @@ mod tests {
             ticks_expected: 100,
             ..Default::default()
         };
-        let steady = v1::Flush { cycle: Some(cycle), ..Default::default() };
+        let steady = v1::Flush {
+            cycle: Some(cycle),
+            ..Default::default()
+        };
         assert_eq!(next(2), steady);
         assert_eq!(next(3), steady);
         assert_eq!(steady.encoded_len(), 2 + 2 + 7 + 2 + 3 + 2);
@@ -266,7 +298,11 @@ mod tests {
         account.accepted_ns += 5;
         account.lost_queue_ns = 5;
         codec.encode(&mut flush);
-        let differs = v1::LossAccount { accepted_ns: 5, lost_queue_ns: 5, ..Default::default() };
+        let differs = v1::LossAccount {
+            accepted_ns: 5,
+            lost_queue_ns: 5,
+            ..Default::default()
+        };
         assert_eq!(flush.account, Some(differs));
     }
 }

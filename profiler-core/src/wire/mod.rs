@@ -110,5 +110,9 @@ pub enum WireError {
 
 /// Rejects a size over its limit.
 fn check_size(what: &'static str, size: usize, limit: usize) -> Result<(), WireError> {
-    if size > limit { Err(WireError::TooLarge { what, size, limit }) } else { Ok(()) }
+    if size > limit {
+        Err(WireError::TooLarge { what, size, limit })
+    } else {
+        Ok(())
+    }
 }

@@ -23,14 +23,24 @@ pub fn encode_task(task: &TaskRecord, index: &mut dyn FnMut(&str) -> u32) -> v1:
         stop_ns: task.stop.map_or(0, Timestamp::unix_ns),
         outcome: encode_outcome(task.outcome).into(),
         cause: task.cause.to_string(),
-        ..task.detail.as_deref().map(|detail| encode_detail(detail, index)).unwrap_or_default()
+        ..task
+            .detail
+            .as_deref()
+            .map(|detail| encode_detail(detail, index))
+            .unwrap_or_default()
     }
 }
 
 /// Encodes a task's details alone; the other fields stay empty. `index` is as in [`encode_task`].
 #[must_use]
 pub fn encode_detail(detail: &TaskDetail, index: &mut dyn FnMut(&str) -> u32) -> v1::Task {
-    let TaskDetail { attempt, result_bytes, type_name, labels, phases } = detail;
+    let TaskDetail {
+        attempt,
+        result_bytes,
+        type_name,
+        labels,
+        phases,
+    } = detail;
     let mut label = |(key, value): &(Arc<str>, Arc<str>)| v1::Label {
         key: index(key),
         value: value.to_string(),
@@ -40,7 +50,10 @@ pub fn encode_detail(detail: &TaskDetail, index: &mut dyn FnMut(&str) -> u32) ->
         result_bytes: *result_bytes,
         labels: labels.iter().map(&mut label).collect(),
         type_name: index(type_name),
-        phases: phases.iter().map(|phase| encode_phase(phase, index)).collect(),
+        phases: phases
+            .iter()
+            .map(|phase| encode_phase(phase, index))
+            .collect(),
         ..v1::Task::default()
     }
 }
@@ -57,7 +70,12 @@ pub(super) fn encode_outcome(outcome: Outcome) -> v1::Outcome {
 }
 
 pub(super) fn encode_phase(phase: &PhaseInterval, index: &mut dyn FnMut(&str) -> u32) -> v1::Phase {
-    let PhaseInterval { name, start_ns, duration_ns, count } = phase;
+    let PhaseInterval {
+        name,
+        start_ns,
+        duration_ns,
+        count,
+    } = phase;
     v1::Phase {
         name: index(name),
         start_ns: *start_ns,
@@ -72,13 +90,27 @@ pub(super) fn encode_phase(phase: &PhaseInterval, index: &mut dyn FnMut(&str) ->
 /// If the id is 0, a text, list or index is over its limit, the outcome is unknown or does not fit
 /// the stop time, the task stopped before it started, or a phase is too long to represent.
 pub fn decode_task(task: &v1::Task, text: TextAt<'_>) -> Result<TaskRecord, WireError> {
-    let invalid = |what, value: i128, allowed| Err(WireError::Invalid { what, value, allowed });
+    let invalid = |what, value: i128, allowed| {
+        Err(WireError::Invalid {
+            what,
+            value,
+            allowed,
+        })
+    };
     if task.id == 0 {
         return invalid("a task's id", 0, "above 0");
     }
     check_size("a task's key, in bytes,", task.key.len(), NAME_BYTES_MAX)?;
-    check_size("a thread's name, in bytes,", task.thread_name.len(), NAME_BYTES_MAX)?;
-    check_size("a task's cause, in bytes,", task.cause.len(), CAUSE_BYTES_MAX)?;
+    check_size(
+        "a thread's name, in bytes,",
+        task.thread_name.len(),
+        NAME_BYTES_MAX,
+    )?;
+    check_size(
+        "a task's cause, in bytes,",
+        task.cause.len(),
+        CAUSE_BYTES_MAX,
+    )?;
     let outcome = decode_outcome("a task's outcome", task.outcome)?;
     let start = Timestamp::from_unix_ns(task.start_ns);
     let stop = (task.stop_ns != 0).then(|| Timestamp::from_unix_ns(task.stop_ns));
@@ -113,19 +145,36 @@ pub fn decode_detail(
     task: &v1::Task,
     text: TextAt<'_>,
 ) -> Result<Option<Box<TaskDetail>>, WireError> {
-    let v1::Task { attempt, result_bytes, type_name, labels, phases, .. } = task;
+    let v1::Task {
+        attempt,
+        result_bytes,
+        type_name,
+        labels,
+        phases,
+        ..
+    } = task;
     check_size("labels of a task", labels.len(), TASK_LABELS_MAX)?;
     check_size("phases of a task", phases.len(), TASK_PHASES_MAX)?;
     let label = |label: &v1::Label| {
-        check_size("a label's value, in bytes,", label.value.len(), NAME_BYTES_MAX)?;
-        Ok((text_at("the key of a label", label.key, text)?, label.value.as_str().into()))
+        check_size(
+            "a label's value, in bytes,",
+            label.value.len(),
+            NAME_BYTES_MAX,
+        )?;
+        Ok((
+            text_at("the key of a label", label.key, text)?,
+            label.value.as_str().into(),
+        ))
     };
     let detail = TaskDetail {
         attempt: *attempt,
         result_bytes: *result_bytes,
         type_name: text_at("the type of a task's result", *type_name, text)?,
         labels: labels.iter().map(label).collect::<Result<_, WireError>>()?,
-        phases: phases.iter().map(|phase| decode_phase(phase, text)).collect::<Result<_, _>>()?,
+        phases: phases
+            .iter()
+            .map(|phase| decode_phase(phase, text))
+            .collect::<Result<_, _>>()?,
     };
     Ok((detail != TaskDetail::default()).then(|| Box::new(detail)))
 }
@@ -139,7 +188,11 @@ pub(super) fn decode_outcome(what: &'static str, outcome: i32) -> Result<Outcome
         Ok(v1::Outcome::Panicked) => Outcome::Panicked,
         Ok(v1::Outcome::Lost) | Err(_) => {
             let allowed = "an outcome that a worker can know";
-            return Err(WireError::Invalid { what, value: outcome.into(), allowed });
+            return Err(WireError::Invalid {
+                what,
+                value: outcome.into(),
+                allowed,
+            });
         }
     })
 }
@@ -194,8 +247,18 @@ mod tests {
                 type_name: "Matrix".into(),
                 labels: vec![("color".into(), "blue".into())],
                 phases: vec![
-                    PhaseInterval { name: "queue".into(), start_ns: -5, duration_ns: 5, count: 1 },
-                    PhaseInterval { name: "mine".into(), start_ns: 3, duration_ns: 9, count: 4 },
+                    PhaseInterval {
+                        name: "queue".into(),
+                        start_ns: -5,
+                        duration_ns: 5,
+                        count: 1,
+                    },
+                    PhaseInterval {
+                        name: "mine".into(),
+                        start_ns: 3,
+                        duration_ns: 9,
+                        count: 4,
+                    },
                 ],
             })),
         }
@@ -215,9 +278,17 @@ mod tests {
 
     #[test]
     fn decoding_gives_back_what_was_encoded() {
-        let running =
-            TaskRecord { stop: None, outcome: Outcome::Running, cause: "".into(), ..record() };
-        let bare = TaskRecord { detail: None, parent: None, ..record() };
+        let running = TaskRecord {
+            stop: None,
+            outcome: Outcome::Running,
+            cause: "".into(),
+            ..record()
+        };
+        let bare = TaskRecord {
+            detail: None,
+            parent: None,
+            ..record()
+        };
         for task in [record(), running, bare] {
             assert_eq!(decode_task(&encoded(&task), &text), Ok(task));
         }
@@ -226,13 +297,19 @@ mod tests {
     fn check_rejected(change: impl FnOnce(&mut v1::Task), expected: &str) {
         let mut message = encoded(&record());
         change(&mut message);
-        assert_eq!(decode_task(&message, &text).unwrap_err().to_string(), expected);
+        assert_eq!(
+            decode_task(&message, &text).unwrap_err().to_string(),
+            expected
+        );
     }
 
     #[test]
     fn invalid_tasks_are_rejected() {
         check_rejected(|t| t.id = 0, "a task's id is 0; it must be above 0");
-        check_rejected(|t| t.stop_ns = 90, "a task's stop - start is -10; it must be at least 0");
+        check_rejected(
+            |t| t.stop_ns = 90,
+            "a task's stop - start is -10; it must be at least 0",
+        );
         check_rejected(
             |t| t.stop_ns = 0,
             "a task's stop is 0; it must be 0 while it runs, and only then",

@@ -17,11 +17,26 @@ pub fn encode_telemetry(
     flush: &mut v1::Flush,
     index: &mut dyn FnMut(&str) -> u32,
 ) {
-    let Telemetry { totals, transfers, resources, expected, runs } = telemetry;
-    flush.totals = totals.iter().map(|totals| encode_totals(totals, index)).collect();
-    flush.transfers = transfers.iter().map(|transfer| encode_transfer(transfer, index)).collect();
+    let Telemetry {
+        totals,
+        transfers,
+        resources,
+        expected,
+        runs,
+    } = telemetry;
+    flush.totals = totals
+        .iter()
+        .map(|totals| encode_totals(totals, index))
+        .collect();
+    flush.transfers = transfers
+        .iter()
+        .map(|transfer| encode_transfer(transfer, index))
+        .collect();
     flush.resources = resources.iter().map(encode_sample).collect();
-    flush.expected = expected.iter().map(|expected| encode_expected(expected, index)).collect();
+    flush.expected = expected
+        .iter()
+        .map(|expected| encode_expected(expected, index))
+        .collect();
     flush.runs = runs.iter().map(encode_run).collect();
 }
 
@@ -32,16 +47,37 @@ pub fn encode_telemetry(
 /// If an id is 0, a text, list or index is over its limit, an outcome or number is invalid, or
 /// something stopped before it started. Unknown `Resource`s of later versions are skipped.
 pub fn decode_telemetry(flush: &v1::Flush, text: TextAt<'_>) -> Result<Telemetry, WireError> {
-    check_size("expected names of tasks", flush.expected.len(), EXPECTED_MAX)?;
-    let totals = flush.totals.iter().map(|totals| decode_totals(totals, text));
-    let transfers = flush.transfers.iter().map(|transfer| decode_transfer(transfer, text));
-    let expected = flush.expected.iter().map(|expected| decode_expected(expected, text));
+    check_size(
+        "expected names of tasks",
+        flush.expected.len(),
+        EXPECTED_MAX,
+    )?;
+    let totals = flush
+        .totals
+        .iter()
+        .map(|totals| decode_totals(totals, text));
+    let transfers = flush
+        .transfers
+        .iter()
+        .map(|transfer| decode_transfer(transfer, text));
+    let expected = flush
+        .expected
+        .iter()
+        .map(|expected| decode_expected(expected, text));
     Ok(Telemetry {
         totals: totals.collect::<Result<_, _>>()?,
         transfers: transfers.collect::<Result<_, _>>()?,
-        resources: flush.resources.iter().map(decode_sample).collect::<Result<_, _>>()?,
+        resources: flush
+            .resources
+            .iter()
+            .map(decode_sample)
+            .collect::<Result<_, _>>()?,
         expected: expected.collect::<Result<_, _>>()?,
-        runs: flush.runs.iter().map(decode_run).collect::<Result<_, _>>()?,
+        runs: flush
+            .runs
+            .iter()
+            .map(decode_run)
+            .collect::<Result<_, _>>()?,
     })
 }
 
@@ -55,7 +91,11 @@ fn encode_totals(totals: &TaskTotals, index: &mut dyn FnMut(&str) -> u32) -> v1:
         duration_ns: totals.duration_ns,
         bucket_gaps: totals.buckets.iter().map(&mut gap).collect(),
         counts: totals.buckets.iter().map(|(_, count)| *count).collect(),
-        phases: totals.phases.iter().map(|phase| encode_phase(phase, index)).collect(),
+        phases: totals
+            .phases
+            .iter()
+            .map(|phase| encode_phase(phase, index))
+            .collect(),
     }
 }
 
@@ -63,7 +103,11 @@ fn decode_totals(totals: &v1::TaskTotals, text: TextAt<'_>) -> Result<TaskTotals
     let left = totals.bucket_gaps.len();
     let right = totals.counts.len();
     if left != right {
-        return Err(WireError::Uneven { what: "bucket_gaps and counts", left, right });
+        return Err(WireError::Uneven {
+            what: "bucket_gaps and counts",
+            left,
+            right,
+        });
     }
     check_size("phases of tasks", totals.phases.len(), TASK_PHASES_MAX)?;
     let mut last = 0u64;
@@ -73,7 +117,11 @@ fn decode_totals(totals: &v1::TaskTotals, text: TextAt<'_>) -> Result<TaskTotals
         let bucket = u32::try_from(last).ok().filter(|bucket| *bucket < BUCKETS);
         let bucket = bucket.filter(|_| (index == 0 || *gap > 0) && *count > 0);
         let what = "a bucket of durations";
-        let range = WireError::OutOfRange { what, index: last, count: BUCKETS.into() };
+        let range = WireError::OutOfRange {
+            what,
+            index: last,
+            count: BUCKETS.into(),
+        };
         buckets.push((bucket.ok_or(range)?, *count));
     }
     let outcome = decode_ended("the outcome of tasks", totals.outcome)?;
@@ -122,12 +170,20 @@ fn decode_transfer(
     text: TextAt<'_>,
 ) -> Result<TransferEvent, WireError> {
     check_id("a transfer's id", transfer.id)?;
-    check_size("a transfer's cause, in bytes,", transfer.cause.len(), CAUSE_BYTES_MAX)?;
+    check_size(
+        "a transfer's cause, in bytes,",
+        transfer.cause.len(),
+        CAUSE_BYTES_MAX,
+    )?;
     check_size("keys of a transfer", transfer.keys.len(), TRANSFER_KEYS_MAX)?;
     for key in &transfer.keys {
         check_size("a transfer's key, in bytes,", key.len(), NAME_BYTES_MAX)?;
     }
-    check_order("a transfer's stop - start", transfer.start_ns, transfer.stop_ns)?;
+    check_order(
+        "a transfer's stop - start",
+        transfer.start_ns,
+        transfer.stop_ns,
+    )?;
     let direction = match v1::Direction::try_from(transfer.direction) {
         Ok(v1::Direction::Incoming) => Direction::Incoming,
         Ok(v1::Direction::Outgoing) => Direction::Outgoing,
@@ -143,7 +199,11 @@ fn decode_transfer(
         id: TransferId(transfer.id),
         direction,
         peer: text_at("the peer of a transfer", transfer.peer, text)?,
-        keys: transfer.keys.iter().map(|key| key.as_str().into()).collect(),
+        keys: transfer
+            .keys
+            .iter()
+            .map(|key| key.as_str().into())
+            .collect(),
         more_keys: transfer.more_keys,
         type_name: text_at("the type of a transfer", transfer.type_name, text)?,
         bytes: transfer.bytes,
@@ -161,7 +221,11 @@ fn encode_sample(sample: &ResourceSample) -> v1::ResourceSample {
     v1::ResourceSample {
         at_ns: sample.at.unix_ns(),
         period_ns: sample.period_ns,
-        measures: sample.values.iter().map(|(resource, _)| resource.number()).collect(),
+        measures: sample
+            .values
+            .iter()
+            .map(|(resource, _)| resource.number())
+            .collect(),
         values: sample.values.iter().map(|(_, value)| *value).collect(),
     }
 }
@@ -170,7 +234,11 @@ fn decode_sample(sample: &v1::ResourceSample) -> Result<ResourceSample, WireErro
     let left = sample.measures.len();
     let right = sample.values.len();
     if left != right {
-        return Err(WireError::Uneven { what: "measures and values", left, right });
+        return Err(WireError::Uneven {
+            what: "measures and values",
+            left,
+            right,
+        });
     }
     if !sample.measures.is_sorted_by(|a, b| a < b) {
         return Err(WireError::Invalid {
@@ -193,7 +261,11 @@ fn encode_expected(
     index: &mut dyn FnMut(&str) -> u32,
 ) -> v1::ExpectedTasks {
     let ExpectedTasks { name, total, since } = expected;
-    v1::ExpectedTasks { name: index(name), total: *total, since_ns: since.unix_ns() }
+    v1::ExpectedTasks {
+        name: index(name),
+        total: *total,
+        since_ns: since.unix_ns(),
+    }
 }
 
 fn decode_expected(
@@ -220,7 +292,11 @@ fn decode_run(run: &v1::RunMarker) -> Result<RunMarker, WireError> {
     check_id("a run's id", run.id)?;
     check_size("a run's name, in bytes,", run.name.len(), NAME_BYTES_MAX)?;
     let stop_ns = (run.stop_ns != 0).then_some(run.stop_ns);
-    check_order("a run's stop - start", run.start_ns, stop_ns.unwrap_or(run.start_ns))?;
+    check_order(
+        "a run's stop - start",
+        run.start_ns,
+        stop_ns.unwrap_or(run.start_ns),
+    )?;
     Ok(RunMarker {
         id: RunId(run.id),
         name: run.name.as_str().into(),
@@ -230,19 +306,39 @@ fn decode_run(run: &v1::RunMarker) -> Result<RunMarker, WireError> {
 }
 
 fn check_id(what: &'static str, id: u64) -> Result<(), WireError> {
-    if id == 0 { Err(WireError::Invalid { what, value: 0, allowed: "above 0" }) } else { Ok(()) }
+    if id == 0 {
+        Err(WireError::Invalid {
+            what,
+            value: 0,
+            allowed: "above 0",
+        })
+    } else {
+        Ok(())
+    }
 }
 
 fn check_order(what: &'static str, start_ns: i64, stop_ns: i64) -> Result<(), WireError> {
     let value = i128::from(stop_ns) - i128::from(start_ns);
-    if value < 0 { Err(WireError::Invalid { what, value, allowed: "at least 0" }) } else { Ok(()) }
+    if value < 0 {
+        Err(WireError::Invalid {
+            what,
+            value,
+            allowed: "at least 0",
+        })
+    } else {
+        Ok(())
+    }
 }
 
 fn decode_ended(what: &'static str, outcome: i32) -> Result<Outcome, WireError> {
     match decode_outcome(what, outcome)? {
         Outcome::Running => {
             let allowed = "an outcome of something that ended";
-            Err(WireError::Invalid { what, value: outcome.into(), allowed })
+            Err(WireError::Invalid {
+                what,
+                value: outcome.into(),
+                allowed,
+            })
         }
         outcome => Ok(outcome),
     }
@@ -292,10 +388,24 @@ mod tests {
                 period_ns: 500_000_000,
                 values: vec![(Resource::ProcessCpu, 7), (Resource::IoPressure, 0)],
             }],
-            expected: vec![ExpectedTasks { name: "load".into(), total: 100, since: at(1) }],
+            expected: vec![ExpectedTasks {
+                name: "load".into(),
+                total: 100,
+                since: at(1),
+            }],
             runs: vec![
-                RunMarker { id: RunId(1), name: "nightly".into(), start: at(-5), stop: None },
-                RunMarker { id: RunId(2), name: "nightly".into(), start: at(5), stop: Some(at(9)) },
+                RunMarker {
+                    id: RunId(1),
+                    name: "nightly".into(),
+                    start: at(-5),
+                    stop: None,
+                },
+                RunMarker {
+                    id: RunId(2),
+                    name: "nightly".into(),
+                    start: at(5),
+                    stop: Some(at(9)),
+                },
             ],
         }
     }
@@ -318,7 +428,10 @@ mod tests {
         for telemetry in [telemetry(), Telemetry::default()] {
             assert_eq!(decode_telemetry(&encoded(&telemetry), &text), Ok(telemetry));
         }
-        assert_eq!((telemetry().count(), Telemetry::default().is_empty()), (6, true));
+        assert_eq!(
+            (telemetry().count(), Telemetry::default().is_empty()),
+            (6, true)
+        );
         assert_eq!(telemetry().totals[0].count(), 6);
     }
 
@@ -333,7 +446,10 @@ mod tests {
     fn check_rejected(change: impl FnOnce(&mut v1::Flush), expected: &str) {
         let mut flush = encoded(&telemetry());
         change(&mut flush);
-        assert_eq!(decode_telemetry(&flush, &text).unwrap_err().to_string(), expected);
+        assert_eq!(
+            decode_telemetry(&flush, &text).unwrap_err().to_string(),
+            expected
+        );
     }
 
     #[test]
@@ -358,7 +474,10 @@ mod tests {
             |f| f.totals[0].counts.truncate(2),
             "bucket_gaps and counts: 3 and 2 entries; the lengths must match",
         );
-        check_rejected(|f| f.transfers[0].id = 0, "a transfer's id is 0; it must be above 0");
+        check_rejected(
+            |f| f.transfers[0].id = 0,
+            "a transfer's id is 0; it must be above 0",
+        );
         check_rejected(
             |f| f.transfers[0].direction = 2,
             "a transfer's direction is 2; it must be 0 or 1",

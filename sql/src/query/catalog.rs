@@ -21,7 +21,9 @@ use super::views;
 
 /// Registers the stores' tables, each store as a schema, and the views over all of them.
 pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) -> Result<()> {
-    let catalog = context.catalog("emberline").ok_or_else(|| plan_datafusion_err!("no catalog"))?;
+    let catalog = context
+        .catalog("emberline")
+        .ok_or_else(|| plan_datafusion_err!("no catalog"))?;
     let mut names = Vec::new();
     let mut trees = Vec::new();
     for (number, NamedStore { name, snapshot }) in stores.into_iter().enumerate() {
@@ -41,15 +43,25 @@ pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) 
     }
     context.register_udf(ScalarUDF::from(StackFunction::new(trees)));
     for (view, text) in views::all(&names) {
-        context.sql(&format!("CREATE VIEW {view} AS {text}")).await?;
+        context
+            .sql(&format!("CREATE VIEW {view} AS {text}"))
+            .await?;
     }
     for name in views::BY_RESOLUTION {
         let mut by_resolution = BTreeMap::new();
         for resolution in views::RESOLUTIONS {
-            let view = context.table_provider(format!("{name}_{resolution}")).await?;
+            let view = context
+                .table_provider(format!("{name}_{resolution}"))
+                .await?;
             by_resolution.insert(resolution, view);
         }
-        context.register_udtf(name, Arc::new(ByResolution { name, views: by_resolution }));
+        context.register_udtf(
+            name,
+            Arc::new(ByResolution {
+                name,
+                views: by_resolution,
+            }),
+        );
     }
     Ok(())
 }
@@ -58,15 +70,26 @@ pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) 
 fn file_tables(url: &ObjectStoreUrl, snapshot: &StoreSnapshot) -> BTreeMap<String, Arc<FileTable>> {
     let table = |table: SnapshotTable| {
         let name = table.name.clone();
-        (name, Arc::new(FileTable::new(url.clone(), table, snapshot.files())))
+        (
+            name,
+            Arc::new(FileTable::new(url.clone(), table, snapshot.files())),
+        )
     };
     let mut tables: BTreeMap<String, Arc<FileTable>> =
         snapshot.tables().into_iter().map(table).collect();
     for resolution in views::RESOLUTIONS {
         // Without stacks, and without workers.
-        let names = [format!("totals_{resolution}"), format!("samples_{resolution}_all")];
-        let summaries = names.iter().filter_map(|name| tables.get(name).cloned()).collect();
-        let samples = tables.remove(&format!("samples_{resolution}")).and_then(Arc::into_inner);
+        let names = [
+            format!("totals_{resolution}"),
+            format!("samples_{resolution}_all"),
+        ];
+        let summaries = names
+            .iter()
+            .filter_map(|name| tables.get(name).cloned())
+            .collect();
+        let samples = tables
+            .remove(&format!("samples_{resolution}"))
+            .and_then(Arc::into_inner);
         if let Some(samples) = samples {
             let samples = Arc::new(samples.with_summaries(summaries));
             tables.insert(format!("samples_{resolution}"), samples);

@@ -39,8 +39,15 @@ impl CheckedFiles {
         files: &[SnapshotFile],
         schema: SchemaRef,
     ) -> CheckedFiles {
-        let files = files.iter().map(|file| (file.path.clone(), file.clone())).collect();
-        CheckedFiles { store, files, schema }
+        let files = files
+            .iter()
+            .map(|file| (file.path.clone(), file.clone()))
+            .collect();
+        CheckedFiles {
+            store,
+            files,
+            schema,
+        }
     }
 }
 
@@ -90,7 +97,9 @@ impl AsyncFileReader for CheckedReader {
         Box::pin(async move {
             let Some(file) = self.opened().await? else {
                 let path = &self.file.path;
-                return Err(ParquetError::General(format!("{path} is damaged and has no rows")));
+                return Err(ParquetError::General(format!(
+                    "{path} is damaged and has no rows"
+                )));
             };
             blocking(move || file.read(range)).await
         })
@@ -100,7 +109,9 @@ impl AsyncFileReader for CheckedReader {
         Box::pin(async move {
             let Some(file) = self.opened().await? else {
                 let path = &self.file.path;
-                return Err(ParquetError::General(format!("{path} is damaged and has no rows")));
+                return Err(ParquetError::General(format!(
+                    "{path} is damaged and has no rows"
+                )));
             };
             blocking(move || ranges.into_iter().map(|range| file.read(range)).collect()).await
         })
@@ -130,12 +141,17 @@ impl AsyncFileReader for CheckedReader {
 /// The metadata of a file without row groups.
 fn without_rows(schema: &SchemaRef) -> ParquetResult<ParquetMetaData> {
     let columns = Arc::new(ArrowSchemaConverter::new().convert(schema)?);
-    Ok(ParquetMetaData::new(FileMetaData::new(2, 0, None, None, columns, None), Vec::new()))
+    Ok(ParquetMetaData::new(
+        FileMetaData::new(2, 0, None, None, columns, None),
+        Vec::new(),
+    ))
 }
 
 async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> std::result::Result<T, StoreError> + Send + 'static,
 ) -> ParquetResult<T> {
-    let done = spawn_blocking(read).await.map_err(|error| ParquetError::External(error.into()))?;
+    let done = spawn_blocking(read)
+        .await
+        .map_err(|error| ParquetError::External(error.into()))?;
     done.map_err(|error| ParquetError::External(error.into()))
 }

@@ -99,17 +99,27 @@ impl Cluster {
             let in_place = place.map(|_| name.as_str());
             folders.insert(schema_of(name), folder(data, place, in_place)?);
         }
-        Ok(Cluster { scheduler, distribute_over, folders })
+        Ok(Cluster {
+            scheduler,
+            distribute_over,
+            folders,
+        })
     }
 
     /// Runs a query, whose large sums the cluster takes.
     pub(super) async fn execute(&self, frame: DataFrame) -> Result<SendableRecordBatchStream> {
-        if matches!(frame.logical_plan(), LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
+        if matches!(
+            frame.logical_plan(),
+            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)
+        ) {
             return frame.execute_stream().await;
         }
         let (state, plan) = frame.into_parts();
         let plan = self.distributed(&state, state.optimize(&plan)?).await?;
-        let plan = state.query_planner().create_physical_plan(&plan, &state).await?;
+        let plan = state
+            .query_planner()
+            .create_physical_plan(&plan, &state)
+            .await?;
         execute_stream(plan, state.task_ctx())
     }
 
@@ -122,7 +132,9 @@ impl Cluster {
         }
         let plan = with_numbers(state, plan).await?;
         let parts = self.parts(state, &plan)?;
-        let Some(tables) = self.run_or_give_up(&parts).await? else { return Ok(plan) };
+        let Some(tables) = self.run_or_give_up(&parts).await? else {
+            return Ok(plan);
+        };
         let plan = plan.transform_down(|node| {
             let found = parts.iter().position(|part| part.local == node);
             Ok(match found {
@@ -150,17 +162,30 @@ impl Cluster {
 
     /// The node as a part for the cluster: an aggregate right above a scan.
     fn part(&self, state: &SessionState, node: &LogicalPlan) -> Result<Option<Part>> {
-        let LogicalPlan::Aggregate(aggregate) = node else { return Ok(None) };
-        let Some(scan) = scan_below(&aggregate.input) else { return Ok(None) };
+        let LogicalPlan::Aggregate(aggregate) = node else {
+            return Ok(None);
+        };
+        let Some(scan) = scan_below(&aggregate.input) else {
+            return Ok(None);
+        };
         let provider = source_as_provider(&scan.source)?;
-        let Some(table) = provider.downcast_ref::<FileTable>() else { return Ok(None) };
-        let folder = scan.table_name.schema().and_then(|schema| self.folders.get(schema));
-        let (Some(folder), false) = (folder, has_own_functions(node)?) else { return Ok(None) };
+        let Some(table) = provider.downcast_ref::<FileTable>() else {
+            return Ok(None);
+        };
+        let folder = scan
+            .table_name
+            .schema()
+            .and_then(|schema| self.folders.get(schema));
+        let (Some(folder), false) = (folder, has_own_functions(node)?) else {
+            return Ok(None);
+        };
         let files = table.matching_files(state, scan)?;
         if files.is_empty() {
             return Ok(None);
         }
-        let paths = files.iter().map(|file| format!("{folder}/{}", escaped(&file.path)));
+        let paths = files
+            .iter()
+            .map(|file| format!("{folder}/{}", escaped(&file.path)));
         let source = provider_as_source(listing(paths, provider.schema())?);
         let distributed = node.clone().transform_down(|node| {
             Ok(match node {
@@ -173,7 +198,11 @@ impl Cluster {
             })
         })?;
         let bytes = files.iter().map(|file| file.bytes).sum();
-        Ok(Some(Part { local: node.clone(), distributed: distributed.data, bytes }))
+        Ok(Some(Part {
+            local: node.clone(),
+            distributed: distributed.data,
+            bytes,
+        }))
     }
 
     /// The rows of the parts as plans; `None` if the scheduler is gone.
@@ -191,7 +220,9 @@ impl Cluster {
             }
         }
         let scheduler = self.scheduler.clone();
-        if timeout(CONNECT_MAX, TcpStream::connect(&scheduler)).await.is_ok_and(|made| made.is_ok())
+        if timeout(CONNECT_MAX, TcpStream::connect(&scheduler))
+            .await
+            .is_ok_and(|made| made.is_ok())
         {
             let error = ClusterError { scheduler, reason };
             return Err(DataFusionError::External(Box::new(error)));
@@ -207,7 +238,9 @@ impl Cluster {
         let mut tables = Vec::new();
         let mut room = CLUSTER_BYTES_MAX;
         for (number, part) in parts.iter().enumerate() {
-            let frame = context.execute_logical_plan(part.distributed.clone()).await?;
+            let frame = context
+                .execute_logical_plan(part.distributed.clone())
+                .await?;
             let mut rows = frame.execute_stream().await?;
             let schema = numbered(&part.local);
             let mut batches = Vec::new();
@@ -229,8 +262,14 @@ pub(super) fn context(scheduler: &str) -> Result<SessionContext> {
         .with_ballista_adaptive_query_planner(false)
         .with_target_partitions(PARTITIONS)
         .with_ballista_job_name("emberline")
-        .set_u64(BALLISTA_CLIENT_GRPC_CONNECT_TIMEOUT_SECONDS, CONNECT_MAX.as_secs());
-    let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+        .set_u64(
+            BALLISTA_CLIENT_GRPC_CONNECT_TIMEOUT_SECONDS,
+            CONNECT_MAX.as_secs(),
+        );
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .build();
     let state = state.upgrade_for_ballista(format!("http://{scheduler}"))?;
     Ok(SessionContext::new_with_state(state))
 }
@@ -274,7 +313,10 @@ fn has_own_functions(plan: &LogicalPlan) -> Result<bool> {
         let is_scan = matches!(node, LogicalPlan::TableScan(_));
         let is_own = |expr: &Expr| -> Result<bool> {
             let is_subquery = |expr: &Expr| {
-                matches!(expr, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_))
+                matches!(
+                    expr,
+                    Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_)
+                )
             };
             Ok(uses_stacks(expr) || expr.exists(|expr| Ok(is_subquery(expr)))?)
         };
@@ -300,7 +342,10 @@ fn numbered(part: &LogicalPlan) -> SchemaRef {
 fn renamed(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = batch.columns().iter().zip(schema.fields());
     let columns = columns.map(|(column, field)| cast(column, field.data_type()));
-    Ok(RecordBatch::try_new(schema.clone(), columns.collect::<std::result::Result<_, _>>()?)?)
+    Ok(RecordBatch::try_new(
+        schema.clone(),
+        columns.collect::<std::result::Result<_, _>>()?,
+    )?)
 }
 
 /// The rows of a part, with the names of its columns.
@@ -313,7 +358,11 @@ fn table_of(
     let table = MemTable::try_new(schema, vec![batches])?;
     let name = format!("cluster_{number}");
     let rows = LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)?;
-    let columns = rows.schema().columns().into_iter().zip(part.local.schema().columns());
+    let columns = rows
+        .schema()
+        .columns()
+        .into_iter()
+        .zip(part.local.schema().columns());
     let columns = columns.map(|(column, original)| {
         Expr::Column(column).alias_qualified(original.relation, original.name)
     });
@@ -343,9 +392,12 @@ pub(crate) fn folder(
 }
 
 fn address_of(folder: &Path) -> anyhow::Result<String> {
-    let folder =
-        folder.canonicalize().with_context(|| format!("{} cannot be found", folder.display()))?;
-    let path = folder.to_str().with_context(|| format!("{} is not UTF-8", folder.display()))?;
+    let folder = folder
+        .canonicalize()
+        .with_context(|| format!("{} cannot be found", folder.display()))?;
+    let path = folder
+        .to_str()
+        .with_context(|| format!("{} is not UTF-8", folder.display()))?;
     Ok(format!("file://{}", escaped(path)))
 }
 

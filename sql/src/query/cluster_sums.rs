@@ -47,7 +47,11 @@ pub(crate) fn sums(
         Ok(Err(error)) => super::first_line(&error.strip_backtrace()).to_owned(),
         Err(_) => format!("no answer in {} s", CLUSTER_TIME_MAX.as_secs()),
     };
-    Err(ClusterError { scheduler: scheduler.to_owned(), reason }.into())
+    Err(ClusterError {
+        scheduler: scheduler.to_owned(),
+        reason,
+    }
+    .into())
 }
 
 /// One sum over all stores, so that the cluster has one job.
@@ -86,16 +90,31 @@ fn rows(
     if store.workers.is_some() {
         fields.push(number_column("worker"));
     }
-    let files = piece.files.iter().map(|file| format!("{folder}/{}", escaped(file)));
+    let files = piece
+        .files
+        .iter()
+        .map(|file| format!("{folder}/{}", escaped(file)));
     let table = listing(files, Arc::new(Schema::new(fields)))?;
-    let at = |ms: i64| lit(ScalarValue::TimestampMillisecond(Some(ms), Some("UTC".into())));
-    let mut conditions =
-        vec![col(PERIOD).gt_eq(at(piece.from_ms)), col(PERIOD).lt(at(piece.to_ms))];
+    let at = |ms: i64| {
+        lit(ScalarValue::TimestampMillisecond(
+            Some(ms),
+            Some("UTC".into()),
+        ))
+    };
+    let mut conditions = vec![
+        col(PERIOD).gt_eq(at(piece.from_ms)),
+        col(PERIOD).lt(at(piece.to_ms)),
+    ];
     conditions.extend(one_of("task", store.tasks.as_deref()));
     conditions.extend(one_of("worker", store.workers.as_deref()));
     LogicalPlanBuilder::scan("samples", provider_as_source(table), None)?
         .filter(conjunction(conditions).unwrap_or(lit(true)))?
-        .project([lit(number).alias("store"), col("node"), col("state"), col("weight_ns")])
+        .project([
+            lit(number).alias("store"),
+            col("node"),
+            col("state"),
+            col("weight_ns"),
+        ])
 }
 
 fn one_of(column: &str, numbers: Option<&[u32]>) -> Option<Expr> {

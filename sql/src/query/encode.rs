@@ -36,8 +36,11 @@ fn json(rows: &Rows, facts: &Facts) -> anyhow::Result<Vec<u8>> {
     };
     let mut cells = Vec::new();
     for batch in &rows.batches {
-        let columns: Vec<Vec<SqlCell>> =
-            batch.columns().iter().map(values).collect::<anyhow::Result<_>>()?;
+        let columns: Vec<Vec<SqlCell>> = batch
+            .columns()
+            .iter()
+            .map(values)
+            .collect::<anyhow::Result<_>>()?;
         let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
         for _ in 0..batch.num_rows() {
             cells.push(columns.iter_mut().filter_map(Iterator::next).collect());
@@ -73,7 +76,10 @@ fn values(column: &ArrayRef) -> anyhow::Result<Vec<SqlCell>> {
     let data_type = column.data_type();
     if data_type.is_unsigned_integer() {
         let numbers = cast(column, &DataType::UInt64)?;
-        return Ok(cells(numbers.as_primitive::<UInt64Type>(), SqlCell::Unsigned));
+        return Ok(cells(
+            numbers.as_primitive::<UInt64Type>(),
+            SqlCell::Unsigned,
+        ));
     }
     if data_type.is_signed_integer() {
         let numbers = cast(column, &DataType::Int64)?;
@@ -81,17 +87,26 @@ fn values(column: &ArrayRef) -> anyhow::Result<Vec<SqlCell>> {
     }
     if data_type.is_floating() {
         let numbers = cast(column, &DataType::Float64)?;
-        return Ok(cells(numbers.as_primitive::<Float64Type>(), SqlCell::Number));
+        return Ok(cells(
+            numbers.as_primitive::<Float64Type>(),
+            SqlCell::Number,
+        ));
     }
     if let DataType::Decimal32(_, 0) | DataType::Decimal64(_, 0) | DataType::Decimal128(_, 0) =
         data_type
     {
         let numbers = cast(column, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0))?;
-        return Ok(cells(numbers.as_primitive::<Decimal128Type>(), whole_number));
+        return Ok(cells(
+            numbers.as_primitive::<Decimal128Type>(),
+            whole_number,
+        ));
     }
     if data_type.is_decimal() {
         let numbers = cast(column, &DataType::Float64)?;
-        return Ok(cells(numbers.as_primitive::<Float64Type>(), SqlCell::Number));
+        return Ok(cells(
+            numbers.as_primitive::<Float64Type>(),
+            SqlCell::Number,
+        ));
     }
     if *data_type == DataType::Boolean {
         return Ok(cells(column.as_boolean(), SqlCell::Boolean));
@@ -126,7 +141,10 @@ fn cells<T>(
     values: impl IntoIterator<Item = Option<T>>,
     cell: impl Fn(T) -> SqlCell,
 ) -> Vec<SqlCell> {
-    values.into_iter().map(|value| value.map_or(SqlCell::Null, &cell)).collect()
+    values
+        .into_iter()
+        .map(|value| value.map_or(SqlCell::Null, &cell))
+        .collect()
 }
 
 /// Nanoseconds of a unit of time.
@@ -147,10 +165,14 @@ fn csv(rows: &Rows) -> anyhow::Result<Vec<u8>> {
         .with_timestamp_format(TIME_FORMAT.to_owned());
     let mut writer = builder.build(&mut content);
     if rows.batches.is_empty() {
-        writer.write(&RecordBatch::new_empty(rows.schema.clone())).context("writing CSV")?;
+        writer
+            .write(&RecordBatch::new_empty(rows.schema.clone()))
+            .context("writing CSV")?;
     }
     for batch in &rows.batches {
-        writer.write(batch).context("this type of column has no form in CSV; cast it to text")?;
+        writer
+            .write(batch)
+            .context("this type of column has no form in CSV; cast it to text")?;
     }
     drop(writer);
     Ok(content)
@@ -165,15 +187,28 @@ fn plain(rows: &Rows) -> anyhow::Result<Rows> {
         };
         field.as_ref().clone().with_data_type(data_type)
     };
-    let schema = Arc::new(Schema::new(rows.schema.fields().iter().map(field).collect::<Vec<_>>()));
+    let schema = Arc::new(Schema::new(
+        rows.schema.fields().iter().map(field).collect::<Vec<_>>(),
+    ));
     let batch = |batch: &RecordBatch| {
         let fields = schema.fields().iter();
         let columns = batch.columns().iter().zip(fields);
         let columns = columns.map(|(column, field)| cast(column, field.data_type()));
-        Ok(RecordBatch::try_new(schema.clone(), columns.collect::<Result<_, _>>()?)?)
+        Ok(RecordBatch::try_new(
+            schema.clone(),
+            columns.collect::<Result<_, _>>()?,
+        )?)
     };
-    let batches = rows.batches.iter().map(batch).collect::<anyhow::Result<_>>()?;
-    Ok(Rows { schema, batches, is_truncated: rows.is_truncated })
+    let batches = rows
+        .batches
+        .iter()
+        .map(batch)
+        .collect::<anyhow::Result<_>>()?;
+    Ok(Rows {
+        schema,
+        batches,
+        is_truncated: rows.is_truncated,
+    })
 }
 
 fn parquet(rows: &Rows) -> anyhow::Result<Vec<u8>> {

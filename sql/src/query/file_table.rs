@@ -49,7 +49,13 @@ impl FileTable {
     ) -> FileTable {
         let schema = Arc::new(with_views(&table.schema));
         let reader = Arc::new(CheckedFiles::new(files, &table.files, table.schema));
-        FileTable { store, schema, files: table.files, reader, summaries: Vec::new() }
+        FileTable {
+            store,
+            schema,
+            files: table.files,
+            reader,
+            summaries: Vec::new(),
+        }
     }
 
     pub(super) fn with_summaries(self, summaries: Vec<Arc<FileTable>>) -> FileTable {
@@ -62,7 +68,9 @@ impl FileTable {
         columns: impl Iterator<Item = &'a Column> + Clone,
     ) -> Option<Arc<FileTable>> {
         let has_all = |table: &&Arc<FileTable>| {
-            columns.clone().all(|column| table.schema.index_of(&column.name).is_ok())
+            columns
+                .clone()
+                .all(|column| table.schema.index_of(&column.name).is_ok())
         };
         self.summaries.iter().find(has_all).cloned()
     }
@@ -101,19 +109,29 @@ impl FileTable {
         scan: &TableScan,
     ) -> Result<Vec<&SnapshotFile>> {
         let table = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &self.schema)?;
-        let conditions = scan.filters.iter().filter(|expr| !uses_stacks(expr)).cloned();
+        let conditions = scan
+            .filters
+            .iter()
+            .filter(|expr| !uses_stacks(expr))
+            .cloned();
         let Some(condition) = conjunction(conditions) else {
             return Ok(self.files.iter().collect());
         };
         let condition = state.create_physical_expr(condition, &table)?;
-        let statistics = self.files.iter().map(|file| Arc::new(self.statistics(file))).collect();
+        let statistics = self
+            .files
+            .iter()
+            .map(|file| Arc::new(self.statistics(file)))
+            .collect();
         let statistics = PrunableStatistics::new(statistics, self.schema.clone());
         let predicate = PruningPredicateBuilder::new()
             .with_file_schema(self.schema.clone())
             .try_build(condition)?;
         let may_match = predicate.prune(&statistics)?;
         let files = self.files.iter().zip(may_match);
-        Ok(files.filter_map(|(file, may_match)| may_match.then_some(file)).collect())
+        Ok(files
+            .filter_map(|(file, may_match)| may_match.then_some(file))
+            .collect())
     }
 }
 
@@ -144,7 +162,10 @@ impl TableProvider for FileTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         if self.files.is_empty() {
-            return Ok(Arc::new(EmptyExec::new(project_schema(&self.schema, projection)?)));
+            return Ok(Arc::new(EmptyExec::new(project_schema(
+                &self.schema,
+                projection,
+            )?)));
         }
         let files = self.files.iter().map(|file| self.file(file)).collect();
         let groups = FileGroup::new(files).split_files(state.config().target_partitions());

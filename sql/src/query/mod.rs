@@ -117,8 +117,15 @@ struct NamedFiles {
 impl NamedFiles {
     fn of(store: &NamedStore) -> NamedFiles {
         let name = &store.name;
-        let prefix = if name == views::SINGLE { String::new() } else { format!("{name}/") };
-        NamedFiles { prefix, files: store.snapshot.files() }
+        let prefix = if name == views::SINGLE {
+            String::new()
+        } else {
+            format!("{name}/")
+        };
+        NamedFiles {
+            prefix,
+            files: store.snapshot.files(),
+        }
     }
 
     fn path(&self, problem: &Problem) -> String {
@@ -132,7 +139,11 @@ impl Facts {
         let published = stores.iter().map(|store| store.snapshot.published_at());
         let lost = stores.iter().flat_map(|store| {
             let files = NamedFiles::of(store);
-            store.snapshot.lost().into_iter().map(move |problem| files.path(&problem))
+            store
+                .snapshot
+                .lost()
+                .into_iter()
+                .map(move |problem| files.path(&problem))
         });
         Facts {
             data_until: published.min().unwrap_or(Timestamp::from_unix_ns(0)),
@@ -144,7 +155,8 @@ impl Facts {
     fn add_damaged(&mut self, files: &[NamedFiles]) {
         for named in files {
             let damaged = named.files.damaged();
-            self.corrupt_files.extend(damaged.iter().map(|problem| named.path(problem)));
+            self.corrupt_files
+                .extend(damaged.iter().map(|problem| named.path(problem)));
         }
     }
 }
@@ -171,15 +183,25 @@ pub(crate) fn open(
     let Some(place) = place else {
         let folder = data.unwrap_or(Path::new("."));
         let snapshot = StoreSnapshot::read(&StoreLocation::from(folder))?;
-        return Ok(vec![NamedStore { name: "store".to_owned(), snapshot }]);
+        return Ok(vec![NamedStore {
+            name: "store".to_owned(),
+            snapshot,
+        }]);
     };
-    let names = if names.is_empty() { place.names()? } else { names.to_vec() };
+    let names = if names.is_empty() {
+        place.names()?
+    } else {
+        names.to_vec()
+    };
     if names.is_empty() {
         return Err(BadInput(format!("no collector has a store in {place}")).into());
     }
     let read = |name: StoreName| {
         let location = StoreLocation::Named(place.clone(), name.clone());
-        Ok(NamedStore { name: name.to_string(), snapshot: StoreSnapshot::read(&location)? })
+        Ok(NamedStore {
+            name: name.to_string(),
+            snapshot: StoreSnapshot::read(&location)?,
+        })
     };
     names.into_iter().map(read).collect()
 }
@@ -195,7 +217,9 @@ pub(crate) fn answer(
 ) -> anyhow::Result<Answer> {
     let mut facts = Facts::of(&stores);
     let files: Vec<NamedFiles> = stores.iter().map(NamedFiles::of).collect();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let threads = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(THREADS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
@@ -220,7 +244,10 @@ pub(crate) fn answer(
     facts.add_damaged(&files);
     let content = encode::encode(&rows, &facts, asked.format)?;
     let corrupt_files = facts.corrupt_files.into_iter().collect();
-    Ok(Answer { content, corrupt_files })
+    Ok(Answer {
+        content,
+        corrupt_files,
+    })
 }
 
 async fn run(
@@ -231,15 +258,21 @@ async fn run(
 ) -> Result<Rows, DataFusionError> {
     let context = context(threads)?;
     catalog::register(&context, stores).await?;
-    let read_only =
-        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let read_only = SQLOptions::new()
+        .with_allow_ddl(false)
+        .with_allow_dml(false)
+        .with_allow_statements(false);
     let frame = context.sql_with_options(&asked.query, read_only).await?;
     let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
     let mut stream = match cluster {
         Some(cluster) => cluster.execute(frame).await?,
         None => frame.execute_stream().await?,
     };
-    let mut rows = Rows { schema, batches: Vec::new(), is_truncated: false };
+    let mut rows = Rows {
+        schema,
+        batches: Vec::new(),
+        is_truncated: false,
+    };
     let mut room = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
     let mut bytes = 0;
     while let Some(batch) = stream.next().await {
@@ -295,7 +328,10 @@ fn explain(error: DataFusionError) -> anyhow::Error {
         DataFusionError::ObjectStore(_)
         | DataFusionError::IoError(_)
         | DataFusionError::ParquetError(_) => {
-            return anyhow!("the store cannot be read: {}", first_line(&error.to_string()));
+            return anyhow!(
+                "the store cannot be read: {}",
+                first_line(&error.to_string())
+            );
         }
         DataFusionError::ResourcesExhausted(reason) => format!(
             "the query needs more than the {} MiB that it may take: {}; ask for a shorter range or a coarser tier",

@@ -65,7 +65,9 @@ async fn condition(
 
 /// The join with fewer rows on the side that has no names.
 async fn restricted(state: &SessionState, join: &Join) -> Result<Option<LogicalPlan>> {
-    let [(left, right)] = join.on.as_slice() else { return Ok(None) };
+    let [(left, right)] = join.on.as_slice() else {
+        return Ok(None);
+    };
     if join.join_type != JoinType::Inner {
         return Ok(None);
     }
@@ -79,8 +81,13 @@ async fn restricted(state: &SessionState, join: &Join) -> Result<Option<LogicalP
     } else {
         None
     };
-    let Some((condition, rows)) = found else { return Ok(None) };
-    *rows = Arc::new(LogicalPlan::Filter(Filter::try_new(condition, rows.clone())?));
+    let Some((condition, rows)) = found else {
+        return Ok(None);
+    };
+    *rows = Arc::new(LogicalPlan::Filter(Filter::try_new(
+        condition,
+        rows.clone(),
+    )?));
     Ok(Some(LogicalPlan::Join(restricted)))
 }
 
@@ -102,7 +109,10 @@ pub(super) async fn with_numbers(state: &SessionState, plan: LogicalPlan) -> Res
     let mut changes = Vec::new();
     for join in joins {
         if let Some(restricted) = restricted(state, &join).await? {
-            changes.push(Restricted { join: LogicalPlan::Join(join), restricted });
+            changes.push(Restricted {
+                join: LogicalPlan::Join(join),
+                restricted,
+            });
         }
     }
     let plan = plan.transform_down(|node| {

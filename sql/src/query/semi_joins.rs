@@ -37,8 +37,12 @@ impl OptimizerRule for SemiJoinsFirst {
         plan: LogicalPlan,
         _: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Join(join) = &plan else { return Ok(Transformed::no(plan)) };
-        let Some(semi) = SemiJoin::of(join) else { return Ok(Transformed::no(plan)) };
+        let LogicalPlan::Join(join) = &plan else {
+            return Ok(Transformed::no(plan));
+        };
+        let Some(semi) = SemiJoin::of(join) else {
+            return Ok(Transformed::no(plan));
+        };
         Ok(match semi.below_joins(&join.left, semi.column)? {
             Some(plan) => Transformed::yes(plan),
             None => Transformed::no(plan),
@@ -54,7 +58,9 @@ struct SemiJoin<'a> {
 
 impl<'a> SemiJoin<'a> {
     fn of(join: &'a Join) -> Option<SemiJoin<'a>> {
-        let [(Expr::Column(column), _)] = join.on.as_slice() else { return None };
+        let [(Expr::Column(column), _)] = join.on.as_slice() else {
+            return None;
+        };
         let is_plain = join.join_type == JoinType::LeftSemi
             && join.filter.is_none()
             && join.null_equality == NullEquality::NullEqualsNothing;
@@ -107,7 +113,9 @@ impl<'a> SemiJoin<'a> {
         let mut inputs = Vec::new();
         for input in &union.inputs {
             let source = Column::from(input.schema().qualified_field(index));
-            let Some(input) = self.below_joins(input, &source)? else { return Ok(None) };
+            let Some(input) = self.below_joins(input, &source)? else {
+                return Ok(None);
+            };
             inputs.push(Arc::new(input));
         }
         Ok(Some(LogicalPlan::Union(Union::try_new(inputs)?)))
@@ -125,7 +133,11 @@ impl<'a> SemiJoin<'a> {
             (JoinType::Right, false) => JoinType::Right,
             _ => return Ok(None),
         };
-        let side = if is_left { &mut join.left } else { &mut join.right };
+        let side = if is_left {
+            &mut join.left
+        } else {
+            &mut join.right
+        };
         *side = Arc::new(match self.below_joins(side, column)? {
             Some(plan) => plan,
             None => self.above(side.as_ref().clone(), column)?,

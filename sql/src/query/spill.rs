@@ -28,7 +28,13 @@ pub(super) struct SpillFiles {
 impl SpillFiles {
     /// Files on the disk of `folder`, of at most `bytes_max` together.
     pub(super) fn new(folder: PathBuf, bytes_max: u64) -> SpillFiles {
-        SpillFiles { folder, room: Arc::new(Room { bytes_max, used: AtomicU64::new(0) }) }
+        SpillFiles {
+            folder,
+            room: Arc::new(Room {
+                bytes_max,
+                used: AtomicU64::new(0),
+            }),
+        }
     }
 }
 
@@ -39,7 +45,11 @@ impl TempFileFactory for SpillFiles {
             let reason = format!("{description} needs a file in {folder}, which failed: {error}");
             DataFusionError::ResourcesExhausted(reason)
         })?;
-        let content = Content { file, bytes: AtomicU64::new(0), room: self.room.clone() };
+        let content = Content {
+            file,
+            bytes: AtomicU64::new(0),
+            room: self.room.clone(),
+        };
         Ok(Arc::new(Unnamed(Arc::new(content))))
     }
 }
@@ -91,7 +101,10 @@ impl SpillFile for Unnamed {
     }
 
     fn read_stream(&self) -> Result<Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>> {
-        Ok(Box::pin(Parts { content: self.0.clone(), at: 0 }))
+        Ok(Box::pin(Parts {
+            content: self.0.clone(),
+            at: 0,
+        }))
     }
 
     fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {

@@ -56,7 +56,11 @@ pub(super) fn node_table(stacks: &SnapshotStacks) -> Result<Vec<RecordBatch>> {
         for &node in nodes {
             let parent = stacks.parent(node).unwrap_or(0);
             let index = node as usize;
-            tops[index] = if parent == 0 { node } else { tops[parent as usize] };
+            tops[index] = if parent == 0 {
+                node
+            } else {
+                tops[parent as usize]
+            };
             depths[index] = depths[parent as usize] + 1;
             parents.push(parent);
             tasks.append_value(label(stacks, tops[index]));
@@ -90,7 +94,11 @@ pub(super) fn node_table(stacks: &SnapshotStacks) -> Result<Vec<RecordBatch>> {
 
 /// The innermost function at a node.
 fn label(stacks: &SnapshotStacks, node: u32) -> String {
-    stacks.functions(node).last().map(Frame::label).unwrap_or_default()
+    stacks
+        .functions(node)
+        .last()
+        .map(Frame::label)
+        .unwrap_or_default()
 }
 
 /// `stack(node)`: the functions from the task inwards, separated by `;`, as collapsed stacks have them.
@@ -108,7 +116,9 @@ impl StackFunction {
     }
 
     fn stack(&self, node: u64) -> Option<String> {
-        let stacks = self.stores.get(usize::try_from(node >> STORE_SHIFT).ok()?)?;
+        let stacks = self
+            .stores
+            .get(usize::try_from(node >> STORE_SHIFT).ok()?)?;
         let mut at = (node & u64::from(u32::MAX)) as u32;
         let mut labels = Vec::new();
         while at != 0 && labels.len() < FRAMES_MAX {
@@ -116,7 +126,12 @@ impl StackFunction {
             if functions.is_empty() {
                 return None;
             }
-            labels.extend(functions.iter().rev().map(|frame| frame.label().replace(';', ":")));
+            labels.extend(
+                functions
+                    .iter()
+                    .rev()
+                    .map(|frame| frame.label().replace(';', ":")),
+            );
             at = stacks.parent(at)?;
         }
         labels.reverse();

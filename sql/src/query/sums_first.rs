@@ -34,8 +34,14 @@ const DIMENSIONS: [&str; 3] = [PERIOD, "worker", "node"];
 
 /// Tables with one row for each value of a column.
 const UNIQUE: [UniqueColumn; 2] = [
-    UniqueColumn { table: NODE_NAMES, column: "node" },
-    UniqueColumn { table: "workers", column: "number" },
+    UniqueColumn {
+        table: NODE_NAMES,
+        column: "node",
+    },
+    UniqueColumn {
+        table: "workers",
+        column: "number",
+    },
 ];
 
 struct UniqueColumn {
@@ -61,7 +67,9 @@ impl OptimizerRule for SumsFirst {
         plan: LogicalPlan,
         _: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
+        let LogicalPlan::Aggregate(aggregate) = &plan else {
+            return Ok(Transformed::no(plan));
+        };
         Ok(match rewritten(aggregate)? {
             Some(plan) => Transformed::yes(plan),
             None => Transformed::no(plan),
@@ -105,10 +113,18 @@ fn rewritten(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
     if !is_over_join(&aggregate.input) {
         return Ok(None);
     }
-    let Some(used) = used_by(aggregate) else { return Ok(None) };
-    let Some(input) = summed(&aggregate.input, &used)? else { return Ok(None) };
+    let Some(used) = used_by(aggregate) else {
+        return Ok(None);
+    };
+    let Some(input) = summed(&aggregate.input, &used)? else {
+        return Ok(None);
+    };
     let [groups, sums] = [&aggregate.group_expr, &aggregate.aggr_expr].map(Clone::clone);
-    Ok(Some(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input), groups, sums)?)))
+    Ok(Some(LogicalPlan::Aggregate(Aggregate::try_new(
+        Arc::new(input),
+        groups,
+        sums,
+    )?)))
 }
 
 /// Whether there is anything before which rows can be summed. So no sum is put before itself.
@@ -127,9 +143,13 @@ fn used_by(aggregate: &Aggregate) -> Option<Used> {
     let mut used = Used::default();
     let mut others: Vec<&Expr> = aggregate.group_expr.iter().collect();
     for expr in &aggregate.aggr_expr {
-        let Expr::AggregateFunction(function) = without_alias(expr) else { return None };
+        let Expr::AggregateFunction(function) = without_alias(expr) else {
+            return None;
+        };
         let params = &function.params;
-        let [Expr::Column(column)] = params.args.as_slice() else { return None };
+        let [Expr::Column(column)] = params.args.as_slice() else {
+            return None;
+        };
         let is_sum = function.func.name() == "sum" && !params.distinct;
         if !is_sum || !params.order_by.is_empty() || params.null_treatment.is_some() {
             return None;
@@ -164,7 +184,9 @@ fn summed(plan: &LogicalPlan, used: &Used) -> Result<Option<LogicalPlan>> {
         LogicalPlan::Projection(projection) => summed_projection(projection, used),
         LogicalPlan::SubqueryAlias(alias) => {
             let used = used.renamed(&alias.schema, alias.input.schema());
-            let Some(input) = summed(&alias.input, &used)? else { return Ok(None) };
+            let Some(input) = summed(&alias.input, &used)? else {
+                return Ok(None);
+            };
             let alias = SubqueryAlias::try_new(Arc::new(input), alias.alias.clone())?;
             Ok(Some(LogicalPlan::SubqueryAlias(alias)))
         }
@@ -176,7 +198,9 @@ fn summed(plan: &LogicalPlan, used: &Used) -> Result<Option<LogicalPlan>> {
             if !inner.add(&filter.predicate) {
                 return Ok(None);
             }
-            let Some(input) = summed(&filter.input, &inner)? else { return Ok(None) };
+            let Some(input) = summed(&filter.input, &inner)? else {
+                return Ok(None);
+            };
             let filter = Filter::try_new(filter.predicate.clone(), Arc::new(input))?;
             Ok(Some(LogicalPlan::Filter(filter)))
         }
@@ -191,9 +215,16 @@ fn summed_projection(projection: &Projection, used: &Used) -> Result<Option<Logi
     let mut inner = Used::default();
     let mut others = Vec::new();
     let mut kept = Vec::new();
-    for (column, expr) in projection.schema.columns().into_iter().zip(&projection.expr) {
+    for (column, expr) in projection
+        .schema
+        .columns()
+        .into_iter()
+        .zip(&projection.expr)
+    {
         if used.sums.contains(&column) {
-            let Some(source) = counter(expr) else { return Ok(None) };
+            let Some(source) = counter(expr) else {
+                return Ok(None);
+            };
             inner.sums.insert(source.clone());
         } else if used.keys.contains(&column) {
             others.push(expr);
@@ -205,8 +236,13 @@ fn summed_projection(projection: &Projection, used: &Used) -> Result<Option<Logi
     if !others.into_iter().all(|expr| inner.add(expr)) {
         return Ok(None);
     }
-    let Some(input) = summed(&projection.input, &inner)? else { return Ok(None) };
-    Ok(Some(LogicalPlan::Projection(Projection::try_new(kept, Arc::new(input))?)))
+    let Some(input) = summed(&projection.input, &inner)? else {
+        return Ok(None);
+    };
+    Ok(Some(LogicalPlan::Projection(Projection::try_new(
+        kept,
+        Arc::new(input),
+    )?)))
 }
 
 /// Rows with equal keys find the same partners, so they may be summed before.
@@ -218,7 +254,11 @@ fn summed_join(join: &Join, used: &Used) -> Result<Option<LogicalPlan>> {
     if !is_left && !used.sums.is_subset(&right) {
         return Ok(None);
     }
-    let (own, other) = if is_left { (&left, &right) } else { (&right, &left) };
+    let (own, other) = if is_left {
+        (&left, &right)
+    } else {
+        (&right, &left)
+    };
     if join.join_type == JoinType::Left
         && is_left
         && used.keys.is_disjoint(other)
@@ -239,7 +279,9 @@ fn summed_join(join: &Join, used: &Used) -> Result<Option<LogicalPlan>> {
     }
     inner.keys.retain(|column| own.contains(column));
     let side = if is_left { &join.left } else { &join.right };
-    let Some(side) = summed(side, &inner)?.map(Arc::new) else { return Ok(None) };
+    let Some(side) = summed(side, &inner)?.map(Arc::new) else {
+        return Ok(None);
+    };
     let mut join = join.clone();
     if is_left {
         join.left = side;
@@ -251,10 +293,16 @@ fn summed_join(join: &Join, used: &Used) -> Result<Option<LogicalPlan>> {
 
 /// Whether each row on the left has at most one partner on the right.
 fn is_unique(join: &Join) -> bool {
-    let [(_, Expr::Column(key))] = join.on.as_slice() else { return false };
-    let Some(table) = scanned_table(&join.right) else { return false };
+    let [(_, Expr::Column(key))] = join.on.as_slice() else {
+        return false;
+    };
+    let Some(table) = scanned_table(&join.right) else {
+        return false;
+    };
     join.filter.is_none()
-        && UNIQUE.iter().any(|unique| unique.table == table && unique.column == key.name)
+        && UNIQUE
+            .iter()
+            .any(|unique| unique.table == table && unique.column == key.name)
 }
 
 /// The table of a plan that drops rows and columns of it, and no more.
@@ -278,7 +326,9 @@ fn summed_union(union: &Union, used: &Used) -> Result<Option<LogicalPlan>> {
     for input in &union.inputs {
         let mut inner = used.renamed(&union.schema, input.schema());
         let others = input.schema().columns().into_iter();
-        inner.keys.extend(others.filter(|column| !inner.sums.contains(column)));
+        inner
+            .keys
+            .extend(others.filter(|column| !inner.sums.contains(column)));
         let reduced = summed(input, &inner)?;
         is_changed |= reduced.is_some();
         inputs.push(reduced.map_or_else(|| input.clone(), Arc::new));
@@ -296,7 +346,9 @@ fn summed_scan(
     used: &Used,
 ) -> Result<Option<LogicalPlan>> {
     let provider = source_as_provider(&scan.source)?;
-    let Some(table) = provider.downcast_ref::<FileTable>() else { return Ok(None) };
+    let Some(table) = provider.downcast_ref::<FileTable>() else {
+        return Ok(None);
+    };
     let schema = &scan.projected_schema;
     let is_counter = |column: &Column| {
         let field = schema.field_from_column(column);
@@ -330,12 +382,21 @@ fn summed_scan(
         .with_filters(filters)
         .build()?;
     let sums = summed_rows(scan, conjunction(early.into_iter().cloned()), &kept)?;
-    let Some(late) = conjunction(late.into_iter().cloned()) else { return Ok(Some(sums)) };
+    let Some(late) = conjunction(late.into_iter().cloned()) else {
+        return Ok(Some(sums));
+    };
     // A group always has a sum. A condition that names it is not moved back below the sum.
-    let sum = sums.schema().columns().into_iter().find(|column| kept.sums.contains(column));
+    let sum = sums
+        .schema()
+        .columns()
+        .into_iter()
+        .find(|column| kept.sums.contains(column));
     let sum = Expr::Column(sum.expect("there is a sum"));
     let late = late.or(sum.is_null());
-    Ok(Some(LogicalPlan::Filter(Filter::try_new(late, Arc::new(sums))?)))
+    Ok(Some(LogicalPlan::Filter(Filter::try_new(
+        late,
+        Arc::new(sums),
+    )?)))
 }
 
 /// Whether rows of a counting table become fewer if only these keys are kept.
@@ -348,17 +409,23 @@ fn saves_rows(table: &FileTable, kept: &Used) -> bool {
 /// The sums of a scan by the kept keys, in the order of its columns, because a union goes by the order.
 fn summed_rows(scan: TableScan, condition: Option<Expr>, kept: &Used) -> Result<LogicalPlan> {
     let columns = scan.projected_schema.columns().into_iter();
-    let columns: Vec<Column> =
-        columns.filter(|column| kept.sums.contains(column) || kept.keys.contains(column)).collect();
+    let columns: Vec<Column> = columns
+        .filter(|column| kept.sums.contains(column) || kept.keys.contains(column))
+        .collect();
     let mut input = LogicalPlan::TableScan(scan);
     if let Some(condition) = condition {
         input = LogicalPlan::Filter(Filter::try_new(condition, Arc::new(input))?);
     }
-    let (sums, keys): (Vec<Column>, Vec<Column>) =
-        columns.iter().cloned().partition(|column| kept.sums.contains(column));
+    let (sums, keys): (Vec<Column>, Vec<Column>) = columns
+        .iter()
+        .cloned()
+        .partition(|column| kept.sums.contains(column));
     let key_count = keys.len();
     let groups = keys.into_iter().map(Expr::Column).collect();
-    let totals = sums.into_iter().map(|column| sum(Expr::Column(column))).collect();
+    let totals = sums
+        .into_iter()
+        .map(|column| sum(Expr::Column(column)))
+        .collect();
     let aggregate = Aggregate::try_new(Arc::new(input), groups, totals)?;
     let mut totals = aggregate.schema.columns().split_off(key_count).into_iter();
     let output = columns.into_iter().map(|column| {
@@ -378,5 +445,8 @@ fn summed_rows(scan: TableScan, condition: Option<Expr>, kept: &Used) -> Result<
         let condition = condition.expect("there is a sum");
         plan = LogicalPlan::Filter(Filter::try_new(condition, Arc::new(plan))?);
     }
-    Ok(LogicalPlan::Projection(Projection::try_new(output, Arc::new(plan))?))
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        output,
+        Arc::new(plan),
+    )?))
 }

@@ -9,13 +9,25 @@ use tempfile::TempDir;
 use super::*;
 
 /// A store with files of each table, which the collector's tests keep.
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../collector/store/golden/store-1");
+const GOLDEN: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../collector/store/golden/store-1"
+);
 
 /// Wrong bits in each table's files.
 const FLIPS_EACH: usize = 4;
 
 /// Numbers that name something: they are never subtracted.
-const IDS: [&str; 8] = ["node", "parent", "epoch", "id", "task_id", "thread_id", "pid", "line"];
+const IDS: [&str; 8] = [
+    "node",
+    "parent",
+    "epoch",
+    "id",
+    "task_id",
+    "thread_id",
+    "pid",
+    "line",
+];
 
 #[test]
 fn errors_name_what_is_wrong_in_one_line() {
@@ -51,7 +63,11 @@ fn copy(from: &Path, to: &Path) {
 fn ask(folder: &Path, query: &str) -> SqlAnswer {
     let stores = open(Some(folder), None, &[]).unwrap();
     let query = query.to_owned();
-    let asked = SqlRequest { query, format: SqlFormat::Json, rows: Some(1_000_000) };
+    let asked = SqlRequest {
+        query,
+        format: SqlFormat::Json,
+        rows: Some(1_000_000),
+    };
     let answered = answer(stores, &asked, None).unwrap();
     serde_json::from_slice(&answered.content).unwrap()
 }
@@ -115,14 +131,19 @@ fn a_wrong_bit_and_a_missing_file_are_named_or_change_nothing() {
             fs::write(file, content).unwrap();
         }
     }
-    assert!(flips >= 200 && named > flips / 2, "{named} of {flips} are named");
+    assert!(
+        flips >= 200 && named > flips / 2,
+        "{named} of {flips} are named"
+    );
 }
 
 #[test]
 fn a_damaged_version_of_the_manifest_is_named() {
     let folder = golden();
-    let mut versions: Vec<PathBuf> =
-        fs::read_dir(folder.path().join("manifest")).unwrap().map(|v| v.unwrap().path()).collect();
+    let mut versions: Vec<PathBuf> = fs::read_dir(folder.path().join("manifest"))
+        .unwrap()
+        .map(|v| v.unwrap().path())
+        .collect();
     versions.sort();
     let newest = versions.pop().unwrap();
     assert!(!versions.is_empty());
@@ -131,8 +152,17 @@ fn a_damaged_version_of_the_manifest_is_named() {
     content[middle] ^= 1;
     fs::write(&newest, content).unwrap();
     let found = ask(folder.path(), "SELECT count(*) FROM samples");
-    let path = newest.strip_prefix(folder.path()).unwrap().to_str().unwrap().to_owned();
-    assert!(found.corrupt_files.contains(&path), "{:?}", found.corrupt_files);
+    let path = newest
+        .strip_prefix(folder.path())
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        found.corrupt_files.contains(&path),
+        "{:?}",
+        found.corrupt_files
+    );
 }
 
 #[test]
@@ -146,8 +176,14 @@ fn sums_and_their_differences_are_signed_numbers() {
         ("sum(weight_ns) - 1", sum - 1),
         ("sum(weight_ns) / 2", sum / 2),
         ("0 - sum(weight_ns)", -sum),
-        ("coalesce(sum(weight_ns) FILTER (WHERE state = 'none'), 0) - sum(weight_ns)", -sum),
-        ("sum(weight_ns) FILTER (WHERE state = 'none') IS NULL AND NULL", 0),
+        (
+            "coalesce(sum(weight_ns) FILTER (WHERE state = 'none'), 0) - sum(weight_ns)",
+            -sum,
+        ),
+        (
+            "sum(weight_ns) FILTER (WHERE state = 'none') IS NULL AND NULL",
+            0,
+        ),
         ("sum(weight_ns - 2 * weight_ns)", -sum),
         ("CAST(sum(weight_ns) AS DECIMAL(20, 0)) - 1", sum - 1),
     ];
@@ -157,12 +193,30 @@ fn sums_and_their_differences_are_signed_numbers() {
             cell => assert_eq!(whole(cell), expected, "{text}"),
         }
     }
-    let average = &row(folder, "SELECT avg(weight_ns), sum(weight_ns) * 0.5 FROM samples");
-    assert!(average.iter().all(|cell| matches!(cell, SqlCell::Number(_))), "{average:?}");
-    let decimals =
-        ask(folder, "SELECT CAST(-1.5 AS DECIMAL(9, 2)) AS a, CAST(7 AS DECIMAL(38, 0)) AS b");
-    assert_eq!(decimals.rows, [[SqlCell::Number(-1.5), SqlCell::Unsigned(7)]]);
-    assert!(decimals.columns.iter().all(|column| column.type_name == "decimal"));
+    let average = &row(
+        folder,
+        "SELECT avg(weight_ns), sum(weight_ns) * 0.5 FROM samples",
+    );
+    assert!(
+        average
+            .iter()
+            .all(|cell| matches!(cell, SqlCell::Number(_))),
+        "{average:?}"
+    );
+    let decimals = ask(
+        folder,
+        "SELECT CAST(-1.5 AS DECIMAL(9, 2)) AS a, CAST(7 AS DECIMAL(38, 0)) AS b",
+    );
+    assert_eq!(
+        decimals.rows,
+        [[SqlCell::Number(-1.5), SqlCell::Unsigned(7)]]
+    );
+    assert!(
+        decimals
+            .columns
+            .iter()
+            .all(|column| column.type_name == "decimal")
+    );
 }
 
 /// Each number of each view that is no id.
@@ -170,14 +224,32 @@ fn sums_and_their_differences_are_signed_numbers() {
 fn numbers_of_all_views_can_be_subtracted() {
     let folder = golden();
     let mut checked = 0;
-    for view in ["samples", "stacks", "tasks", "phases", "transfers", "resources", "workers"] {
+    for view in [
+        "samples",
+        "stacks",
+        "tasks",
+        "phases",
+        "transfers",
+        "resources",
+        "workers",
+    ] {
         let columns = ask(folder.path(), &format!("SELECT * FROM {view} LIMIT 1")).columns;
-        let numbers = columns.iter().filter(|column| column.type_name == "integer");
+        let numbers = columns
+            .iter()
+            .filter(|column| column.type_name == "integer");
         let numbers: Vec<&str> = numbers.map(|column| column.name.as_str()).collect();
-        let numbers: Vec<&str> = numbers.into_iter().filter(|name| !IDS.contains(name)).collect();
-        let differences: Vec<String> =
-            numbers.iter().map(|name| format!("min({name}) - max({name}) - 1")).collect();
-        let cells = row(folder.path(), &format!("SELECT {} FROM {view}", differences.join(", ")));
+        let numbers: Vec<&str> = numbers
+            .into_iter()
+            .filter(|name| !IDS.contains(name))
+            .collect();
+        let differences: Vec<String> = numbers
+            .iter()
+            .map(|name| format!("min({name}) - max({name}) - 1"))
+            .collect();
+        let cells = row(
+            folder.path(),
+            &format!("SELECT {} FROM {view}", differences.join(", ")),
+        );
         for (name, cell) in numbers.iter().zip(cells) {
             let is_negative = cell == SqlCell::Null || whole(&cell) < 0;
             assert!(is_negative, "{view}.{name}: {cell:?}");
@@ -191,9 +263,15 @@ fn numbers_of_all_views_can_be_subtracted() {
 #[test]
 fn a_sum_of_a_view_reads_the_smallest_table() {
     let folder = golden();
-    let plan = ask(folder.path(), "EXPLAIN SELECT task, sum(weight_ns) FROM samples GROUP BY task");
+    let plan = ask(
+        folder.path(),
+        "EXPLAIN SELECT task, sum(weight_ns) FROM samples GROUP BY task",
+    );
     let text = format!("{:?}", plan.rows);
-    assert!(text.contains("tables/totals_1m/") && !text.contains("tables/samples_1m"), "{text}");
+    assert!(
+        text.contains("tables/totals_1m/") && !text.contains("tables/samples_1m"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -209,8 +287,14 @@ fn files_of_sorts_have_no_names_and_a_limit() {
     }
     writer.finish().unwrap();
     assert_eq!(file.size(), Some(200_000));
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "a file has a name");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "a file has a name"
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     let read = runtime.block_on(async {
         let mut parts = file.read_stream().unwrap();
         let mut read = Vec::new();

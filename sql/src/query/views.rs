@@ -36,15 +36,28 @@ struct ViewedStore {
 
 /// Name and text of each view over these stores.
 pub(super) fn all(stores: &[String]) -> Vec<(String, String)> {
-    let viewed: Vec<ViewedStore> =
-        stores.iter().zip(0u64..).map(|(name, number)| viewed_store(name, number)).collect();
+    let viewed: Vec<ViewedStore> = stores
+        .iter()
+        .zip(0u64..)
+        .map(|(name, number)| viewed_store(name, number))
+        .collect();
     let union = |text: &dyn Fn(&ViewedStore) -> String| {
-        viewed.iter().map(text).collect::<Vec<_>>().join(" UNION ALL ")
+        viewed
+            .iter()
+            .map(text)
+            .collect::<Vec<_>>()
+            .join(" UNION ALL ")
     };
     let mut views = Vec::new();
     for resolution in RESOLUTIONS {
-        views.push((format!("samples_{resolution}"), union(&|store| samples(store, resolution))));
-        views.push((format!("phases_{resolution}"), union(&|store| phases(store, resolution))));
+        views.push((
+            format!("samples_{resolution}"),
+            union(&|store| samples(store, resolution)),
+        ));
+        views.push((
+            format!("phases_{resolution}"),
+            union(&|store| phases(store, resolution)),
+        ));
     }
     for name in BY_RESOLUTION {
         let text = format!("SELECT * FROM {name}_{RESOLUTION_DEFAULT}");
@@ -69,7 +82,9 @@ fn viewed_store(name: &str, number: u64) -> ViewedStore {
 
 /// The name of a number that stands for one of `names`.
 fn name_of(column: &str, names: impl Iterator<Item = &'static str>) -> String {
-    let cases = names.enumerate().map(|(number, name)| format!(" WHEN {number} THEN '{name}'"));
+    let cases = names
+        .enumerate()
+        .map(|(number, name)| format!(" WHEN {number} THEN '{name}'"));
     format!("CASE {column}{} END", cases.collect::<String>())
 }
 
@@ -84,7 +99,11 @@ fn outcome(column: &str) -> String {
 /// The number of a node among those of all stores.
 fn node(store: &ViewedStore, column: &str) -> String {
     let cast = |text: &str| format!("CAST({text} AS BIGINT UNSIGNED)");
-    format!("({} + {})", cast(column), cast(&store.first_node.to_string()))
+    format!(
+        "({} + {})",
+        cast(column),
+        cast(&store.first_node.to_string())
+    )
 }
 
 /// A number that may be subtracted, as a signed one. All real values fit; a greater one, which only a hostile agent
@@ -98,7 +117,9 @@ fn signed(column: &str) -> String {
 
 /// Rows of a counting table keep their weight even if a name is lost.
 fn samples(store: &ViewedStore, resolution: &str) -> String {
-    let ViewedStore { collector, schema, .. } = store;
+    let ViewedStore {
+        collector, schema, ..
+    } = store;
     let state = state("s.state");
     let node = node(store, "s.node");
     format!(
@@ -115,7 +136,9 @@ fn samples(store: &ViewedStore, resolution: &str) -> String {
 /// Phases of tasks: how often tasks were in them, and for how long. The rest of the tasks' time is
 /// `execute`.
 fn phases(store: &ViewedStore, resolution: &str) -> String {
-    let ViewedStore { collector, schema, .. } = store;
+    let ViewedStore {
+        collector, schema, ..
+    } = store;
     let outcome = outcome("p.outcome");
     let zero = "CAST(0 AS BIGINT UNSIGNED)";
     let reported = format!(
@@ -146,7 +169,9 @@ fn phases(store: &ViewedStore, resolution: &str) -> String {
 }
 
 fn stacks(store: &ViewedStore) -> String {
-    let ViewedStore { collector, schema, .. } = store;
+    let ViewedStore {
+        collector, schema, ..
+    } = store;
     let node_number = node(store, "k.node");
     // The root is 0 in all stores.
     let parent = format!(
@@ -161,7 +186,9 @@ fn stacks(store: &ViewedStore) -> String {
 
 /// A task may have several rows, of which the newest counts; few have.
 fn tasks(store: &ViewedStore) -> String {
-    let ViewedStore { collector, schema, .. } = store;
+    let ViewedStore {
+        collector, schema, ..
+    } = store;
     let result_bytes = signed("t.result_bytes");
     let columns = format!(
         "t.name AS task, t.key, t.worker, t.thread_name AS thread, \
@@ -179,7 +206,9 @@ fn tasks(store: &ViewedStore) -> String {
 }
 
 fn transfers(store: &ViewedStore) -> String {
-    let ViewedStore { collector, schema, .. } = store;
+    let ViewedStore {
+        collector, schema, ..
+    } = store;
     let [more_keys, bytes, compressed_bytes] =
         ["t.more_keys", "t.bytes", "t.compressed_bytes"].map(signed);
     format!(
@@ -191,8 +220,12 @@ fn transfers(store: &ViewedStore) -> String {
 }
 
 fn resources(store: &ViewedStore) -> String {
-    let ViewedStore { collector, schema, .. } = store;
-    let measures = ["period_ns"].into_iter().chain(Resource::ALL.map(Resource::name));
+    let ViewedStore {
+        collector, schema, ..
+    } = store;
+    let measures = ["period_ns"]
+        .into_iter()
+        .chain(Resource::ALL.map(Resource::name));
     let measures: String = measures.map(|name| signed_column("r", name)).collect();
     format!(
         "SELECT r.worker, r.epoch, r.sampled_at, {measures}{collector} AS collector FROM {schema}.resources r"
@@ -217,7 +250,9 @@ fn workers(store: &ViewedStore) -> String {
         "lost_queue_ns",
         "lost_tasks",
     ];
-    let ViewedStore { collector, schema, .. } = store;
+    let ViewedStore {
+        collector, schema, ..
+    } = store;
     let counts: String = COUNTS.map(|name| signed_column("s", name)).concat();
     format!(
         "SELECT s.worker, s.host, s.pid, s.epoch, s.labels, s.started_at, s.first_seen, \

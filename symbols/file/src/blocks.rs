@@ -21,8 +21,13 @@ pub(super) enum Array {
 }
 
 impl Array {
-    pub(super) const ALL: [Array; 5] =
-        [Array::Starts, Array::Innermost, Array::Frames, Array::TextEnds, Array::Texts];
+    pub(super) const ALL: [Array; 5] = [
+        Array::Starts,
+        Array::Innermost,
+        Array::Frames,
+        Array::TextEnds,
+        Array::Texts,
+    ];
 
     /// Bytes of an element.
     const fn element_bytes(self) -> usize {
@@ -121,11 +126,15 @@ pub(super) fn read_block(
 /// The elements of each block of an array of `count` elements.
 pub(super) fn blocks_of(array: Array, count: usize) -> impl Iterator<Item = Range<usize>> {
     let step = array.per_block();
-    (0..count).step_by(step).map(move |start| start..count.min(start + step))
+    (0..count)
+        .step_by(step)
+        .map(move |start| start..count.min(start + step))
 }
 
 fn first_number(content: &[u8]) -> u32 {
-    content.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    content
+        .first_chunk()
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 fn to_differences(content: &mut [u8]) {

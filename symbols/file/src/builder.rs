@@ -47,7 +47,10 @@ impl Builder {
     /// Adds the range that starts at `start`. Ranges may come in any order.
     pub(super) fn add_range(&mut self, start: u32, innermost: u32) -> Result<(), ReduceError> {
         if self.ranges.len() == RANGES_MAX {
-            return Err(ReduceError::TooMany { what: "ranges", max: RANGES_MAX });
+            return Err(ReduceError::TooMany {
+                what: "ranges",
+                max: RANGES_MAX,
+            });
         }
         self.ranges.push((start, innermost));
         Ok(())
@@ -58,7 +61,12 @@ impl Builder {
         frames.iter().try_fold(0, |caller, frame| {
             let function = self.intern_text(&frame.function)?;
             let file = self.intern_text(&frame.file)?;
-            self.intern(FrameRow { caller, function, file, line: frame.line })
+            self.intern(FrameRow {
+                caller,
+                function,
+                file,
+                line: frame.line,
+            })
         })
     }
 
@@ -68,7 +76,10 @@ impl Builder {
             return Ok(*id);
         }
         if self.frames.len() == FRAMES_MAX {
-            return Err(ReduceError::TooMany { what: "frames", max: FRAMES_MAX });
+            return Err(ReduceError::TooMany {
+                what: "frames",
+                max: FRAMES_MAX,
+            });
         }
         self.frames.push(row);
         let id = self.frames.len() as u32;
@@ -82,7 +93,10 @@ impl Builder {
             return Ok(*id);
         }
         if self.text_ends.len() == TEXTS_MAX || self.texts.len() + text.len() > TEXT_BYTES_MAX {
-            return Err(ReduceError::TooMany { what: "bytes of names", max: TEXT_BYTES_MAX });
+            return Err(ReduceError::TooMany {
+                what: "bytes of names",
+                max: TEXT_BYTES_MAX,
+            });
         }
         let id = self.text_ends.len() as u32;
         self.texts.extend_from_slice(text.as_bytes());

@@ -149,7 +149,9 @@ pub(super) struct Base(pub(super) u64);
 impl Base {
     fn of(sections: &[Section]) -> Base {
         let code = SHF_ALLOC | SHF_EXECINSTR;
-        let of_code = sections.iter().filter(|section| section.flags & code == code);
+        let of_code = sections
+            .iter()
+            .filter(|section| section.flags & code == code);
         let lowest = of_code.map(|section| section.address).min();
         Base(lowest.unwrap_or(0) & UPPER_HALF)
     }
@@ -157,7 +159,11 @@ impl Base {
     /// Subtracts the base from an address of code. Returns other values as they are: distances and the zeros
     /// that end a list are smaller than the base, and the greatest number announces an address.
     fn apply(self, value: u64) -> u64 {
-        if value == u64::MAX { value } else { value.checked_sub(self.0).unwrap_or(value) }
+        if value == u64::MAX {
+            value
+        } else {
+            value.checked_sub(self.0).unwrap_or(value)
+        }
     }
 }
 
@@ -204,7 +210,10 @@ impl SharedFile {
     fn parse(link: &[u8]) -> Option<SharedFile> {
         let (path, id) = link.split_at(link.iter().position(|byte| *byte == 0)?);
         let id = hexadecimal(id.get(1..).filter(|id| !id.is_empty())?);
-        Some(SharedFile { path: PathBuf::from(OsStr::from_bytes(path)), id })
+        Some(SharedFile {
+            path: PathBuf::from(OsStr::from_bytes(path)),
+            id,
+        })
     }
 
     /// Likewise, with the length of the id before it.
@@ -212,7 +221,10 @@ impl SharedFile {
         let SharedFile { path, id } = SharedFile::parse(link)?;
         let (length, id) = id.split_at_checked(2)?;
         let bytes = usize::from_str_radix(length, 16).ok()?;
-        (bytes * 2 == id.len()).then(|| SharedFile { path, id: id.to_owned() })
+        (bytes * 2 == id.len()).then(|| SharedFile {
+            path,
+            id: id.to_owned(),
+        })
     }
 }
 
@@ -243,7 +255,9 @@ impl DebugSections {
 
     /// Whether there are functions with lines.
     pub(super) fn has_lines(&self) -> bool {
-        self.sections.iter().any(|(id, bytes)| *id == SectionId::DebugInfo && !bytes.is_empty())
+        self.sections
+            .iter()
+            .any(|(id, bytes)| *id == SectionId::DebugInfo && !bytes.is_empty())
     }
 }
 
@@ -267,7 +281,11 @@ impl<'f, S: ReadAt> Elf<'f, S> {
         let end = table.saturating_add(u64::from(count) * SECTION_HEADER_BYTES as u64);
         if end > bytes {
             let section = "[table of sections]".to_owned();
-            return Err(ElfError::Truncated { section, end, bytes });
+            return Err(ElfError::Truncated {
+                section,
+                end,
+                bytes,
+            });
         }
         let mut entries = vec![0; usize::from(count) * SECTION_HEADER_BYTES];
         source.read_at(table, &mut entries)?;
@@ -281,23 +299,40 @@ impl<'f, S: ReadAt> Elf<'f, S> {
             let end = section.offset.saturating_add(section.bytes);
             if !matches!(section.kind, SHT_NULL | SHT_NOBITS) && end > bytes {
                 let section = section.name.clone();
-                return Err(ElfError::Truncated { section, end, bytes });
+                return Err(ElfError::Truncated {
+                    section,
+                    end,
+                    bytes,
+                });
             }
         }
         let base = Base::of(&sections);
-        Ok(Elf { source, sections, base, read_bytes: 0 })
+        Ok(Elf {
+            source,
+            sections,
+            base,
+            read_bytes: 0,
+        })
     }
 
     /// The build id in hexadecimal.
     pub(super) fn build_id(&self) -> Result<String, ElfError> {
-        for section in self.sections.iter().filter(|section| section.kind == SHT_NOTE) {
+        for section in self
+            .sections
+            .iter()
+            .filter(|section| section.kind == SHT_NOTE)
+        {
             if section.bytes <= NOTES_BYTES_MAX
                 && let Some(id) = build_id_in(&self.content(section)?)
             {
                 return Ok(id);
             }
         }
-        if self.sections.iter().any(|section| section.name == ".debug_info.dwo") {
+        if self
+            .sections
+            .iter()
+            .any(|section| section.name == ".debug_info.dwo")
+        {
             return Err(ElfError::OnlySplit);
         }
         Err(ElfError::NoBuildId)
@@ -323,13 +358,17 @@ impl<'f, S: ReadAt> Elf<'f, S> {
     /// The file that this one shares debug information with; `None` if all of it is here.
     pub(super) fn shared_file(&self) -> Result<Option<SharedFile>, ElfError> {
         if let Some(link) = self.link(ALT_LINK)? {
-            return SharedFile::parse(&link).ok_or(ElfError::SharedLink).map(Some);
+            return SharedFile::parse(&link)
+                .ok_or(ElfError::SharedLink)
+                .map(Some);
         }
-        let Some(sup) = self.link(SUP)? else { return Ok(None) };
+        let Some(sup) = self.link(SUP)? else {
+            return Ok(None);
+        };
         match sup.split_at_checked(SUP_HEADER_BYTES) {
-            Some(([.., 0], link)) => {
-                SharedFile::parse_sup(link).ok_or(ElfError::SharedLink).map(Some)
-            }
+            Some(([.., 0], link)) => SharedFile::parse_sup(link)
+                .ok_or(ElfError::SharedLink)
+                .map(Some),
             Some(_) => Ok(None),
             None => Err(ElfError::SharedLink),
         }
@@ -361,7 +400,9 @@ impl<'f, S: ReadAt> Elf<'f, S> {
     pub(super) fn symbols(&mut self) -> Result<Option<Symbols>, ElfError> {
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
             let found = |section: &&Section| section.kind == kind && section.bytes > 0;
-            let Some(symbols) = self.sections.iter().find(found).cloned() else { continue };
+            let Some(symbols) = self.sections.iter().find(found).cloned() else {
+                continue;
+            };
             let names = self.sections.get(symbols.link as usize).cloned();
             let names = names.ok_or(ElfError::Sections)?;
             self.count_bytes(&symbols.name, symbols.bytes)?;
@@ -374,7 +415,11 @@ impl<'f, S: ReadAt> Elf<'f, S> {
             return Ok(Some(Symbols {
                 entries,
                 names: self.content(&names)?,
-                code: self.sections.iter().map(|s| s.flags & SHF_EXECINSTR != 0).collect(),
+                code: self
+                    .sections
+                    .iter()
+                    .map(|s| s.flags & SHF_EXECINSTR != 0)
+                    .collect(),
                 is_dynamic: kind == SHT_DYNSYM,
             }));
         }
@@ -402,7 +447,9 @@ impl<'f, S: ReadAt> Elf<'f, S> {
                 let is_named = section.name == name || section.name == old_name;
                 is_named && section.kind != SHT_NOBITS && section.bytes > 0
             };
-            let Some(section) = self.sections.iter().find(is_it).cloned() else { continue };
+            let Some(section) = self.sections.iter().find(is_it).cloned() else {
+                continue;
+            };
             let content = if section.flags & SHF_COMPRESSED != 0 {
                 self.decompressed(&section, false)?
             } else if section.name == old_name {
@@ -413,13 +460,19 @@ impl<'f, S: ReadAt> Elf<'f, S> {
             };
             read.push((id, content));
         }
-        Ok(DebugSections { sections: read, base: self.base })
+        Ok(DebugSections {
+            sections: read,
+            base: self.base,
+        })
     }
 
     fn count_bytes(&mut self, section: &str, bytes: u64) -> Result<(), ElfError> {
         self.read_bytes = self.read_bytes.saturating_add(bytes);
         if self.read_bytes > BYTES_MAX {
-            return Err(ElfError::TooLarge { section: section.to_owned(), bytes: self.read_bytes });
+            return Err(ElfError::TooLarge {
+                section: section.to_owned(),
+                bytes: self.read_bytes,
+            });
         }
         Ok(())
     }
@@ -432,7 +485,10 @@ impl<'f, S: ReadAt> Elf<'f, S> {
 
     /// `is_gnu`: by GNU tools before there was a standard.
     fn decompressed(&mut self, section: &Section, is_gnu: bool) -> Result<Vec<u8>, ElfError> {
-        let failed = |reason| ElfError::Compression { section: section.name.clone(), reason };
+        let failed = |reason| ElfError::Compression {
+            section: section.name.clone(),
+            reason,
+        };
         let header_bytes = if is_gnu { 12 } else { 24 };
         let compressed = section.bytes;
         if compressed < header_bytes {
@@ -447,7 +503,11 @@ impl<'f, S: ReadAt> Elf<'f, S> {
         };
         if decompressed > HARMLESS_BYTES.max(compressed.saturating_mul(COMPRESSION_RATIO_MAX)) {
             let section = section.name.clone();
-            return Err(ElfError::Bomb { section, compressed, decompressed });
+            return Err(ElfError::Bomb {
+                section,
+                compressed,
+                decompressed,
+            });
         }
         self.count_bytes(&section.name, decompressed)?;
         let content = self.content(section)?;
@@ -485,17 +545,27 @@ impl SymbolTable for Symbols {
     }
 
     fn entry(&self, number: u64) -> Option<[u8; ENTRY_BYTES]> {
-        self.entries.as_chunks().0.get(usize::try_from(number).ok()?).copied()
+        self.entries
+            .as_chunks()
+            .0
+            .get(usize::try_from(number).ok()?)
+            .copied()
     }
 
     fn is_code(&self, section: u16) -> bool {
-        self.code.get(usize::from(section)).copied().unwrap_or(false)
+        self.code
+            .get(usize::from(section))
+            .copied()
+            .unwrap_or(false)
     }
 
     fn name(&self, offset: u32, bytes_max: u64) -> Option<String> {
         let rest = self.names.get(offset as usize..)?;
         let rest = &rest[..rest.len().min(bytes_max as usize)];
-        let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
+        let end = rest
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(rest.len());
         Some(String::from_utf8_lossy(&rest[..end]).into_owned())
     }
 }
@@ -507,7 +577,10 @@ fn name_at(source: &impl ReadAt, names: &Section, offset: u32) -> String {
     if source.read_at(at, &mut name).is_err() {
         return String::new();
     }
-    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let end = name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(name.len());
     String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
@@ -530,13 +603,22 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 fn short(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_le_bytes(*bytes))
+    bytes
+        .get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |bytes| u16::from_le_bytes(*bytes))
 }
 
 pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    bytes
+        .get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 pub(super) fn long(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    bytes
+        .get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

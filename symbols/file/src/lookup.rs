@@ -81,9 +81,19 @@ impl<S: ReadAt> SymbolFile<S> {
             return Err(SymbolFileError::NotSymbols);
         }
         source.read_at(trailer_at, &mut trailer)?;
-        let Trailer { facts, index_at, index_crc } = Trailer::parse(&trailer)?;
+        let Trailer {
+            facts,
+            index_at,
+            index_crc,
+        } = Trailer::parse(&trailer)?;
         let counts = Array::ALL.map(|array| count_of(&facts, array));
-        let limits = [RANGES_MAX, RANGES_MAX, FRAMES_MAX, TEXTS_MAX, TEXT_BYTES_MAX];
+        let limits = [
+            RANGES_MAX,
+            RANGES_MAX,
+            FRAMES_MAX,
+            TEXTS_MAX,
+            TEXT_BYTES_MAX,
+        ];
         let contradiction = || SymbolFileError::Contradiction { part: "index" };
         if counts.iter().zip(limits).any(|(count, max)| *count > max) {
             return Err(contradiction());
@@ -111,14 +121,23 @@ impl<S: ReadAt> SymbolFile<S> {
                 if bytes > COMPRESSED_BYTES_MAX {
                     return Err(contradiction());
                 }
-                index[array as usize].push(Block { at, bytes, crc, first });
+                index[array as usize].push(Block {
+                    at,
+                    bytes,
+                    crc,
+                    first,
+                });
                 at += u64::from(bytes);
             }
         }
         if at != index_at {
             return Err(contradiction());
         }
-        Ok(SymbolFile { source, facts, index })
+        Ok(SymbolFile {
+            source,
+            facts,
+            index,
+        })
     }
 
     /// Facts about the file.
@@ -131,7 +150,12 @@ impl<S: ReadAt> SymbolFile<S> {
     /// # Errors
     /// [`SymbolFileError`].
     pub fn verify(&self) -> Result<(), SymbolFileError> {
-        let Facts { frames, texts, text_bytes, .. } = self.facts;
+        let Facts {
+            frames,
+            texts,
+            text_bytes,
+            ..
+        } = self.facts;
         let contradiction = |part| Err(SymbolFileError::Contradiction { part });
         let mut last = None;
         self.each_block(Array::Starts, |block, _| {
@@ -145,7 +169,11 @@ impl<S: ReadAt> SymbolFile<S> {
         })?;
         self.each_block(Array::Innermost, |block, _| {
             let is_known = numbers(block).all(|frame| frame <= frames);
-            if is_known { Ok(()) } else { contradiction("innermost frames") }
+            if is_known {
+                Ok(())
+            } else {
+                contradiction("innermost frames")
+            }
         })?;
         let mut depths: Vec<u8> = vec![0];
         self.each_block(Array::Frames, |block, _| {
@@ -208,7 +236,10 @@ impl<S: ReadAt> SymbolFile<S> {
     ) -> Result<(), SymbolFileError> {
         let elements = blocks_of(array, count_of(&self.facts, array));
         for (block, elements) in self.index[array as usize].iter().zip(elements) {
-            visit(&read_block(&self.source, array, block, elements.len())?, elements.start)?;
+            visit(
+                &read_block(&self.source, array, block, elements.len())?,
+                elements.start,
+            )?;
         }
         Ok(())
     }
@@ -227,14 +258,19 @@ impl<S: ReadAt> SymbolFile<S> {
                     if segments.is_none() {
                         segments = Some(self.segments()?);
                     }
-                    segments.as_ref().and_then(|segments| segments.address_of(offset))
+                    segments
+                        .as_ref()
+                        .and_then(|segments| segments.address_of(offset))
                 }
             };
             addresses.insert(place, address);
         }
         let innermost = self.innermost(&addresses.values().flatten().copied().collect())?;
         let rows = self.frames_above(innermost.values().copied().collect())?;
-        let needed = rows.values().flat_map(|row| [row.function, row.file]).collect();
+        let needed = rows
+            .values()
+            .flat_map(|row| [row.function, row.file])
+            .collect();
         let texts = self.texts(needed)?;
         let text = |id: u32| texts.get(&id).cloned().unwrap_or_default();
         let chain = |innermost: u32| {
@@ -265,8 +301,14 @@ impl<S: ReadAt> SymbolFile<S> {
 
     /// Where the module's file has its code; empty if it does not say that.
     fn segments(&self) -> Result<Segments, SymbolFileError> {
-        let last = self.facts.texts.checked_sub(1).filter(|_| self.facts.has_segments);
-        let Some(last) = last else { return Ok(Segments::default()) };
+        let last = self
+            .facts
+            .texts
+            .checked_sub(1)
+            .filter(|_| self.facts.has_segments);
+        let Some(last) = last else {
+            return Ok(Segments::default());
+        };
         let texts = self.texts(BTreeSet::from([last]))?;
         let segments = texts.get(&last).and_then(|text| Segments::parse(text));
         segments.ok_or(SymbolFileError::Contradiction { part: "segments" })
@@ -280,8 +322,9 @@ impl<S: ReadAt> SymbolFile<S> {
         for &address in addresses {
             let distance = address.checked_sub(self.facts.base);
             let small = distance.and_then(|distance| u32::try_from(distance).ok());
-            let number =
-                small.map_or(0, |address| starts.partition_point(|block| block.first <= address));
+            let number = small.map_or(0, |address| {
+                starts.partition_point(|block| block.first <= address)
+            });
             let (Some(small), Some(number)) = (small, number.checked_sub(1)) else {
                 found.insert(address, 0);
                 continue;
@@ -290,10 +333,14 @@ impl<S: ReadAt> SymbolFile<S> {
                 let read = |array| self.block(array, number);
                 open = Some((number, read(Array::Starts)?, read(Array::Innermost)?));
             }
-            let Some((_, starts, frames)) = &open else { continue };
+            let Some((_, starts, frames)) = &open else {
+                continue;
+            };
             let starts = starts.as_chunks::<4>().0;
             let after = starts.partition_point(|start| u32::from_le_bytes(*start) <= small);
-            let frame = after.checked_sub(1).and_then(|at| frames.as_chunks::<4>().0.get(at));
+            let frame = after
+                .checked_sub(1)
+                .and_then(|at| frames.as_chunks::<4>().0.get(at));
             found.insert(address, frame.map_or(0, |frame| u32::from_le_bytes(*frame)));
         }
         Ok(found)
@@ -308,7 +355,9 @@ impl<S: ReadAt> SymbolFile<S> {
         let mut open: Option<(usize, Vec<u8>)> = None;
         // Callers have smaller numbers, so each block is read once.
         while let Some(id) = needed.pop_last() {
-            let Some(at) = id.checked_sub(1).filter(|at| *at < self.facts.frames) else { continue };
+            let Some(at) = id.checked_sub(1).filter(|at| *at < self.facts.frames) else {
+                continue;
+            };
             let number = at as usize / Array::Frames.per_block();
             if open.as_ref().is_none_or(|(known, _)| *known != number) {
                 open = Some((number, self.block(Array::Frames, number)?));
@@ -337,7 +386,9 @@ impl<S: ReadAt> SymbolFile<S> {
         let mut texts = FxHashMap::default();
         for (id, range) in bounds {
             if range.len() > TEXT_MAX {
-                return Err(SymbolFileError::Contradiction { part: "ends of texts" });
+                return Err(SymbolFileError::Contradiction {
+                    part: "ends of texts",
+                });
             }
             let text = String::from_utf8(bytes.range(range)?);
             let text = text.map_err(|_| SymbolFileError::Contradiction { part: "texts" })?;
@@ -364,7 +415,11 @@ struct BlockReader<'f, S> {
 
 impl<'f, S: ReadAt> BlockReader<'f, S> {
     fn new(file: &'f SymbolFile<S>, array: Array) -> Self {
-        BlockReader { file, array, open: None }
+        BlockReader {
+            file,
+            array,
+            open: None,
+        }
     }
 
     fn block(&mut self, number: usize) -> Result<&[u8], SymbolFileError> {
@@ -411,11 +466,18 @@ fn count_of(facts: &Facts, array: Array) -> usize {
 }
 
 fn number_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    bytes
+        .get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 fn numbers(block: &[u8]) -> impl Iterator<Item = u32> {
-    block.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
+    block
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|bytes| u32::from_le_bytes(*bytes))
 }
 
 fn rows(block: &[u8]) -> impl Iterator<Item = FrameRow> {
@@ -425,5 +487,10 @@ fn rows(block: &[u8]) -> impl Iterator<Item = FrameRow> {
 fn rows_at(block: &[u8], at: usize) -> Option<FrameRow> {
     let row = block.get(at * 16..at * 16 + 16)?;
     let [caller, function, file, line] = [0, 4, 8, 12].map(|start| number_at(row, start));
-    Some(FrameRow { caller, function, file, line })
+    Some(FrameRow {
+        caller,
+        function,
+        file,
+        line,
+    })
 }

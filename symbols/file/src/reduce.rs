@@ -128,7 +128,11 @@ pub fn reduce_split<S: ReadAt>(
     let Base(base) = elf.base;
     let symbols = elf.symbols()?;
     let sections = elf.debug_sections()?;
-    let package = split.package.map(split_sections).transpose().map_err(ReduceError::Package)?;
+    let package = split
+        .package
+        .map(split_sections)
+        .transpose()
+        .map_err(ReduceError::Package)?;
     let package = package.as_ref().map(Package::open).transpose()?;
     let linked = elf.shared_file()?;
     let shared = match (&linked, split.shared) {
@@ -144,7 +148,10 @@ pub fn reduce_split<S: ReadAt>(
     }
     // Units with common parts have the same tables, and are small.
     dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-    let index = symbols.as_ref().and_then(SymbolIndex::read).unwrap_or_default();
+    let index = symbols
+        .as_ref()
+        .and_then(SymbolIndex::read)
+        .unwrap_or_default();
     let mut symbol_starts: Vec<u32> = index.boundaries().collect();
     symbol_starts.sort_unstable();
     symbol_starts.dedup();
@@ -162,7 +169,13 @@ pub fn reduce_split<S: ReadAt>(
         missing_units: 0,
     };
     reducer.add_all(&dwarf)?;
-    let Reducer { mut builder, damaged_units, split_units, missing_units, .. } = reducer;
+    let Reducer {
+        mut builder,
+        damaged_units,
+        split_units,
+        missing_units,
+        ..
+    } = reducer;
     if split.package.is_some() && split_units > 0 && missing_units == split_units {
         return Err(ReduceError::OtherPackage { units: split_units });
     }
@@ -180,9 +193,21 @@ pub fn reduce_split<S: ReadAt>(
     }
     builder.add_segments(&elf.segments()?);
     let source_bytes = source.bytes().map_err(ElfError::Io)?;
-    let facts = Facts { build_id, detail, source_bytes, base, ..Facts::default() };
+    let facts = Facts {
+        build_id,
+        detail,
+        source_bytes,
+        base,
+        ..Facts::default()
+    };
     let facts = builder.write(facts, output).map_err(ReduceError::Write)?;
-    Ok(Reduced { facts, damaged_units, split_units, missing_units, missing_shared })
+    Ok(Reduced {
+        facts,
+        damaged_units,
+        split_units,
+        missing_units,
+        missing_shared,
+    })
 }
 
 struct Reducer<'f, S> {
@@ -289,10 +314,16 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
     ) -> Result<bool, ReduceError> {
         let source = path.and_then(|path| (self.split.open_unit)(&path));
         let sections = source.and_then(|source| split_sections(&source).ok());
-        let Some(sections) = &sections else { return Ok(false) };
+        let Some(sections) = &sections else {
+            return Ok(false);
+        };
         // The skeleton once more, because `gimli` gives it the lifetime of the unit's sections.
-        let Ok(program) = dwarf_of(self.sections) else { return Ok(false) };
-        let Ok(Some(skeleton)) = unit_at(&program, offset) else { return Ok(false) };
+        let Ok(program) = dwarf_of(self.sections) else {
+            return Ok(false);
+        };
+        let Ok(Some(skeleton)) = unit_at(&program, offset) else {
+            return Ok(false);
+        };
         let skeleton = UnitRef::new(&program, &skeleton);
         match sections_of_unit(sections, skeleton) {
             Ok(dwarf) => self.add_split(skeleton, dwarf, id, pieces),
@@ -307,11 +338,15 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
         id: DwoId,
         pieces: &[Piece],
     ) -> Result<bool, ReduceError> {
-        let Ok(Some(unit)) = unit_of(&mut dwarf, skeleton, id) else { return Ok(false) };
+        let Ok(Some(unit)) = unit_of(&mut dwarf, skeleton, id) else {
+            return Ok(false);
+        };
         // Its entries refer to each other.
         let mut origins = Origins::of_few();
         let unit = UnitRef::new(&dwarf, &unit);
-        let Ok(open) = WholeUnit::read(unit, &mut origins) else { return Ok(false) };
+        let Ok(open) = WholeUnit::read(unit, &mut origins) else {
+            return Ok(false);
+        };
         self.add_unit(&open, pieces)?;
         Ok(true)
     }
@@ -344,8 +379,14 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
         for piece in pieces {
             for start in self.boundaries_in(piece, &boundaries) {
                 let info = open.info_at(start);
-                let symbol = self.index.find(start).map(|symbol| (symbol.start, symbol.bytes));
-                let key = FramesKey { functions: info.key, symbol };
+                let symbol = self
+                    .index
+                    .find(start)
+                    .map(|symbol| (symbol.start, symbol.bytes));
+                let key = FramesKey {
+                    functions: info.key,
+                    symbol,
+                };
                 let frames = match known.get(&key) {
                     Some(frames) => *frames,
                     None => {
@@ -357,9 +398,10 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
                 };
                 let innermost = match frames {
                     KnownFrames::Fixed(innermost) => innermost,
-                    KnownFrames::ByLine(row) => {
-                        self.builder.intern(FrameRow { line: info.line, ..row })?
-                    }
+                    KnownFrames::ByLine(row) => self.builder.intern(FrameRow {
+                        line: info.line,
+                        ..row
+                    })?,
                 };
                 self.builder.add_range(start, innermost)?;
             }
@@ -374,15 +416,21 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
     ) -> Result<KnownFrames, ReduceError> {
         let symbol = self.symbol_at(address);
         let frames = frames_of(locations, symbol.as_deref());
-        let Some((innermost, callers)) =
-            frames.split_last().filter(|(innermost, _)| innermost.line == LINE_OF_ADDRESS)
+        let Some((innermost, callers)) = frames
+            .split_last()
+            .filter(|(innermost, _)| innermost.line == LINE_OF_ADDRESS)
         else {
             return Ok(KnownFrames::Fixed(self.builder.intern_chain(&frames)?));
         };
         let caller = self.builder.intern_chain(callers)?;
         let function = self.builder.intern_text(&innermost.function)?;
         let file = self.builder.intern_text(&innermost.file)?;
-        Ok(KnownFrames::ByLine(FrameRow { caller, function, file, line: 0 }))
+        Ok(KnownFrames::ByLine(FrameRow {
+            caller,
+            function,
+            file,
+            line: 0,
+        }))
     }
 
     fn symbol_at(&mut self, address: u32) -> Option<Rc<str>> {
@@ -418,7 +466,10 @@ fn shared_sections<S: ReadAt>(
     let mut elf = Elf::open(source).map_err(ReduceError::Shared)?;
     let found = elf.id_as_shared().map_err(ReduceError::Shared)?;
     if found != linked.id {
-        return Err(ReduceError::OtherShared { found, expected: linked.id.clone() });
+        return Err(ReduceError::OtherShared {
+            found,
+            expected: linked.id.clone(),
+        });
     }
     elf.debug_sections().map_err(ReduceError::Shared)
 }
@@ -431,7 +482,9 @@ fn unit_at<'s>(
     dwarf: &Dwarf<SectionReader<'s>>,
     offset: u32,
 ) -> gimli::Result<Option<Unit<SectionReader<'s>>>> {
-    let header = dwarf.debug_info.header_from_offset(DebugInfoOffset(offset as usize))?;
+    let header = dwarf
+        .debug_info
+        .header_from_offset(DebugInfoOffset(offset as usize))?;
     if header.unit_length() > UNIT_BYTES_MAX {
         return Ok(None);
     }

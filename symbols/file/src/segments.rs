@@ -34,15 +34,27 @@ impl Segments {
         // Where the part before ends in the file, if that is certain.
         let mut end = Some(0);
         for header in table.as_chunks::<PROGRAM_HEADER_BYTES>().0 {
-            let Some(load) = Load::parse(header) else { continue };
-            let offset = if load.has_content { Some(load.offset) } else { load.offset_after(end) };
+            let Some(load) = Load::parse(header) else {
+                continue;
+            };
+            let offset = if load.has_content {
+                Some(load.offset)
+            } else {
+                load.offset_after(end)
+            };
             if load.flags & PF_EXECUTABLE != 0 && segments.len() < SEGMENTS_MAX {
                 let Load { bytes, address, .. } = load;
-                segments.extend(offset.map(|offset| Segment { offset, bytes, address }));
+                segments.extend(offset.map(|offset| Segment {
+                    offset,
+                    bytes,
+                    address,
+                }));
             }
             // Data may be longer in memory than in the file.
             let is_data = load.flags & PF_WRITABLE != 0;
-            end = offset.filter(|_| !is_data).and_then(|offset| offset.checked_add(load.bytes));
+            end = offset
+                .filter(|_| !is_data)
+                .and_then(|offset| offset.checked_add(load.bytes));
         }
         Segments(segments)
     }
@@ -62,7 +74,12 @@ impl Segments {
     /// The text that a symbol file has.
     pub(super) fn to_text(&self) -> String {
         let mut text = String::new();
-        for Segment { offset, bytes, address } in &self.0 {
+        for Segment {
+            offset,
+            bytes,
+            address,
+        } in &self.0
+        {
             let _ = writeln!(text, "{offset:x} {bytes:x} {address:x}");
         }
         text
@@ -70,9 +87,15 @@ impl Segments {
 
     pub(super) fn parse(text: &str) -> Option<Segments> {
         let segments = text.lines().map(|line| {
-            let mut numbers = line.split(' ').map(|digits| u64::from_str_radix(digits, 16));
+            let mut numbers = line
+                .split(' ')
+                .map(|digits| u64::from_str_radix(digits, 16));
             let mut next = || numbers.next()?.ok();
-            Some(Segment { offset: next()?, bytes: next()?, address: next()? })
+            Some(Segment {
+                offset: next()?,
+                bytes: next()?,
+                address: next()?,
+            })
         });
         let segments: Vec<Segment> = segments.take(SEGMENTS_MAX).collect::<Option<_>>()?;
         Some(Segments(segments))
@@ -111,7 +134,8 @@ impl Load {
         let within_page = self.address % self.alignment;
         let distance = within_page.wrapping_sub(end) % self.alignment;
         // Exact where the alignment is a power of two, as it has to be.
-        end.checked_add(distance).filter(|_| self.alignment.is_power_of_two())
+        end.checked_add(distance)
+            .filter(|_| self.alignment.is_power_of_two())
     }
 }
 

@@ -29,7 +29,11 @@ impl<S> SplitFiles<'_, S> {
     /// No files: a program with split debug information has lines without inlined functions.
     #[must_use]
     pub fn none() -> Self {
-        SplitFiles { package: None, open_unit: &|_| None, shared: None }
+        SplitFiles {
+            package: None,
+            open_unit: &|_| None,
+            shared: None,
+        }
     }
 }
 
@@ -60,7 +64,10 @@ pub(super) struct Package<'s> {
 impl<'s> Package<'s> {
     pub(super) fn open(sections: &'s DebugSections) -> Result<Package<'s>, ReduceError> {
         let index = DebugCuIndex::from(sections.get(SectionId::DebugCuIndex)).index();
-        Ok(Package { sections, index: index.map_err(ReduceError::PackageIndex)? })
+        Ok(Package {
+            sections,
+            index: index.map_err(ReduceError::PackageIndex)?,
+        })
     }
 
     /// The sections of a unit, for [`unit_of`]; `None` if the package does not have it.
@@ -69,7 +76,9 @@ impl<'s> Package<'s> {
         id: DwoId,
         skeleton: UnitRef<'_, SectionReader<'s>>,
     ) -> gimli::Result<Option<Dwarf<SectionReader<'s>>>> {
-        let Some(row) = self.index.find(id.0) else { return Ok(None) };
+        let Some(row) = self.index.find(id.0) else {
+            return Ok(None);
+        };
         let parts: Vec<_> = self.index.sections(row)?.collect();
         let mut dwarf = Dwarf::load(|id| {
             let mut content = self.sections.get(id);
@@ -89,8 +98,10 @@ impl<'s> Package<'s> {
 /// The id by which a skeleton and its unit find each other; `None` if the unit is no skeleton.
 pub(super) fn split_id(unit: UnitRef<'_, SectionReader<'_>>) -> Option<DwoId> {
     // Before version 5 a skeleton is a unit with an id.
-    let may_be_skeleton =
-        matches!(unit.header.type_(), UnitType::Skeleton(_) | UnitType::Compilation);
+    let may_be_skeleton = matches!(
+        unit.header.type_(),
+        UnitType::Skeleton(_) | UnitType::Compilation
+    );
     unit.dwo_id.filter(|_| may_be_skeleton)
 }
 
@@ -99,7 +110,9 @@ pub(super) fn unit_path(skeleton: UnitRef<'_, SectionReader<'_>>) -> Option<Path
     let name = skeleton.dwo_name().ok()??;
     let name = text(&skeleton.attr_string(name).ok()?).ok()?;
     let folder = skeleton.comp_dir.as_ref();
-    let folder = folder.and_then(|folder| text(folder).ok()).unwrap_or_default();
+    let folder = folder
+        .and_then(|folder| text(folder).ok())
+        .unwrap_or_default();
     Some(Path::new(&folder).join(name))
 }
 

@@ -31,7 +31,9 @@ fn file() -> Vec<u8> {
 fn new_file() -> Vec<u8> {
     let mut builder = Builder::default();
     let a = builder.intern_chain(&[frame("a", 1)]).unwrap();
-    let b = builder.intern_chain(&[frame("a", 2), frame("b", 9)]).unwrap();
+    let b = builder
+        .intern_chain(&[frame("a", 2), frame("b", 9)])
+        .unwrap();
     for (start, innermost) in [(0x1020, 0), (0x1010, b), (0x1018, b), (0x1000, a)] {
         builder.add_range(start, innermost).unwrap();
     }
@@ -66,7 +68,10 @@ fn an_address_has_the_functions_of_its_range() {
     assert_eq!(at(&file, 0x101f), "a /w/a.rs:2 + b /w/a.rs:9");
     assert_eq!(at(&file, 0x1020), "");
     assert_eq!(at(&file, 0x2003), "function_0 /w/a.rs:0");
-    assert_eq!(at(&file, 0x2000 + 4 * 39_999), "function_39999 /w/a.rs:39999");
+    assert_eq!(
+        at(&file, 0x2000 + 4 * 39_999),
+        "function_39999 /w/a.rs:39999"
+    );
     assert_eq!(at(&file, 1 << 33), "");
 }
 
@@ -77,7 +82,11 @@ fn a_lookup_of_many_addresses_finds_what_single_ones_find() {
     let together = file.lookup(addresses.clone()).unwrap();
     assert_eq!(together.len(), addresses.len());
     for address in addresses.into_iter().step_by(37) {
-        assert_eq!(together[&address], file.lookup([address]).unwrap()[&address], "{address:#x}");
+        assert_eq!(
+            together[&address],
+            file.lookup([address]).unwrap()[&address],
+            "{address:#x}"
+        );
     }
 }
 
@@ -96,7 +105,12 @@ fn what_is_wrong_with_a_file_is_said() {
     newer[trailer] = 9;
     let crc = crc32fast::hash(&newer[trailer..trailer + 116]);
     newer[trailer + 116..trailer + 120].copy_from_slice(&crc.to_le_bytes());
-    let errors = [error(b"\x7fELF".repeat(99)), error(cut), error(damaged), error(newer)];
+    let errors = [
+        error(b"\x7fELF".repeat(99)),
+        error(cut),
+        error(damaged),
+        error(newer),
+    ];
     expect![[r#"
         it is not a symbol file; `emberline symbols upload` makes one from an ELF file
         it is truncated: its last bytes are missing
@@ -123,14 +137,35 @@ fn tables_that_contradict_each_other_are_rejected() {
         let _ = file.lookup([0x1000]);
         file.verify().unwrap_err().to_string()
     };
-    let row = FrameRow { caller: 0, function: 0, file: 0, line: 1 };
+    let row = FrameRow {
+        caller: 0,
+        function: 0,
+        file: 0,
+        line: 1,
+    };
     let frames = "its frames contradict the rest of the file";
-    assert_eq!(error(&[FrameRow { caller: 1, ..row }], 1), frames, "its own caller");
-    assert_eq!(error(&[row, FrameRow { caller: 9, ..row }], 2), frames, "an unknown caller");
-    assert_eq!(error(&[FrameRow { function: 1, ..row }], 1), frames, "an unknown text");
-    assert_eq!(error(&[row], 2), "its innermost frames contradict the rest of the file");
-    let deep: Vec<FrameRow> =
-        (0..=DEPTH_MAX as u32).map(|caller| FrameRow { caller, ..row }).collect();
+    assert_eq!(
+        error(&[FrameRow { caller: 1, ..row }], 1),
+        frames,
+        "its own caller"
+    );
+    assert_eq!(
+        error(&[row, FrameRow { caller: 9, ..row }], 2),
+        frames,
+        "an unknown caller"
+    );
+    assert_eq!(
+        error(&[FrameRow { function: 1, ..row }], 1),
+        frames,
+        "an unknown text"
+    );
+    assert_eq!(
+        error(&[row], 2),
+        "its innermost frames contradict the rest of the file"
+    );
+    let deep: Vec<FrameRow> = (0..=DEPTH_MAX as u32)
+        .map(|caller| FrameRow { caller, ..row })
+        .collect();
     assert_eq!(error(&deep, deep.len() as u32), frames, "too many callers");
 }
 
@@ -170,7 +205,12 @@ fn a_bomb_is_not_decompressed() {
     let header =
         |bytes: u64| [&[1, 0, 0, 0, 0, 0, 0, 0][..], &bytes.to_le_bytes(), &[0; 8]].concat();
     let bomb = [header(1 << 40), vec![0; 1_000]].concat();
-    let gnu = [b"ZLIB".to_vec(), (1_u64 << 40).to_be_bytes().to_vec(), vec![0; 1_000]].concat();
+    let gnu = [
+        b"ZLIB".to_vec(),
+        (1_u64 << 40).to_be_bytes().to_vec(),
+        vec![0; 1_000],
+    ]
+    .concat();
     let damaged = [header(10_000), vec![9; 1_000]].concat();
     let unknown = [&[7, 0, 0, 0][..], &header(9)[4..], &[0; 50]].concat();
     let errors = [

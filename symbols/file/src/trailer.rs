@@ -40,8 +40,12 @@ impl Detail {
     }
 
     /// By their number in a file.
-    const NUMBERED: [Detail; 4] =
-        [Detail::DynamicSymbols, Detail::Symbols, Detail::Lines, Detail::CompiledLines];
+    const NUMBERED: [Detail; 4] = [
+        Detail::DynamicSymbols,
+        Detail::Symbols,
+        Detail::Lines,
+        Detail::CompiledLines,
+    ];
 
     fn of(number: u8) -> Option<Detail> {
         Detail::NUMBERED.get(usize::from(number)).copied()
@@ -98,11 +102,26 @@ pub(super) struct Trailer {
 
 impl Trailer {
     pub(super) fn to_bytes(&self) -> Option<[u8; TRAILER_BYTES]> {
-        let Facts { build_id, detail, source_bytes, ranges, frames, texts, text_bytes, .. } =
-            &self.facts;
+        let Facts {
+            build_id,
+            detail,
+            source_bytes,
+            ranges,
+            frames,
+            texts,
+            text_bytes,
+            ..
+        } = &self.facts;
         let id = bytes_of(build_id)?;
         let mut bytes = Vec::with_capacity(TRAILER_BYTES);
-        for number in [NAMING_VERSION, *ranges, *frames, *texts, *text_bytes, self.index_crc] {
+        for number in [
+            NAMING_VERSION,
+            *ranges,
+            *frames,
+            *texts,
+            *text_bytes,
+            self.index_crc,
+        ] {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend(self.index_at.to_le_bytes());
@@ -132,7 +151,9 @@ impl Trailer {
         if number(0) != NAMING_VERSION {
             return Err(SymbolFileError::Version { found: number(0) });
         }
-        let id = bytes.get(42..42 + usize::from(bytes[41])).filter(|id| is_length(id.len()));
+        let id = bytes
+            .get(42..42 + usize::from(bytes[41]))
+            .filter(|id| is_length(id.len()));
         let id = id.ok_or(SymbolFileError::Contradiction { part: "build id" })?;
         let detail =
             Detail::of(bytes[40]).ok_or(SymbolFileError::Contradiction { part: "detail" })?;
@@ -147,7 +168,11 @@ impl Trailer {
             base: long(BASE_AT),
             has_segments: bytes[HAS_SEGMENTS_AT] != 0,
         };
-        Ok(Trailer { facts, index_at: long(24), index_crc: number(20) })
+        Ok(Trailer {
+            facts,
+            index_at: long(24),
+            index_crc: number(20),
+        })
     }
 }
 
@@ -160,6 +185,10 @@ fn bytes_of(build_id: &str) -> Option<Vec<u8>> {
     if !build_id.is_ascii() || !build_id.len().is_multiple_of(2) || !is_length(build_id.len() / 2) {
         return None;
     }
-    let pairs = (0..build_id.len()).step_by(2).map(|at| &build_id[at..at + 2]);
-    pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
+    let pairs = (0..build_id.len())
+        .step_by(2)
+        .map(|at| &build_id[at..at + 2]);
+    pairs
+        .map(|pair| u8::from_str_radix(pair, 16).ok())
+        .collect()
 }

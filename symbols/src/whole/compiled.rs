@@ -48,11 +48,20 @@ impl CompiledFunction {
         };
         let attributes = Attributes::read(&mut entries, abbreviation)?;
         let location = attributes.names(unit, origins, Reached::DIRECTLY)?;
-        let mut function = CompiledFunction { location, inlined: Vec::new(), children: Vec::new() };
-        let mut open = vec![Open { depth, number: None }];
+        let mut function = CompiledFunction {
+            location,
+            inlined: Vec::new(),
+            children: Vec::new(),
+        };
+        let mut open = vec![Open {
+            depth,
+            number: None,
+        }];
         while !entries.is_empty() && entries.next_depth() > depth {
             let inner_depth = entries.next_depth();
-            let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+            let Some(abbreviation) = entries.read_abbreviation()? else {
+                continue;
+            };
             // Blocks count too: what follows them at their depth is not in an earlier function.
             open.retain(|outer| outer.depth < inner_depth);
             match abbreviation.tag() {
@@ -76,7 +85,10 @@ impl CompiledFunction {
                         None => function.children.push(number),
                     }
                     function.inlined.push(inlined);
-                    open.push(Open { depth: inner_depth, number: Some(number) });
+                    open.push(Open {
+                        depth: inner_depth,
+                        number: Some(number),
+                    });
                 }
                 _ => entries.skip_attributes(abbreviation.attributes())?,
             }
@@ -86,15 +98,20 @@ impl CompiledFunction {
 
     /// Addresses at which other functions begin to be inlined.
     pub(super) fn boundaries(&self) -> impl Iterator<Item = u64> {
-        self.inlined.iter().flat_map(|inlined| &inlined.ranges).flat_map(|range| [range.0, range.1])
+        self.inlined
+            .iter()
+            .flat_map(|inlined| &inlined.ranges)
+            .flat_map(|range| [range.0, range.1])
     }
 
     /// The innermost function at an address; `None` if it is the compiled one.
     pub(super) fn innermost_at(&self, address: u64) -> Option<usize> {
         let mut children = &self.children;
         let mut innermost = None;
-        while let Some(number) =
-            children.iter().copied().find(|number| self.inlined[*number].contains(address))
+        while let Some(number) = children
+            .iter()
+            .copied()
+            .find(|number| self.inlined[*number].contains(address))
         {
             innermost = Some(number);
             children = &self.inlined[number].children;
@@ -106,8 +123,10 @@ impl CompiledFunction {
     pub(super) fn locations_at(&self, address: u64) -> Vec<Location> {
         let mut locations = vec![self.location.clone()];
         let mut children = &self.children;
-        while let Some(number) =
-            children.iter().copied().find(|number| self.inlined[*number].contains(address))
+        while let Some(number) = children
+            .iter()
+            .copied()
+            .find(|number| self.inlined[*number].contains(address))
         {
             let inlined = &self.inlined[number];
             if let Some(caller) = locations.last_mut() {
@@ -133,7 +152,10 @@ impl Inlined {
                 ranges.push((start, end));
             }
         })?;
-        let call_file = attributes.call_file.map(|file| file_name(unit, file)).transpose()?;
+        let call_file = attributes
+            .call_file
+            .map(|file| file_name(unit, file))
+            .transpose()?;
         Ok(Inlined {
             ranges,
             location: attributes.names(unit, origins, Reached::DIRECTLY)?,
@@ -144,6 +166,8 @@ impl Inlined {
     }
 
     fn contains(&self, address: u64) -> bool {
-        self.ranges.iter().any(|range| (range.0..range.1).contains(&address))
+        self.ranges
+            .iter()
+            .any(|range| (range.0..range.1).contains(&address))
     }
 }

@@ -24,8 +24,9 @@ struct RangePiece {
 #[must_use]
 pub fn pieces(info: &DebugInfo) -> Vec<Piece> {
     let ranges = &info.units;
-    let bounds =
-        ranges.iter().flat_map(|range| [range.start, range.start.saturating_add(range.bytes)]);
+    let bounds = ranges
+        .iter()
+        .flat_map(|range| [range.start, range.start.saturating_add(range.bytes)]);
     let mut bounds: Vec<u32> = bounds.chain([0]).collect();
     bounds.sort_unstable();
     bounds.dedup();

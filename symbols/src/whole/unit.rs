@@ -58,21 +58,37 @@ impl<'u, R: Reader<Offset = usize>> WholeUnit<'u, R> {
             let read = || LineTable::starts_of(unit, *sequence).unwrap_or_default();
             lines.entry(sequence.target).or_insert_with(read);
         }
-        Ok(WholeUnit { unit, tables, functions, lines, rust: is_rust(unit) })
+        Ok(WholeUnit {
+            unit,
+            tables,
+            functions,
+            lines,
+            rust: is_rust(unit),
+        })
     }
 
     /// Every address at which something may begin, sorted.
     #[must_use]
     pub fn boundaries(&self) -> Vec<u32> {
         let edges = |ranges: &[CodeRange]| -> Vec<u32> {
-            let both = ranges.iter().flat_map(|r| [r.start, r.start.saturating_add(r.bytes)]);
+            let both = ranges
+                .iter()
+                .flat_map(|r| [r.start, r.start.saturating_add(r.bytes)]);
             both.collect()
         };
         let mut boundaries = edges(&self.tables.functions);
         boundaries.extend(edges(self.tables.lines.sequences()));
-        let compiled = self.functions.values().flatten().flat_map(CompiledFunction::boundaries);
+        let compiled = self
+            .functions
+            .values()
+            .flatten()
+            .flat_map(CompiledFunction::boundaries);
         let lines = self.lines.values().flatten().map(|line| line.address);
-        boundaries.extend(compiled.chain(lines).filter_map(|address| u32::try_from(address).ok()));
+        boundaries.extend(
+            compiled
+                .chain(lines)
+                .filter_map(|address| u32::try_from(address).ok()),
+        );
         boundaries.sort_unstable();
         boundaries.dedup();
         boundaries
@@ -90,7 +106,10 @@ impl<'u, R: Reader<Offset = usize>> WholeUnit<'u, R> {
                 .and_then(|compiled| compiled.as_ref()?.innermost_at(address.into())),
             file: line.map(|line| line.file),
         };
-        AddressInfo { key, line: line.map_or(0, |line| line.line) }
+        AddressInfo {
+            key,
+            line: line.map_or(0, |line| line.line),
+        }
     }
 
     fn line_at(&self, address: u32) -> Option<LineStart> {
@@ -116,6 +135,9 @@ impl<'u, R: Reader<Offset = usize>> WholeUnit<'u, R> {
             innermost.line = LINE_OF_ADDRESS;
         }
         functions.iter_mut().for_each(Location::move_home);
-        Locations { functions, rust: self.rust }
+        Locations {
+            functions,
+            rust: self.rust,
+        }
     }
 }

@@ -31,7 +31,10 @@ type Rows<'a> = BTreeMap<&'a str, Vec<Row<'a>>>;
 pub(crate) fn check(all: &[HostContent], lives: &[Life]) -> Result<(), String> {
     if let Some(held) = all.iter().find(|held| !held.content.damaged.is_empty()) {
         let HostContent { host, content } = held;
-        return Err(format!("files of collector {host} are missing: {:?}", content.damaged));
+        return Err(format!(
+            "files of collector {host} are missing: {:?}",
+            content.damaged
+        ));
     }
     let mut leaves: Vec<_> = all.iter().map(|held| held.content.leaves.clone()).collect();
     let rows = rows_by_key(all);
@@ -70,7 +73,9 @@ fn rows_by_key(all: &[HostContent]) -> Rows<'_> {
     let mut rows = Rows::new();
     for HostContent { host, content } in all {
         for task in &content.tasks {
-            rows.entry(&task.key).or_default().push(Row { host: *host, task });
+            rows.entry(&task.key)
+                .or_default()
+                .push(Row { host: *host, task });
         }
     }
     rows
@@ -78,7 +83,10 @@ fn rows_by_key(all: &[HostContent]) -> Rows<'_> {
 
 /// The sessions of a life at one collector.
 fn sessions<'a>(life: &'a Life, held: &'a HostContent) -> impl Iterator<Item = &'a LifeContent> {
-    held.content.lives.iter().filter(|session| life.stays.contains_key(&session.epoch))
+    held.content
+        .lives
+        .iter()
+        .filter(|session| life.stays.contains_key(&session.epoch))
 }
 
 fn check_sessions(life: &Life, held: &HostContent, stored_ns: u64) -> Result<(), String> {
@@ -98,7 +106,10 @@ fn check_tasks(life: &Life, rows: &Rows<'_>) -> Result<(), String> {
     for (cycle, fate) in &life.tasks {
         let key = life.task_key(*cycle);
         let found = rows.get(&*key).map_or(&[][..], Vec::as_slice);
-        let ended: Vec<_> = found.iter().filter(|row| row.task.outcome == Outcome::Ok).collect();
+        let ended: Vec<_> = found
+            .iter()
+            .filter(|row| row.task.outcome == Outcome::Ok)
+            .collect();
         let is_sure = life.stays.len() < 2;
         let is_right = match fate {
             Fate::Stored { host } => ended.iter().all(|row| row.host == *host),
@@ -128,10 +139,15 @@ pub(crate) fn check_end(all: &[HostContent], lives: &[Life]) -> Result<(), Strin
             let key = life.task_key(cycle);
             let found = rows.get(&*key).map_or(&[][..], Vec::as_slice);
             let is_stored = matches!(life.tasks.get(&cycle), Some(Fate::Stored { .. }));
-            let ended = found.iter().filter(|row| row.task.outcome == Outcome::Ok).count();
+            let ended = found
+                .iter()
+                .filter(|row| row.task.outcome == Outcome::Ok)
+                .count();
             let is_right = (!is_stored || ended == 1) && (!is_settled || found.len() <= 1);
             if !is_right {
-                return Err(format!("task {key}: {found:?} in the end, acknowledged: {is_stored}"));
+                return Err(format!(
+                    "task {key}: {found:?} in the end, acknowledged: {is_stored}"
+                ));
             }
         }
     }
@@ -168,13 +184,19 @@ fn is_settled(life: &Life) -> Result<bool, String> {
     let mut left = life.stays.iter().filter(|(epoch, stay)| {
         stay.begin.is_some() && Some(**epoch) != newest && !stay.is_settled
     });
-    let Some((epoch, _)) = left.next() else { return Ok(true) };
+    let Some((epoch, _)) = left.next() else {
+        return Ok(true);
+    };
     let agent = life.agent.as_ref();
     let report = agent.map(|agent| agent.report()).or(life.report);
     let has_too_many_bytes = life.has_small_outbox && report.is_some_and(|it| it.unacked_ns > 0);
     let has_given_up = has_too_many_bytes || life.unsettled_max >= UNSETTLED_MAX;
     let may_be = report.is_none() || has_given_up || life.unsettled_at_end > 0;
-    if may_be { Ok(false) } else { Err(format!("nobody has settled {epoch:016x}")) }
+    if may_be {
+        Ok(false)
+    } else {
+        Err(format!("nobody has settled {epoch:016x}"))
+    }
 }
 
 fn check_session_account(life: &Life, session: &LifeContent) -> Result<(), String> {
@@ -183,7 +205,11 @@ fn check_session_account(life: &Life, session: &LifeContent) -> Result<(), Strin
     let is_present = life.agent.is_some() && life.newest_stay() == Some(session.epoch);
     let may_be_behind = !is_present && life.stays[&session.epoch].was_refused;
     if session.unaccounted_ns != 0 && !may_be_behind {
-        let LifeContent { epoch, unaccounted_ns, .. } = session;
+        let LifeContent {
+            epoch,
+            unaccounted_ns,
+            ..
+        } = session;
         return Err(format!("{epoch:016x}: {unaccounted_ns} ns unaccounted for"));
     }
     Ok(())
@@ -199,7 +225,10 @@ fn check_report(life: &Life, all: &[HostContent]) -> Result<(), String> {
             None => return Ok(()),
         },
     };
-    let stored = all.iter().flat_map(|held| sessions(life, held)).map(|session| session.stored_ns);
+    let stored = all
+        .iter()
+        .flat_map(|held| sessions(life, held))
+        .map(|session| session.stored_ns);
     let stored_ns: u64 = stored.sum();
     let lost_ns = report.lost_rejected_ns + report.lost_by_collector_ns + report.lost_queue_ns;
     let sum_ns = report.stored_ns + report.unacked_ns + lost_ns;
@@ -207,5 +236,9 @@ fn check_report(life: &Life, all: &[HostContent]) -> Result<(), String> {
         && report.accepted_ns == sum_ns
         && report.stored_ns <= stored_ns
         && stored_ns <= report.stored_ns + report.unacked_ns;
-    if is_right { Ok(()) } else { Err(format!("{report:?}, but {stored_ns} ns are stored")) }
+    if is_right {
+        Ok(())
+    } else {
+        Err(format!("{report:?}, but {stored_ns} ns are stored"))
+    }
 }

@@ -141,7 +141,10 @@ pub struct FaultCounts {
 
 impl Default for FaultCounts {
     fn default() -> FaultCounts {
-        FaultCounts { world: [0; Fault::ALL.len()], disk: DiskFaultCounts::default() }
+        FaultCounts {
+            world: [0; Fault::ALL.len()],
+            disk: DiskFaultCounts::default(),
+        }
     }
 }
 
@@ -151,7 +154,10 @@ impl FaultCounts {
     }
 
     pub(crate) fn add_disk(&mut self, disk: &DiskFaultCounts) {
-        self.disk.iter_mut().zip(disk).for_each(|(sum, count)| *sum += count);
+        self.disk
+            .iter_mut()
+            .zip(disk)
+            .for_each(|(sum, count)| *sum += count);
     }
 
     pub(crate) fn add(&mut self, other: &FaultCounts) {
@@ -162,8 +168,14 @@ impl FaultCounts {
 
     /// All kinds by name.
     pub fn iter(&self) -> impl Iterator<Item = (String, u64)> {
-        let world = Fault::ALL.iter().map(|fault| format!("{fault:?}")).zip(self.world);
-        let disk = DiskFault::ALL.iter().map(|fault| format!("disk {fault:?}")).zip(self.disk);
+        let world = Fault::ALL
+            .iter()
+            .map(|fault| format!("{fault:?}"))
+            .zip(self.world);
+        let disk = DiskFault::ALL
+            .iter()
+            .map(|fault| format!("disk {fault:?}"))
+            .zip(self.disk);
         world.chain(disk)
     }
 }
@@ -185,6 +197,12 @@ mod tests {
         counts.disk[DiskFault::TornTable as usize] += 2;
         counts.add(&counts.clone());
         let counted: Vec<_> = counts.iter().filter(|(_, count)| *count > 0).collect();
-        assert_eq!(counted, [("TakenOver".to_owned(), 2), ("disk TornTable".to_owned(), 4)]);
+        assert_eq!(
+            counted,
+            [
+                ("TakenOver".to_owned(), 2),
+                ("disk TornTable".to_owned(), 4)
+            ]
+        );
     }
 }

@@ -56,5 +56,9 @@ fn main() -> ExitCode {
     }
     println!("all: {}", total.summary());
     print!("{}", total.fault_counts());
-    if total.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if total.failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -121,7 +121,10 @@ impl Connection {
 
     /// Whether a message that arrives now reaches the collector.
     pub(crate) fn delivers_up(&self, now: i64) -> bool {
-        !self.is_cut && self.closed_at.is_none_or(|closed_at| now - closed_at <= LINGER_NS)
+        !self.is_cut
+            && self
+                .closed_at
+                .is_none_or(|closed_at| now - closed_at <= LINGER_NS)
     }
 }
 

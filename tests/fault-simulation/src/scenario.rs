@@ -59,17 +59,35 @@ impl Scenario {
         };
         // One in twenty lasts for hours, with partitions as long.
         let is_long = random.chance(0.05);
-        let length_ns = if is_long { minutes(random, 90, 180) } else { minutes(random, 4, 14) };
-        let partition_max_ns =
-            if is_long { minutes(random, 70, 120) } else { minutes(random, 1, 5) };
+        let length_ns = if is_long {
+            minutes(random, 90, 180)
+        } else {
+            minutes(random, 4, 14)
+        };
+        let partition_max_ns = if is_long {
+            minutes(random, 70, 120)
+        } else {
+            minutes(random, 1, 5)
+        };
         let is_quiet = random.chance(0.1);
-        let small = OutboxLimits { waiting_max: 20, bytes_max: 64 << 10, flush_bytes_max: 4 << 10 };
-        let large =
-            OutboxLimits { waiting_max: 3_600, bytes_max: 8 << 20, flush_bytes_max: 256 << 10 };
+        let small = OutboxLimits {
+            waiting_max: 20,
+            bytes_max: 64 << 10,
+            flush_bytes_max: 4 << 10,
+        };
+        let large = OutboxLimits {
+            waiting_max: 3_600,
+            bytes_max: 8 << 20,
+            flush_bytes_max: 256 << 10,
+        };
         Scenario {
             length_ns,
             workers: random.between(1, 4),
-            collectors: if random.chance(SEVERAL_SHARE) { random.between(2, 3) } else { 1 },
+            collectors: if random.chance(SEVERAL_SHARE) {
+                random.between(2, 3)
+            } else {
+                1
+            },
             loss: if is_quiet { 0.0 } else { 0.3 },
             break_share: [0.0, 0.005, 0.02, 0.1][random.below(4)],
             duplicates: if is_quiet { 0.0 } else { 0.5 },
@@ -79,7 +97,11 @@ impl Scenario {
             seal_every_ns: [15, 60, 120][random.below(3)] * SECOND,
             are_clocks_off: random.chance(0.7),
             outbox: if random.chance(0.3) { small } else { large },
-            log_file_bytes: if random.chance(0.5) { 4 << 10 } else { 64 << 20 },
+            log_file_bytes: if random.chance(0.5) {
+                4 << 10
+            } else {
+                64 << 20
+            },
             is_bucket: random.chance(0.4),
         }
     }

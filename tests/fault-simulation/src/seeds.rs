@@ -39,8 +39,22 @@ impl Report {
     /// Returns the counts of all runs, as one line.
     #[must_use]
     pub fn summary(&self) -> String {
-        let Summary { simulated_s, cycles, flushes, connects, lives, crashes, .. } = self.sum;
-        let Summary { starts, refusals, sealings, audits, .. } = self.sum;
+        let Summary {
+            simulated_s,
+            cycles,
+            flushes,
+            connects,
+            lives,
+            crashes,
+            ..
+        } = self.sum;
+        let Summary {
+            starts,
+            refusals,
+            sealings,
+            audits,
+            ..
+        } = self.sum;
         format!(
             "{simulated_s} s simulated, {:.0} per second and core: {cycles} cycles in {flushes} flushes \
              sent over {connects} streams by {lives} agents, {refusals} rejected; {starts} starts, \
@@ -52,7 +66,11 @@ impl Report {
     /// How often each kind of fault happened, a line for each.
     #[must_use]
     pub fn fault_counts(&self) -> String {
-        self.sum.faults.iter().map(|(name, count)| format!("{count:>12} {name}\n")).collect()
+        self.sum
+            .faults
+            .iter()
+            .map(|(name, count)| format!("{count:>12} {name}\n"))
+            .collect()
     }
 
     /// The failures, each with the command that repeats it.

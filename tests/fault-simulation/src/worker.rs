@@ -175,7 +175,10 @@ impl Life {
         let start = stop.shifted(-SECOND);
         let weight_ns = 1 + random.below(900_000_000) as u64;
         let leaf = self.leaf(cycle);
-        let frames = vec![Frame::task("work"), Frame::function(&leaf, "src/work.rs", 1)];
+        let frames = vec![
+            Frame::task("work"),
+            Frame::function(&leaf, "src/work.rs", 1),
+        ];
         let mut tasks = Vec::new();
         if cycle.is_multiple_of(TASK_EVERY) {
             tasks.push(self.task(cycle, start, None));
@@ -212,7 +215,11 @@ impl Life {
             parent: None,
             start,
             stop,
-            outcome: if stop.is_some() { Outcome::Ok } else { Outcome::Running },
+            outcome: if stop.is_some() {
+                Outcome::Ok
+            } else {
+                Outcome::Running
+            },
             cause: "".into(),
             detail: None,
         }
@@ -220,7 +227,9 @@ impl Life {
 
     /// Runs the agent until it waits. Returns what it does meanwhile.
     pub(crate) fn step(&mut self) -> Vec<Action> {
-        let Some(agent) = &mut self.agent else { return Vec::new() };
+        let Some(agent) = &mut self.agent else {
+            return Vec::new();
+        };
         let actions = agent.step();
         self.unsettled_max = self.unsettled_max.max(agent.unsettled_epochs().len());
         actions
@@ -231,7 +240,10 @@ impl Life {
         let after = self.agent.as_ref()?.next_step_after()?;
         let after_ns = i64::try_from(after.as_nanos()).expect("a run is short");
         let at_ns = (self.started_ns + after_ns).max(now_ns + 1);
-        if self.next_step_ns.is_some_and(|next_ns| next_ns > now_ns && next_ns <= at_ns) {
+        if self
+            .next_step_ns
+            .is_some_and(|next_ns| next_ns > now_ns && next_ns <= at_ns)
+        {
             return None;
         }
         self.next_step_ns = Some(at_ns);
@@ -240,7 +252,11 @@ impl Life {
 
     /// The agent has sent a flush.
     pub(crate) fn note_sent(&mut self, epoch: u64, flush: FlushContent) {
-        self.stays.entry(epoch).or_default().sent.insert(flush.seq, flush);
+        self.stays
+            .entry(epoch)
+            .or_default()
+            .sent
+            .insert(flush.seq, flush);
     }
 
     /// A message arrives at the collector. Returns what is wrong with that.
@@ -311,7 +327,9 @@ impl Life {
             }
             _ => {}
         }
-        stored.iter().for_each(|flush| self.must_be_stored(flush, host));
+        stored
+            .iter()
+            .for_each(|flush| self.must_be_stored(flush, host));
         faults
     }
 
@@ -326,7 +344,11 @@ impl Life {
         let stay = self.stays.entry(epoch).or_default();
         if stay.begin.is_some() {
             let is_settled = newest != Some(epoch);
-            return if is_settled { vec![Fault::Settled] } else { Vec::new() };
+            return if is_settled {
+                vec![Fault::Settled]
+            } else {
+                Vec::new()
+            };
         }
         stay.begin = Some(StayBegin { number, host });
         let mut faults = Vec::new();

@@ -207,7 +207,10 @@ pub fn run(seed: u64, is_traced: bool) -> Result<Summary, Failure> {
         }
     };
     let reason = format!("after {} s: {reason}", world.elapsed_s());
-    Err(Failure { reason, trace: world.trace.into() })
+    Err(Failure {
+        reason,
+        trace: world.trace.into(),
+    })
 }
 
 impl World {
@@ -220,7 +223,9 @@ impl World {
         let hosts: Vec<_> = hosts.collect();
         // Each seed has its own, because the order in which a worker prefers collectors depends on them.
         let suffix = random.fork(3).below(1 << 20);
-        let host_names = (0..hosts.len()).map(|index| format!("c{index}-{suffix:05x}")).collect();
+        let host_names = (0..hosts.len())
+            .map(|index| format!("c{index}-{suffix:05x}"))
+            .collect();
         let partitions = vec![vec![0; hosts.len()]; scenario.workers];
         World {
             scenario,
@@ -279,7 +284,10 @@ impl World {
                 self.step_collector(host);
                 if self.hosts[host].disk.is_dead() {
                     let here = at_host.filter(|(busy, _)| *busy == host);
-                    self.crash(host, here.map_or(CrashMoment::BetweenChanges, |here| here.1));
+                    self.crash(
+                        host,
+                        here.map_or(CrashMoment::BetweenChanges, |here| here.1),
+                    );
                 }
             }
             if self.is_over()? {
@@ -312,11 +320,18 @@ impl World {
 
     fn note_event(&mut self, event: &Event) {
         match event {
-            Event::Host { event: HostEvent::Sweep | HostEvent::Commit, .. }
+            Event::Host {
+                event: HostEvent::Sweep | HostEvent::Commit,
+                ..
+            }
             | Event::StepAgent { .. }
             | Event::Pong { .. }
             | Event::Silence { .. } => {}
-            Event::ToCollector { connection, message, .. } => {
+            Event::ToCollector {
+                connection,
+                message,
+                ..
+            } => {
                 self.note(format!("{connection} up {}", shown_up(message)));
             }
             Event::ToAgent { connection, answer } => {
@@ -350,8 +365,15 @@ impl World {
         match event {
             Event::Cycle { life } => self.cycle(life),
             Event::StepAgent { life } => self.wake_agent(life),
-            Event::Connected { connection, is_refused } => self.connected(connection, is_refused),
-            Event::ToCollector { connection, message, seq } => {
+            Event::Connected {
+                connection,
+                is_refused,
+            } => self.connected(connection, is_refused),
+            Event::ToCollector {
+                connection,
+                message,
+                seq,
+            } => {
                 self.deliver_up(connection, message, seq);
             }
             Event::ToAgent { connection, answer } => self.deliver_down(connection, *answer),
@@ -368,7 +390,12 @@ impl World {
     }
 
     fn handle_at_host(&mut self, host: usize, event: HostEvent) -> Result<(), String> {
-        let Host { collector, disk, resumes_at, .. } = &self.hosts[host];
+        let Host {
+            collector,
+            disk,
+            resumes_at,
+            ..
+        } = &self.hosts[host];
         if let Some(resumes_at) = *resumes_at
             && event.is_of_process()
         {
@@ -410,7 +437,10 @@ impl World {
 impl HostEvent {
     /// Whether the collector's process does it, so not while it is paused.
     fn is_of_process(self) -> bool {
-        matches!(self, HostEvent::Commit | HostEvent::Seal | HostEvent::Maintain | HostEvent::Sweep)
+        matches!(
+            self,
+            HostEvent::Commit | HostEvent::Seal | HostEvent::Maintain | HostEvent::Sweep
+        )
     }
 }
 
@@ -426,13 +456,22 @@ fn shown_up(message: &AgentMessage) -> String {
 fn shown_down(answer: &Answer) -> String {
     use v1::collector_message::Kind;
     match answer {
-        Answer::Message(CollectorMessage { kind: Some(Kind::Ack(ack)) }) => {
+        Answer::Message(CollectorMessage {
+            kind: Some(Kind::Ack(ack)),
+        }) => {
             format!("Ack {}", ack.seq)
         }
-        Answer::Message(CollectorMessage { kind: Some(Kind::Welcome(welcome)) }) => {
-            format!("Welcome, acked {}, stored {} ns", welcome.acked_seq, welcome.stored_ns)
+        Answer::Message(CollectorMessage {
+            kind: Some(Kind::Welcome(welcome)),
+        }) => {
+            format!(
+                "Welcome, acked {}, stored {} ns",
+                welcome.acked_seq, welcome.stored_ns
+            )
         }
-        Answer::Message(CollectorMessage { kind: Some(Kind::Refusal(refusal)) }) => {
+        Answer::Message(CollectorMessage {
+            kind: Some(Kind::Refusal(refusal)),
+        }) => {
             format!("Refusal {}: {}", refusal.seq, refusal.reason)
         }
         other => format!("{other:?}"),

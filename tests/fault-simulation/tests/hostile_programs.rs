@@ -36,7 +36,10 @@ impl Names {
     fn draw(random: &mut Random) -> Names {
         let length = [1, 20, 300, NAME_BYTES_MAX][random.below(4)];
         // Limited, because each is kept by two processes in one.
-        Names { length, count: [3, 100, 5_000][random.below(3)].min((4 << 20) / length) }
+        Names {
+            length,
+            count: [3, 100, 5_000][random.below(3)].min((4 << 20) / length),
+        }
     }
 
     fn one(&self, random: &mut Random) -> String {
@@ -103,7 +106,9 @@ impl Program {
     /// Names from the task to the leaf, with what is on the way: a phase or none.
     fn stack(&mut self) -> (Vec<String>, bool) {
         let depth = 1 + self.random.below(self.depth_max);
-        let frames = (0..=depth).map(|_| self.names.one(&mut self.random)).collect();
+        let frames = (0..=depth)
+            .map(|_| self.names.one(&mut self.random))
+            .collect();
         (frames, self.random.chance(0.3))
     }
 
@@ -120,7 +125,9 @@ impl Program {
 
     fn task(&mut self, now: Timestamp) -> TaskRecord {
         let labels = count(&mut self.random, TASK_LABELS_MAX);
-        let labels = (0..labels).map(|_| (self.name(), self.text(NAME_BYTES_MAX))).collect();
+        let labels = (0..labels)
+            .map(|_| (self.name(), self.text(NAME_BYTES_MAX)))
+            .collect();
         let has_ended = self.random.chance(0.5);
         TaskRecord {
             id: TaskId(self.id()),
@@ -131,7 +138,11 @@ impl Program {
             parent: Some(TaskId(u64::MAX)),
             start: now.shifted(-SECOND),
             stop: has_ended.then_some(now),
-            outcome: if has_ended { Outcome::Failed } else { Outcome::Running },
+            outcome: if has_ended {
+                Outcome::Failed
+            } else {
+                Outcome::Running
+            },
             cause: self.text(CAUSE_BYTES_MAX),
             detail: Some(Box::new(TaskDetail {
                 attempt: u32::MAX,
@@ -149,7 +160,9 @@ impl Program {
             id: TransferId(self.id()),
             direction: Direction::Outgoing,
             peer: self.text(NAME_BYTES_MAX),
-            keys: (0..keys).map(|_| self.text(NAME_BYTES_MAX / TRANSFER_KEYS_MAX)).collect(),
+            keys: (0..keys)
+                .map(|_| self.text(NAME_BYTES_MAX / TRANSFER_KEYS_MAX))
+                .collect(),
             more_keys: u64::MAX,
             type_name: self.text(NAME_BYTES_MAX),
             bytes: u64::MAX,
@@ -170,7 +183,9 @@ impl Program {
             outcome: Outcome::Ok,
             second: now,
             duration_ns: u64::MAX >> 20,
-            buckets: (0..buckets).map(|bucket| (bucket, u64::MAX >> 20)).collect(),
+            buckets: (0..buckets)
+                .map(|bucket| (bucket, u64::MAX >> 20))
+                .collect(),
             phases: self.phases(),
         }
     }
@@ -178,7 +193,11 @@ impl Program {
     fn telemetry(&mut self, now: Timestamp) -> Telemetry {
         let records = self.records;
         let values = Resource::ALL.map(|resource| (resource, u64::MAX)).to_vec();
-        let sample = |_| ResourceSample { at: now, period_ns: 1, values: values.clone() };
+        let sample = |_| ResourceSample {
+            at: now,
+            period_ns: 1,
+            values: values.clone(),
+        };
         let mut expected_names = BTreeSet::new();
         for _ in 0..records.min(EXPECTED_MAX) {
             expected_names.insert(self.name());
@@ -189,7 +208,11 @@ impl Program {
             resources: (0..records).map(sample).collect(),
             expected: expected_names
                 .into_iter()
-                .map(|name| ExpectedTasks { name, total: u64::MAX, since: now })
+                .map(|name| ExpectedTasks {
+                    name,
+                    total: u64::MAX,
+                    since: now,
+                })
                 .collect(),
             runs: (0..records.min(100))
                 .map(|_| RunMarker {
@@ -205,8 +228,11 @@ impl Program {
     /// Queues a second. Returns its weight.
     fn sample(&mut self, agent: &mut SimulatedAgent, now: Timestamp) -> u64 {
         let stacks: Vec<_> = (0..self.threads).map(|_| self.stack()).collect();
-        let weighted: Vec<_> =
-            stacks.iter().zip(1..).map(|(stack, weight)| (frames_of(stack), weight)).collect();
+        let weighted: Vec<_> = stacks
+            .iter()
+            .zip(1..)
+            .map(|(stack, weight)| (frames_of(stack), weight))
+            .collect();
         agent.push(SimulatedCycle {
             range: TimeRange::new(now.shifted(-SECOND), now).expect("a second"),
             stacks: &weighted,
@@ -330,11 +356,25 @@ fn check(seed: u64) {
         }
     }
     let report = pair.agent.report();
-    assert_eq!((report.accepted_ns, report.stored_ns), (accepted_ns, accepted_ns), "seed {seed}");
-    assert_eq!((report.lost_tasks, report.lost_telemetry), (0, 0), "seed {seed}");
+    assert_eq!(
+        (report.accepted_ns, report.stored_ns),
+        (accepted_ns, accepted_ns),
+        "seed {seed}"
+    );
+    assert_eq!(
+        (report.lost_tasks, report.lost_telemetry),
+        (0, 0),
+        "seed {seed}"
+    );
     let content = pair.collector.held();
-    let [life] = &content.lives[..] else { panic!("seed {seed}: {:?}", content.lives) };
-    assert_eq!((life.stored_ns, life.rejected), (accepted_ns, 0), "seed {seed}");
+    let [life] = &content.lives[..] else {
+        panic!("seed {seed}: {:?}", content.lives)
+    };
+    assert_eq!(
+        (life.stored_ns, life.rejected),
+        (accepted_ns, 0),
+        "seed {seed}"
+    );
     assert_eq!(life.unaccounted_ns, 0, "seed {seed}");
 }
 

@@ -193,7 +193,11 @@ impl Agent {
         self.dictionary_refusals = 0;
         self.set_marks([welcome.strings, welcome.frames, welcome.nodes])?;
         let before = self.open.len();
-        while self.open.pop_front_if(|open| open.flush.seq <= welcome.acked_seq).is_some() {}
+        while self
+            .open
+            .pop_front_if(|open| open.flush.seq <= welcome.acked_seq)
+            .is_some()
+        {}
         self.sent = 0;
         self.codec = FlushDeltaCodec::default();
         Ok(before - self.open.len())
@@ -201,11 +205,18 @@ impl Agent {
 
     fn set_marks(&mut self, [strings, frames, nodes]: [u32; 3]) -> Result<(), Violation> {
         // A collector that does not know this epoch holds only what every table has.
-        let held = Marks { strings: strings.max(1), frames, nodes: nodes.max(1) };
+        let held = Marks {
+            strings: strings.max(1),
+            frames,
+            nodes: nodes.max(1),
+        };
         let own = self.dictionary.marks();
         if held.strings > own.strings || held.frames > own.frames || held.nodes > own.nodes {
             let held = format!("{held:?} of {own:?}");
-            return Err(Violation::Dictionary { life: self.name(), held });
+            return Err(Violation::Dictionary {
+                life: self.name(),
+                held,
+            });
         }
         self.marks = held;
         Ok(())
@@ -217,13 +228,20 @@ impl Agent {
 
     /// Creates the next flush.
     pub fn make(&mut self, due_at: Instant) {
-        let Setup { program, pattern, time, .. } = &self.setup;
+        let Setup {
+            program,
+            pattern,
+            time,
+            ..
+        } = &self.setup;
         let step = self.cycles % time.steps;
         let second = step / time.burst * time.step_s + step % time.burst;
         let start_ns = time.first_ns + second * SECOND_NS;
         let lags_ns = [self.cycles, self.cycles + 1].map(lag_ns);
         self.cycles += 1;
-        let second = self.threads.second(program, pattern, start_ns, &mut self.random);
+        let second = self
+            .threads
+            .second(program, pattern, start_ns, &mut self.random);
         let quanta: u64 = second.pairs.iter().map(|(_, _, quanta)| quanta).sum();
         let total_ns = quanta * QUANTUM_NS;
         self.accepted_ns += total_ns;
@@ -236,7 +254,11 @@ impl Agent {
         let tasks = second.tasks.iter().map(|task| v1::Task {
             name: self.dictionary.string(task.name),
             start_ns: task.start_ns - offset_ns,
-            stop_ns: if task.stop_ns == 0 { 0 } else { task.stop_ns - offset_ns },
+            stop_ns: if task.stop_ns == 0 {
+                0
+            } else {
+                task.stop_ns - offset_ns
+            },
             ..task.clone()
         });
         let tasks = tasks.collect();
@@ -245,7 +267,10 @@ impl Agent {
         let flush = v1::Flush {
             seq,
             sent_at_ns: cycle.stop_ns + FOLDING_NS + lags_ns[0],
-            clock: Some(v1::Clock { offset_ns, error_ns: 50_000 + lags_ns[0].unsigned_abs() }),
+            clock: Some(v1::Clock {
+                offset_ns,
+                error_ns: 50_000 + lags_ns[0].unsigned_abs(),
+            }),
             cycle: Some(cycle),
             tasks,
             account: Some(v1::LossAccount {
@@ -256,14 +281,26 @@ impl Agent {
         };
         let needs = self.dictionary.marks();
         let pairs = second.pairs.len() as u64;
-        self.open.push_back(Open { flush, needs, pairs, due_at, sent_at: None });
+        self.open.push_back(Open {
+            flush,
+            needs,
+            pairs,
+            due_at,
+            sent_at: None,
+        });
         let second_of_start = start_ns.div_euclid(SECOND_NS);
         let (pairs, tasks) = match self.setup.detail {
             Detail::Full => (second.pairs, second.tasks),
             Detail::Stacks => (second.pairs, Vec::new()),
             Detail::Totals => Default::default(),
         };
-        record.made(Facts { seq, second: second_of_start, pairs, tasks, total_ns });
+        record.made(Facts {
+            seq,
+            second: second_of_start,
+            pairs,
+            tasks,
+            total_ns,
+        });
     }
 
     /// Number of flushes in all its lives.
@@ -292,8 +329,12 @@ impl Agent {
         let held = self.marks;
         if needs.strings > held.strings || needs.frames > held.frames || needs.nodes > held.nodes {
             let program = &self.setup.program;
-            let piece = self.dictionary.since(program, &mut self.marks, DICTIONARY_STRINGS_MAX);
-            return Some(message(Kind::Dictionary(piece.expect("more is needed than is held"))));
+            let piece = self
+                .dictionary
+                .since(program, &mut self.marks, DICTIONARY_STRINGS_MAX);
+            return Some(message(Kind::Dictionary(
+                piece.expect("more is needed than is held"),
+            )));
         }
         self.sent += 1;
         open.sent_at = Some(now);
@@ -311,7 +352,11 @@ impl Agent {
         if seq != due || self.sent == 0 {
             let got = format!("an ack of {seq}");
             let expected = format!("an ack of {due}");
-            return Err(Violation::OutOfOrder { life: self.name(), got, expected });
+            return Err(Violation::OutOfOrder {
+                life: self.name(),
+                got,
+                expected,
+            });
         }
         let open = self.open.pop_front().expect("it was looked at");
         self.sent -= 1;
@@ -327,17 +372,32 @@ impl Agent {
     /// Handles a rejection. Every message of this agent is valid, except a dictionary that begins
     /// where the collector was before it lost unsynced data.
     pub(crate) fn refused(&mut self, refusal: v1::Refusal) -> Result<(), Violation> {
-        let v1::Refusal { seq, reason, strings, frames, nodes, .. } = refusal;
+        let v1::Refusal {
+            seq,
+            reason,
+            strings,
+            frames,
+            nodes,
+            ..
+        } = refusal;
         self.dictionary_refusals += 1;
         if seq > 0 || self.dictionary_refusals >= DICTIONARY_REFUSALS_MAX {
-            return Err(Violation::Refused { life: self.name(), seq, reason });
+            return Err(Violation::Refused {
+                life: self.name(),
+                seq,
+                reason,
+            });
         }
         self.set_marks([strings, frames, nodes])
     }
 
     /// An answer that the protocol does not allow.
     pub(crate) fn unexpected(&self, got: &str, expected: &str) -> Violation {
-        Violation::OutOfOrder { life: self.name(), got: got.into(), expected: expected.into() }
+        Violation::OutOfOrder {
+            life: self.name(),
+            got: got.into(),
+            expected: expected.into(),
+        }
     }
 
     /// Returns the program's node for a node of the agent.
@@ -389,20 +449,45 @@ mod tests {
     use crate::program::Shape;
 
     fn agent(seed: u64) -> Agent {
-        let shape = Shape { tasks: 4, stacks_per_task: 30, idle: 3, depths: 3..=12 };
+        let shape = Shape {
+            tasks: 4,
+            stacks_per_task: 30,
+            idle: 3,
+            depths: 3..=12,
+        };
         let mut random = Random(seed);
         let program = Arc::new(Program::generate(shape, &mut random));
         let pattern = Arc::new(Pattern::new(&program, Busyness::default(), &mut random));
-        let time = Time { first_ns: 9 * SECOND_NS, step_s: 1, burst: 1, steps: 50, offset_ns: -7 };
+        let time = Time {
+            first_ns: 9 * SECOND_NS,
+            step_s: 1,
+            burst: 1,
+            steps: 50,
+            offset_ns: -7,
+        };
         let labels = default_labels();
         let detail = Detail::Full;
-        let setup = Setup { worker: "w".into(), labels, program, pattern, time, detail };
+        let setup = Setup {
+            worker: "w".into(),
+            labels,
+            program,
+            pattern,
+            time,
+            detail,
+        };
         Agent::new(setup, random)
     }
 
     fn welcome(acked_seq: u64, stored_ns: u64, marks: [u32; 3]) -> v1::Welcome {
         let [strings, frames, nodes] = marks;
-        v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, receipt: None }
+        v1::Welcome {
+            acked_seq,
+            stored_ns,
+            strings,
+            frames,
+            nodes,
+            receipt: None,
+        }
     }
 
     /// The bytes on the wire, decoded as a collector decodes them, equal the record.
@@ -440,10 +525,20 @@ mod tests {
         }
         let mut record = lock(&agent.record);
         let life = record.life();
-        assert_eq!((life.acked, life.made, life.settled.total_ns), (120, 120, total_ns));
+        assert_eq!(
+            (life.acked, life.made, life.settled.total_ns),
+            (120, 120, total_ns)
+        );
         assert_eq!(life.settled.by_second.values().sum::<u64>(), total_ns);
         assert_eq!(life.settled.by_node.values().sum::<u64>(), total_ns);
-        assert_eq!(life.settled.by_second.iter().map(|((second, ..), _)| *second).max(), Some(58));
+        assert_eq!(
+            life.settled
+                .by_second
+                .iter()
+                .map(|((second, ..), _)| *second)
+                .max(),
+            Some(58)
+        );
     }
 
     /// Four flushes, of which the first was acknowledged.
@@ -467,7 +562,9 @@ mod tests {
     fn a_reconnect_resends_what_the_collector_does_not_hold() {
         for held in 1..=4 {
             let (mut agent, sums) = with_one_of_four_acked();
-            let more = agent.welcome(&welcome(held, sums[held as usize], [0, 0, 0])).unwrap();
+            let more = agent
+                .welcome(&welcome(held, sums[held as usize], [0, 0, 0]))
+                .unwrap();
             assert_eq!(more as u64, held - 1);
             // Both ends know the empty string and the root.
             let mut sent = Vec::new();
@@ -482,7 +579,12 @@ mod tests {
                     // From the first entry on, without a gap, in pieces ahead of the flushes that
                     // need them.
                     Kind::Dictionary(piece) => {
-                        let v1::Dictionary { string_base, frame_base, node_base, .. } = piece;
+                        let v1::Dictionary {
+                            string_base,
+                            frame_base,
+                            node_base,
+                            ..
+                        } = piece;
                         assert_eq!([string_base, frame_base, node_base], entries);
                         entries[0] += piece.strings.len() as u32;
                         entries[1] += piece.frames.len() as u32;
@@ -500,22 +602,36 @@ mod tests {
     fn broken_promises_are_detected() {
         let check = |held: u64, stored: &dyn Fn(&[u64]) -> u64, expected: &str| {
             let (mut agent, sums) = with_one_of_four_acked();
-            let error = agent.welcome(&welcome(held, stored(&sums), [0, 0, 0])).unwrap_err();
+            let error = agent
+                .welcome(&welcome(held, stored(&sums), [0, 0, 0]))
+                .unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         };
-        check(0, &|_| 0, "flushes up to 1 were acked, but only those up to 0 are held");
-        check(5, &|sums| sums[4], "flushes up to 5 are held, but only those up to 4 were sent");
+        check(
+            0,
+            &|_| 0,
+            "flushes up to 1 were acked, but only those up to 0 are held",
+        );
+        check(
+            5,
+            &|sums| sums[4],
+            "flushes up to 5 are held, but only those up to 4 were sent",
+        );
         // One flush counted twice and one not at all, under a correct mark.
         check(2, &|sums| sums[2] + sums[1], "flushes up to 2 weigh");
         check(2, &|sums| sums[1], "flushes up to 2 weigh");
 
         let (mut agent, sums) = with_one_of_four_acked();
-        let error = agent.welcome(&welcome(1, sums[1], [9_999, 0, 0])).unwrap_err();
+        let error = agent
+            .welcome(&welcome(1, sums[1], [9_999, 0, 0]))
+            .unwrap_err();
         assert!(matches!(error, Violation::Dictionary { .. }), "{error}");
         let (mut agent, _) = with_one_of_four_acked();
         let error = agent.ack(3, Instant::now()).unwrap_err();
         assert!(
-            error.to_string().contains("received an ack of 3, expected an ack of 2"),
+            error
+                .to_string()
+                .contains("received an ack of 3, expected an ack of 2"),
             "{error}"
         );
     }

@@ -25,7 +25,10 @@ impl Api {
             .timeout_global(Some(PATIENCE))
             .build()
             .into();
-        Api { agent, url: format!("http://{address}/api/v1/") }
+        Api {
+            agent,
+            url: format!("http://{address}/api/v1/"),
+        }
     }
 
     /// `GET path`; must succeed.
@@ -52,13 +55,20 @@ impl Api {
     pub fn time(&self, path: &str) -> Result<Timed> {
         let begin = Instant::now();
         let mut response = self.get(path)?;
-        let timing = response.headers().get("server-timing").and_then(|value| value.to_str().ok());
+        let timing = response
+            .headers()
+            .get("server-timing")
+            .and_then(|value| value.to_str().ok());
         let made_ms = timing.and_then(|text| {
             let text = text.split("answer;dur=").nth(1)?;
             text.split([',', ';']).next()?.trim().parse().ok()
         });
         let bytes = text_of(&mut response)?.len();
-        Ok(Timed { took: begin.elapsed(), made_ms, bytes })
+        Ok(Timed {
+            took: begin.elapsed(),
+            made_ms,
+            bytes,
+        })
     }
 
     fn get(&self, path: &str) -> Result<Response> {
@@ -74,7 +84,11 @@ impl Api {
 type Response = ureq::http::Response<ureq::Body>;
 
 fn text_of(response: &mut Response) -> Result<String> {
-    Ok(response.body_mut().with_config().limit(u64::MAX).read_to_string()?)
+    Ok(response
+        .body_mut()
+        .with_config()
+        .limit(u64::MAX)
+        .read_to_string()?)
 }
 
 /// Cost of an answer.

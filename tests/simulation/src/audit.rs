@@ -45,7 +45,12 @@ impl<'a> Audit<'a> {
         span: Range<i64>,
         closer: &[Range<i64>],
     ) -> Result<Vec<Violation>> {
-        let mut audit = Audit { api, program, span, violations: Vec::new() };
+        let mut audit = Audit {
+            api,
+            program,
+            span,
+            violations: Vec::new(),
+        };
         let sessions = Sessions::ask(api)?;
         let mut all = Sums::default();
         let mut rows = Vec::new();
@@ -92,7 +97,9 @@ impl<'a> Audit<'a> {
         let got = stacks(&self.api.text(&path)?).with_context(|| path.clone())?;
         let mut expected = Table::new();
         for (node, weight_ns) in &sum.by_node {
-            *expected.entry(self.program.path(*node).join(";")).or_default() += weight_ns;
+            *expected
+                .entry(self.program.path(*node).join(";"))
+                .or_default() += weight_ns;
         }
         self.compare(&path, &expected, &got);
         Ok(())
@@ -128,7 +135,10 @@ impl<'a> Audit<'a> {
         }
         // For an ended life, the collector decides when its tasks count as lost.
         let over = |epoch: &str| {
-            record.lives.iter().any(|life| life.is_over && life.epoch.to_string() == epoch)
+            record
+                .lives
+                .iter()
+                .any(|life| life.is_over && life.epoch.to_string() == epoch)
         };
         let mut got = Table::new();
         for row in answer["tasks"].as_array().map_or(NO_LIST, Vec::as_slice) {
@@ -162,7 +172,9 @@ impl<'a> Audit<'a> {
         let mut expected = Table::new();
         for task in rows.iter().filter(|task| task.stop_ns != 0) {
             let name = &self.program.strings[task.name as usize];
-            *expected.entry(format!("{name} {}", outcome(task))).or_default() += 1;
+            *expected
+                .entry(format!("{name} {}", outcome(task)))
+                .or_default() += 1;
             let took_ns = task.stop_ns.abs_diff(task.start_ns);
             *expected.entry(format!("{name} ns")).or_default() += took_ns;
         }
@@ -172,7 +184,10 @@ impl<'a> Audit<'a> {
 
     fn compare(&mut self, subject: &str, expected: &Table, got: &Table) {
         if let Some(what) = difference(expected, got) {
-            self.violations.push(Violation::Answer { subject: subject.into(), what });
+            self.violations.push(Violation::Answer {
+                subject: subject.into(),
+                what,
+            });
         }
     }
 }
@@ -193,8 +208,13 @@ impl Sessions {
         let answer = api.json("workers")?;
         let mut sessions = BTreeMap::new();
         for worker in answer["workers"].as_array().context("no list of workers")? {
-            let name = worker["worker"].as_str().context("a worker without an id")?;
-            for epoch in worker["epochs"].as_array().context("a worker without epochs")? {
+            let name = worker["worker"]
+                .as_str()
+                .context("a worker without an id")?;
+            for epoch in worker["epochs"]
+                .as_array()
+                .context("a worker without epochs")?
+            {
                 let id = epoch["epoch"].as_str().context("an epoch without an id")?;
                 let number = |value: &Value| value.as_u64().context("an epoch without a number");
                 let held = HeldSession {
@@ -239,7 +259,10 @@ fn stacks(text: &str) -> Result<Table> {
 /// Nonzero values of a timeline, by series, state and step.
 fn steps(answer: &Value) -> Result<Table> {
     let mut table = Table::new();
-    for series in answer["series"].as_array().context("a timeline without series")? {
+    for series in answer["series"]
+        .as_array()
+        .context("a timeline without series")?
+    {
         let name = series["name"].as_str().context("a series without a name")?;
         for state in State::ALL {
             let list = series[format!("{}_ns", state.name())].as_array();
@@ -325,7 +348,16 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn text(&self) -> String {
-        let Row { epoch, id, name, key, start_ns, stop_ns, outcome, cause } = self;
+        let Row {
+            epoch,
+            id,
+            name,
+            key,
+            start_ns,
+            stop_ns,
+            outcome,
+            cause,
+        } = self;
         format!("{epoch} {id}: {name} {key} [{start_ns}, {stop_ns}) {outcome} {cause:?}")
     }
 }
@@ -333,7 +365,9 @@ impl Row<'_> {
 /// Describes how two tables differ: number of differing entries, total difference, and the first of
 /// them.
 fn difference(expected: &Table, got: &Table) -> Option<String> {
-    let keys = expected.keys().chain(got.keys().filter(|key| !expected.contains_key(*key)));
+    let keys = expected
+        .keys()
+        .chain(got.keys().filter(|key| !expected.contains_key(*key)));
     let value = |table: &Table, key: &String| table.get(key).copied().unwrap_or(0);
     let differ = |key: &&String| value(expected, key) != value(got, key);
     let different: Vec<_> = keys.filter(differ).collect();
@@ -356,7 +390,10 @@ mod tests {
     use super::*;
 
     fn table(entries: &[(&str, u64)]) -> Table {
-        entries.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect()
+        entries
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), *value))
+            .collect()
     }
 
     fn check_difference(expected: &[(&str, u64)], got: &[(&str, u64)], said: Option<&str>) {
@@ -383,7 +420,10 @@ mod tests {
 
     #[test]
     fn answers_are_parsed_exactly() {
-        assert_eq!(stacks("a;b c 3\na 4\n").unwrap(), table(&[("a;b c", 3), ("a", 4)]));
+        assert_eq!(
+            stacks("a;b c 3\na 4\n").unwrap(),
+            table(&[("a;b c", 3), ("a", 4)])
+        );
         assert!(stacks("a;b").is_err());
         let answer = json!({"series": [
             {"name": "a", "cpu_ns": [0, 7], "runnable_ns": [0, 0], "wait_ns": [5, 0], "disk_ns": [5, 0]},
@@ -400,7 +440,10 @@ mod tests {
         };
         let read = |row: &Value, is_over: bool| answered_row(row, |_| is_over);
         assert_eq!(read(&row("lost", 9), true), read(&row("running", 0), true));
-        assert_ne!(read(&row("lost", 9), false), read(&row("running", 0), false));
+        assert_ne!(
+            read(&row("lost", 9), false),
+            read(&row("running", 0), false)
+        );
         assert_ne!(read(&row("ok", 9), true), read(&row("running", 0), true));
         assert_ne!(read(&row("ok", 9), true), read(&row("ok", 8), true));
     }

@@ -48,7 +48,10 @@ impl BallistaCluster {
         command.args(["--bind-port", &port]);
         for (option, seconds) in [
             ("--executor-timeout-seconds", EXECUTOR_TIMEOUT_SECONDS),
-            ("--expire-dead-executor-interval-seconds", EXECUTOR_CHECK_SECONDS),
+            (
+                "--expire-dead-executor-interval-seconds",
+                EXECUTOR_CHECK_SECONDS,
+            ),
         ] {
             command.args([option, &seconds.to_string()]);
         }
@@ -72,11 +75,19 @@ impl BallistaCluster {
                 command.args([option, &port.to_string()]);
             }
             let heartbeat = HEARTBEAT_SECONDS.to_string();
-            command.args(["--vcores", "1", "--executor-heartbeat-interval-seconds", &heartbeat]);
+            command.args([
+                "--vcores",
+                "1",
+                "--executor-heartbeat-interval-seconds",
+                &heartbeat,
+            ]);
             services.insert(0, Service::start(&name, command, folder)?);
             services[0].ready_by_http(health)?;
         }
-        Ok(BallistaCluster { scheduler: format!("127.0.0.1:{port}"), services })
+        Ok(BallistaCluster {
+            scheduler: format!("127.0.0.1:{port}"),
+            services,
+        })
     }
 
     /// The resources that its processes have used.
@@ -84,6 +95,9 @@ impl BallistaCluster {
     /// # Errors
     /// If one has ended.
     pub fn usage(&self) -> Result<Vec<Usage>> {
-        self.services.iter().map(|service| Usage::of(service.id())).collect()
+        self.services
+            .iter()
+            .map(|service| Usage::of(service.id()))
+            .collect()
     }
 }

@@ -29,11 +29,15 @@ impl Capture {
     /// If the collector does not answer, or has no samples.
     pub fn read(api: &Api, seconds: Range<i64>) -> Result<Capture> {
         let workers = api.json("workers")?;
-        let workers = workers["workers"].as_array().context("an answer without workers")?;
+        let workers = workers["workers"]
+            .as_array()
+            .context("an answer without workers")?;
         let mut reading = Reading::default();
         let mut cycles = Vec::new();
         for worker in workers {
-            let worker = worker["worker"].as_str().context("a worker without a name")?;
+            let worker = worker["worker"]
+                .as_str()
+                .context("a worker without a name")?;
             for second in seconds.clone() {
                 let range = format!("from={second}&to={}", second + 1);
                 let asked = format!("profile?{range}&worker={worker}&by=line&threads=all");
@@ -42,7 +46,10 @@ impl Capture {
             }
         }
         ensure!(!cycles.is_empty(), "the collector holds no cycle");
-        Ok(Capture { program: reading.program, cycles })
+        Ok(Capture {
+            program: reading.program,
+            cycles,
+        })
     }
 
     /// Number of cycles.
@@ -56,7 +63,9 @@ impl Capture {
     pub fn task(&self) -> Option<&str> {
         let frames = self.program.frames.iter();
         let mut tasks = frames.filter(|frame| frame.kind == FrameKind::Task);
-        tasks.next().map(|frame| &*self.program.strings[frame.function as usize])
+        tasks
+            .next()
+            .map(|frame| &*self.program.strings[frame.function as usize])
     }
 
     /// A pattern that replays a random one of the cycles each second.
@@ -87,7 +96,9 @@ impl Default for Reading {
 
 impl Reading {
     fn cycle(&mut self, answer: &Value) -> Result<Vec<Pair>> {
-        let nodes = answer["profile"]["nodes"].as_array().context("an answer without nodes")?;
+        let nodes = answer["profile"]["nodes"]
+            .as_array()
+            .context("an answer without nodes")?;
         let mut ids = vec![NodeId::ROOT];
         let mut pairs = Vec::new();
         for node in nodes {
@@ -97,8 +108,15 @@ impl Reading {
             ids.push(id);
             for state in State::ALL {
                 let weight_ns = &node["self"][state.name()];
-                let weight_ns = if weight_ns.is_null() { 0 } else { number(weight_ns)? };
-                ensure!(weight_ns % QUANTUM_NS == 0, "{weight_ns} ns are not whole quanta");
+                let weight_ns = if weight_ns.is_null() {
+                    0
+                } else {
+                    number(weight_ns)?
+                };
+                ensure!(
+                    weight_ns % QUANTUM_NS == 0,
+                    "{weight_ns} ns are not whole quanta"
+                );
                 if weight_ns > 0 {
                     pairs.push((id, state, weight_ns / QUANTUM_NS));
                 }
@@ -109,8 +127,11 @@ impl Reading {
     }
 
     fn node(&mut self, parent: NodeId, node: &Value) -> Result<NodeId> {
-        let text =
-            |name: &str| node[name].as_str().with_context(|| format!("a node without {name}"));
+        let text = |name: &str| {
+            node[name]
+                .as_str()
+                .with_context(|| format!("a node without {name}"))
+        };
         let frame = ProgramFrame {
             kind: match text("kind")? {
                 "task" => FrameKind::Task,
@@ -149,7 +170,9 @@ impl Reading {
 }
 
 fn number(value: &Value) -> Result<u64> {
-    value.as_u64().with_context(|| format!("{value} is no number"))
+    value
+        .as_u64()
+        .with_context(|| format!("{value} is no number"))
 }
 
 fn count(index: usize) -> u32 {
@@ -170,7 +193,10 @@ mod tests {
     fn cycles_of_several_answers_share_one_program() {
         let none = json!({"cpu": 0, "runnable": 0, "wait": 0});
         let waits = json!({"cpu": 2_000_000, "runnable": 0, "wait": 5_000_000, "lock": 5_000_000});
-        let first = [node(0, "load", "task", &none), node(1, "read", "function", &waits)];
+        let first = [
+            node(0, "load", "task", &none),
+            node(1, "read", "function", &waits),
+        ];
         let second = [
             node(0, "[no task]", "no_task", &none),
             node(1, "read", "function", &waits),
@@ -178,7 +204,12 @@ mod tests {
         ];
         let mut reading = Reading::default();
         let mut cycle = |nodes: &[Value]| reading.cycle(&json!({"profile": {"nodes": nodes}}));
-        let at = |node: u32| [(NodeId(node), State::Cpu, 2), (NodeId(node), State::Lock, 5)];
+        let at = |node: u32| {
+            [
+                (NodeId(node), State::Cpu, 2),
+                (NodeId(node), State::Lock, 5),
+            ]
+        };
         assert_eq!(cycle(&first).unwrap(), at(2));
         assert_eq!(cycle(&second).unwrap(), [at(1), at(4)].concat());
         let orphan = node(7, "f", "function", &none);

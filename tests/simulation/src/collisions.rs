@@ -23,7 +23,9 @@ pub fn colliding_names(count: usize) -> Vec<String> {
     let (head, state) = (0u64..)
         .map(|number| {
             let mut head = *b"0000000000000000";
-            head.iter_mut().zip(format!("{number:016}").bytes()).for_each(|(to, byte)| *to = byte);
+            head.iter_mut()
+                .zip(format!("{number:016}").bytes())
+                .for_each(|(to, byte)| *to = byte);
             (head, state(&head).to_le_bytes())
         })
         .find(|(_, state)| state.is_ascii())
@@ -39,7 +41,10 @@ pub fn colliding_names(count: usize) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#[allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 mod tests {
     use super::*;
 

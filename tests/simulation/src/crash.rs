@@ -78,9 +78,18 @@ pub struct StoreTarget {
 /// The arguments of a collector that acknowledges what is in `store`, and that replaces a killed one at once.
 #[must_use]
 pub fn store_arguments(store: &str, name: &str) -> Vec<String> {
-    ["--store", store, "--name", name, "--ack", "store", "--owner-watch", "300ms"]
-        .map(str::to_owned)
-        .to_vec()
+    [
+        "--store",
+        store,
+        "--name",
+        name,
+        "--ack",
+        "store",
+        "--owner-watch",
+        "300ms",
+    ]
+    .map(str::to_owned)
+    .to_vec()
 }
 
 /// A falsification of the record, as if the collector had done the opposite.
@@ -211,8 +220,13 @@ pub fn run(options: &Options) -> Result<Report> {
         .enable_all()
         .build()
         .context("starting the fleet's threads")?;
-    let folder = tempfile::Builder::new().prefix("emberline-crash-").tempdir()?;
-    let data = options.data.clone().unwrap_or_else(|| folder.path().join("data"));
+    let folder = tempfile::Builder::new()
+        .prefix("emberline-crash-")
+        .tempdir()?;
+    let data = options
+        .data
+        .clone()
+        .unwrap_or_else(|| folder.path().join("data"));
     let entered = runtime.enter();
     let harness = Harness::new(options, data)?;
     drop(entered);
@@ -250,7 +264,10 @@ impl Harness<'_> {
     /// Must be called on a runtime.
     fn new(options: &Options, data: PathBuf) -> Result<Harness<'_>> {
         let mut serve = Serve::new(&options.program);
-        let path = data.to_str().context("the directory's path is not UTF-8")?.to_owned();
+        let path = data
+            .to_str()
+            .context("the directory's path is not UTF-8")?
+            .to_owned();
         let has_data = serve.takes(&["--data", &path])?;
         if has_data {
             serve.arguments.extend(["--data".to_owned(), path]);
@@ -264,22 +281,39 @@ impl Harness<'_> {
         // So that sealing and compaction are among the interrupted operations.
         for every in ["100ms", "1s"] {
             if serve.takes(&["--seal-every", every])? {
-                serve.arguments.extend(["--seal-every".to_owned(), every.to_owned()]);
+                serve
+                    .arguments
+                    .extend(["--seal-every".to_owned(), every.to_owned()]);
                 break;
             }
         }
         let mut random = Random(options.seed);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)?
+            .as_secs();
         let now = i64::try_from(now)?;
         let is_recent = options.recent || !has_data;
         let first = |index: usize| {
-            if is_recent { now - AGO_S[0] } else { now - AGO_S[index % AGO_S.len()] }
+            if is_recent {
+                now - AGO_S[0]
+            } else {
+                now - AGO_S[index % AGO_S.len()]
+            }
         };
         let firsts: Vec<i64> = (0..options.agents).map(first).collect();
         let (program, agents) = agents(&firsts, now, &mut random);
         let pace = Pace::AsFast { in_flight: 4 };
-        let plan = Plan { pace, agents_per_connection: 4, new_life: 0.02, flushes_max: u64::MAX };
-        let start = firsts.iter().min().copied().context("a fleet needs an agent")?;
+        let plan = Plan {
+            pace,
+            agents_per_connection: 4,
+            new_life: 0.02,
+            flushes_max: u64::MAX,
+        };
+        let start = firsts
+            .iter()
+            .min()
+            .copied()
+            .context("a fleet needs an agent")?;
         Ok(Harness {
             fleet: Fleet::start(agents, plan, &random),
             options,
@@ -300,12 +334,16 @@ impl Harness<'_> {
         let mut audit_at = AUDIT_EVERY;
         for cycle in 1..=self.options.cycles {
             let moment = Moment::draw(&mut self.random);
-            self.life(moment).await.with_context(|| format!("kill {cycle}, {moment:?}"))?;
+            self.life(moment)
+                .await
+                .with_context(|| format!("kill {cycle}, {moment:?}"))?;
             *self.kills.entry(moment.name()).or_default() += 1;
             if cycle == audit_at && cycle < self.options.cycles {
                 audit_at += AUDIT_EVERY.max(cycle / AUDIT_PARTS);
                 let running = self.start()?;
-                self.audit(&running).await.with_context(|| format!("after kill {cycle}"))?;
+                self.audit(&running)
+                    .await
+                    .with_context(|| format!("after kill {cycle}"))?;
                 self.fleet.unset_collector();
                 running.process.kill()?;
                 (self.options.tell)(&self.progress(cycle));
@@ -392,12 +430,16 @@ impl Harness<'_> {
         let from = self.random.below(300);
         let from = i64::try_from(from)?;
         let quarters = self.firsts.iter().take(AGO_S.len());
-        let closer: Vec<_> = quarters.map(|first| first + from..first + from + 3_600).collect();
+        let closer: Vec<_> = quarters
+            .map(|first| first + from..first + from + 3_600)
+            .collect();
         let api = Api::new(running.address);
         let program = self.program.clone();
         let span = self.span.clone();
         let audit = move || Audit::run(&api, &program, &records, span, &closer);
-        let violations = tokio::task::spawn_blocking(audit).await?.with_context(log)?;
+        let violations = tokio::task::spawn_blocking(audit)
+            .await?
+            .with_context(log)?;
         self.fleet.check()?;
         self.audits += 1;
         match violations.first() {
@@ -411,7 +453,12 @@ impl Harness<'_> {
         let report = Report {
             seed: self.options.seed,
             agents: self.options.agents,
-            lives: self.fleet.records().iter().map(|record| record.lives.len()).sum(),
+            lives: self
+                .fleet
+                .records()
+                .iter()
+                .map(|record| record.lives.len())
+                .sum(),
             acked: counts.acked.load(Relaxed),
             pairs: counts.pairs.load(Relaxed),
             held_unacked: counts.held_unacked.load(Relaxed),
@@ -430,7 +477,12 @@ impl Harness<'_> {
 
 /// A program, and an agent for each first second. Their clocks are up to half an hour off.
 fn agents(firsts: &[i64], now: i64, random: &mut Random) -> (Arc<Program>, Vec<Agent>) {
-    let shape = Shape { tasks: 12, stacks_per_task: 60, idle: 8, depths: 10..=30 };
+    let shape = Shape {
+        tasks: 12,
+        stacks_per_task: 60,
+        idle: 8,
+        depths: 10..=30,
+    };
     let program = Arc::new(Program::generate(shape, random));
     let pattern = Arc::new(Pattern::new(&program, Busyness::default(), random));
     let agent = |(index, first): (usize, &i64)| {
@@ -471,9 +523,15 @@ async fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
 
 impl Tamper {
     fn apply(self, records: &mut [Record]) -> Result<()> {
-        let life = records.iter_mut().flat_map(|record| &mut record.lives).next();
+        let life = records
+            .iter_mut()
+            .flat_map(|record| &mut record.lives)
+            .next();
         let sums = &mut life.context("a fleet has lives")?.settled;
-        let (&key, &weight_ns) = sums.by_second.first_key_value().context("nothing was acked")?;
+        let (&key, &weight_ns) = sums
+            .by_second
+            .first_key_value()
+            .context("nothing was acked")?;
         let (second, top, state) = key;
         match self {
             // More in the record than is held, or less.

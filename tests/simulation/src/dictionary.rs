@@ -25,7 +25,10 @@ const UNMET: u32 = u32::MAX;
 impl Table {
     /// `first`: whether entry 0 exists from the beginning.
     fn new(length: usize, first: bool) -> Table {
-        let mut table = Table { own_of: vec![UNMET; length], order: Vec::new() };
+        let mut table = Table {
+            own_of: vec![UNMET; length],
+            order: Vec::new(),
+        };
         if first {
             table.meet(0);
         }
@@ -114,7 +117,10 @@ impl Dictionary {
             ..v1::Dictionary::default()
         };
         let strings = next(&self.strings, &mut held.strings, strings_max);
-        message.strings = strings.iter().map(|at| program.strings[*at as usize].clone()).collect();
+        message.strings = strings
+            .iter()
+            .map(|at| program.strings[*at as usize].clone())
+            .collect();
         // Entries that refer to a string are sent only once all strings are.
         if held.strings == end.strings {
             for at in next(&self.frames, &mut held.frames, 2 * strings_max) {
@@ -132,7 +138,9 @@ impl Dictionary {
             let first = held.nodes;
             for (own, at) in (first..).zip(next(&self.nodes, &mut held.nodes, 8 * strings_max)) {
                 let (parent, frame) = program.nodes[*at as usize];
-                message.node_parent_gaps.push(own - self.nodes.own(parent.0));
+                message
+                    .node_parent_gaps
+                    .push(own - self.nodes.own(parent.0));
                 message.node_frames.push(self.frames.own(frame));
             }
         }
@@ -159,7 +167,12 @@ mod tests {
 
     #[test]
     fn a_collector_rebuilds_the_program_from_the_pieces() {
-        let shape = Shape { tasks: 4, stacks_per_task: 30, idle: 3, depths: 3..=12 };
+        let shape = Shape {
+            tasks: 4,
+            stacks_per_task: 30,
+            idle: 3,
+            depths: 3..=12,
+        };
         let program = Program::generate(shape, &mut Random(1));
         for strings_max in [1, 7, 10_000] {
             let mut dictionary = Dictionary::new(&program);

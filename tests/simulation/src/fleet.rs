@@ -45,7 +45,9 @@ pub enum Pace {
 
 impl Pace {
     /// As real agents send.
-    pub const EVERY_SECOND: Pace = Pace::Every { interval: Duration::from_secs(1) };
+    pub const EVERY_SECOND: Pace = Pace::Every {
+        interval: Duration::from_secs(1),
+    };
 }
 
 /// Options of a fleet.
@@ -121,7 +123,10 @@ impl Default for Latencies {
         /// Ten minutes: larger values count as that.
         const MOST: u64 = 600_000_000;
         let histogram = || Histogram::new_with_bounds(1, MOST, 3).expect("the bounds are valid");
-        Latencies { since_sent: histogram(), since_due: histogram() }
+        Latencies {
+            since_sent: histogram(),
+            since_due: histogram(),
+        }
     }
 }
 
@@ -134,7 +139,10 @@ pub(crate) struct Threshold {
 
 impl Default for Threshold {
     fn default() -> Self {
-        Threshold { value: AtomicU64::new(u64::MAX), reached: Notify::new() }
+        Threshold {
+            value: AtomicU64::new(u64::MAX),
+            reached: Notify::new(),
+        }
     }
 }
 
@@ -255,12 +263,20 @@ impl Fleet {
         let records = agents.iter().map(Agent::record).collect();
         let mut tasks = JoinSet::new();
         for (index, agent) in agents.into_iter().enumerate() {
-            let signals =
-                stream::AgentSignals { collector: collector.subscribe(), phase: phase.subscribe() };
+            let signals = stream::AgentSignals {
+                collector: collector.subscribe(),
+                phase: phase.subscribe(),
+            };
             let random = random.fork(index);
             tasks.spawn(stream::run(agent, index, signals, shared.clone(), random));
         }
-        Fleet { shared, collector, phase, records, agents: tasks }
+        Fleet {
+            shared,
+            collector,
+            phase,
+            records,
+            agents: tasks,
+        }
     }
 
     /// Sets the collector's address.
@@ -279,9 +295,14 @@ impl Fleet {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .expect("an address makes a URL")
             .tcp_nodelay(true);
-        let count = self.records.len().div_ceil(self.shared.plan.agents_per_connection);
+        let count = self
+            .records
+            .len()
+            .div_ceil(self.shared.plan.agents_per_connection);
         let channels = (0..count).map(|_| connect(&endpoint)).collect();
-        self.collector.send_replace(Some(CollectorChannels { channels: Arc::new(channels) }));
+        self.collector.send_replace(Some(CollectorChannels {
+            channels: Arc::new(channels),
+        }));
     }
 
     /// Makes agents wait until [`Fleet::set_collector`] is called again.
@@ -299,7 +320,12 @@ impl Fleet {
     /// # Errors
     /// If that takes longer than `patience`, or a promise was broken.
     pub async fn reach(&self, count: Count, patience: Duration) -> Result<(), FleetError> {
-        let Shared { counts, acks, sends, .. } = &*self.shared;
+        let Shared {
+            counts,
+            acks,
+            sends,
+            ..
+        } = &*self.shared;
         let (threshold, counter, more) = match count {
             Count::Acks(more) => (acks, &counts.acked, more),
             Count::Sends(more) => (sends, &counts.sent, more),
@@ -314,7 +340,10 @@ impl Fleet {
                 break Ok(());
             }
             // A change before this point is not missed.
-            if timeout_at(until, threshold.reached.notified()).await.is_err() {
+            if timeout_at(until, threshold.reached.notified())
+                .await
+                .is_err()
+            {
                 break Err(self.stuck("acks or sends", patience));
             }
         };
@@ -351,7 +380,10 @@ impl Fleet {
             if counts.open.load(Relaxed) == 0 && counts.attached.load(Relaxed) == all {
                 return Ok(());
             }
-            if timeout_at(until, self.shared.changed.notified()).await.is_err() {
+            if timeout_at(until, self.shared.changed.notified())
+                .await
+                .is_err()
+            {
                 return Err(self.stuck("its flushes to be acked", patience));
             }
         }
@@ -365,7 +397,10 @@ impl Fleet {
         let until = Instant::now() + patience;
         while self.shared.counts.attached.load(Relaxed) < count as u64 {
             self.check()?;
-            if timeout_at(until, self.shared.changed.notified()).await.is_err() {
+            if timeout_at(until, self.shared.changed.notified())
+                .await
+                .is_err()
+            {
                 return Err(self.stuck("its agents to attach", patience));
             }
         }
@@ -393,16 +428,20 @@ impl Fleet {
         let violations = lock(&self.shared.violations);
         match violations.first() {
             None => Ok(()),
-            Some(first) => {
-                Err(FleetError::Violated { count: violations.len(), first: first.clone() })
-            }
+            Some(first) => Err(FleetError::Violated {
+                count: violations.len(),
+                first: first.clone(),
+            }),
         }
     }
 
     /// The agents' records, in the order of their configurations.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
-        self.records.iter().map(|record| lock(record).clone()).collect()
+        self.records
+            .iter()
+            .map(|record| lock(record).clone())
+            .collect()
     }
 
     /// Its counters.

@@ -27,7 +27,14 @@ pub struct Busyness {
 
 impl Default for Busyness {
     fn default() -> Self {
-        Busyness { slots: 3, samples: 70, switch: 0.15, idle: true, noise_quanta: 3, prepared: 512 }
+        Busyness {
+            slots: 3,
+            samples: 70,
+            switch: 0.15,
+            idle: true,
+            noise_quanta: 3,
+            prepared: 512,
+        }
     }
 }
 
@@ -61,7 +68,12 @@ impl Pattern {
     /// Replays these cycles at random, and runs no task.
     pub(crate) fn recorded(cycles: Vec<Vec<Pair>>) -> Pattern {
         let none = Zipf::new(1, 1.0);
-        let busyness = Busyness { slots: 0, idle: false, noise_quanta: 0, ..Busyness::default() };
+        let busyness = Busyness {
+            slots: 0,
+            idle: false,
+            noise_quanta: 0,
+            ..Busyness::default()
+        };
         Pattern {
             busyness,
             tasks: none.clone(),
@@ -90,7 +102,9 @@ impl Pattern {
             prepared: Vec::new(),
             recorded: Vec::new(),
         };
-        pattern.prepared = (0..busyness.prepared).map(|_| pattern.draw(random)).collect();
+        pattern.prepared = (0..busyness.prepared)
+            .map(|_| pattern.draw(random))
+            .collect();
         pattern
     }
 
@@ -100,7 +114,8 @@ impl Pattern {
         let mut samples: Vec<_> = (0..self.busyness.samples).map(sample).collect();
         samples.sort_unstable();
         let runs = samples.chunk_by(|a, b| a == b);
-        runs.map(|run| (run[0].0, run[0].1, run.len() as u64)).collect()
+        runs.map(|run| (run[0].0, run[0].1, run.len() as u64))
+            .collect()
     }
 }
 
@@ -130,7 +145,10 @@ pub(crate) struct Second {
 
 impl Threads {
     pub(crate) fn new() -> Threads {
-        Threads { slots: Vec::new(), last_task_id: 0 }
+        Threads {
+            slots: Vec::new(),
+            last_task_id: 0,
+        }
     }
 
     /// The second that begins at `start_ns`.
@@ -144,7 +162,9 @@ impl Threads {
         let mut second = Second::default();
         let busyness = &pattern.busyness;
         if !pattern.recorded.is_empty() {
-            second.pairs.clone_from(&pattern.recorded[random.below(pattern.recorded.len())]);
+            second
+                .pairs
+                .clone_from(&pattern.recorded[random.below(pattern.recorded.len())]);
         }
         for index in 0..busyness.slots {
             if self.slots.len() <= index {
@@ -158,7 +178,9 @@ impl Threads {
                 let stop_ns = stop_ns.max(slot.start_ns);
                 second.tasks.push(row(program, slot, Some(stop_ns), random));
                 self.slots[index] = self.begin(pattern, stop_ns, random);
-                second.tasks.push(row(program, self.slots[index], None, random));
+                second
+                    .tasks
+                    .push(row(program, self.slots[index], None, random));
             }
             let task = &program.tasks[self.slots[index].task];
             let mut take = |draw: &[(usize, bool, u64)]| {
@@ -194,7 +216,11 @@ impl Threads {
 
     fn begin(&mut self, pattern: &Pattern, start_ns: i64, random: &mut Random) -> Slot {
         self.last_task_id += 1;
-        Slot { task: pattern.tasks.draw(random), id: self.last_task_id, start_ns }
+        Slot {
+            task: pattern.tasks.draw(random),
+            id: self.last_task_id,
+            start_ns,
+        }
     }
 }
 
@@ -227,7 +253,11 @@ fn row(program: &Program, slot: Slot, stop_ns: Option<i64>, random: &mut Random)
         start_ns: slot.start_ns,
         stop_ns: stop_ns.unwrap_or(0),
         outcome: outcome.into(),
-        cause: if outcome == v1::Outcome::Failed { "no such block".into() } else { String::new() },
+        cause: if outcome == v1::Outcome::Failed {
+            "no such block".into()
+        } else {
+            String::new()
+        },
         ..Default::default()
     }
 }
@@ -243,10 +273,20 @@ mod tests {
 
     #[test]
     fn a_second_has_each_pair_once_and_all_its_time() {
-        let shape = Shape { tasks: 5, stacks_per_task: 60, idle: 7, depths: 10..=30 };
+        let shape = Shape {
+            tasks: 5,
+            stacks_per_task: 60,
+            idle: 7,
+            depths: 10..=30,
+        };
         let program = Program::generate(shape, &mut Random(3));
         for prepared in [0, 16] {
-            let busyness = Busyness { slots: 3, noise_quanta: 0, prepared, ..Busyness::default() };
+            let busyness = Busyness {
+                slots: 3,
+                noise_quanta: 0,
+                prepared,
+                ..Busyness::default()
+            };
             let mut random = Random(5);
             let pattern = Pattern::new(&program, busyness, &mut random);
             let mut threads = Threads::new();
@@ -255,8 +295,10 @@ mod tests {
                 let second =
                     threads.second(&program, &pattern, second * 1_000_000_000, &mut random);
                 assert!(second.pairs.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)));
-                let (in_tasks, idle): (Vec<_>, Vec<_>) =
-                    second.pairs.iter().partition(|(node, _, _)| !program.idle.contains(node));
+                let (in_tasks, idle): (Vec<_>, Vec<_>) = second
+                    .pairs
+                    .iter()
+                    .partition(|(node, _, _)| !program.idle.contains(node));
                 assert_eq!(idle.len(), 7);
                 let quanta: u64 = in_tasks.iter().map(|(_, _, quanta)| quanta).sum();
                 assert_eq!(quanta, 3 * 70 * SAMPLE_QUANTA);

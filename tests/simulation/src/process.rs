@@ -62,12 +62,18 @@ impl Serve {
     pub fn takes(&self, arguments: &[&str]) -> Result<bool> {
         let mut command = Command::new(&self.program);
         command.arg("serve").args(arguments).arg("--help");
-        let output = command.stdin(Stdio::null()).output().with_context(|| self.missing())?;
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| self.missing())?;
         Ok(output.status.success())
     }
 
     fn missing(&self) -> String {
-        format!("starting {}: run `cargo xtask test --only build` first", self.program.display())
+        format!(
+            "starting {}: run `cargo xtask test --only build` first",
+            self.program.display()
+        )
     }
 
     /// Starts it without waiting.
@@ -111,7 +117,13 @@ impl Serve {
             }
             panics
         });
-        Ok(Process { child, begin, address, log, reader: Some(reader) })
+        Ok(Process {
+            child,
+            begin,
+            address,
+            log,
+            reader: Some(reader),
+        })
     }
 
     /// Starts it and waits until it listens.
@@ -141,7 +153,9 @@ fn spawn_on(command: &mut Command, processor: usize) -> Result<std::io::Result<C
 #[must_use]
 pub fn last_processor() -> Option<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    (0..CpuSet::count()).rev().find(|index| set.is_set(*index).unwrap_or(false))
+    (0..CpuSet::count())
+        .rev()
+        .find(|index| set.is_set(*index).unwrap_or(false))
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {
@@ -180,8 +194,15 @@ impl Process {
     /// If it ends first or takes longer than two minutes; with the end of its log.
     pub fn listening(self) -> Result<Running> {
         match self.address.recv_timeout(START_MAX) {
-            Ok(address) => Ok(Running { took: self.begin.elapsed(), address, process: self }),
-            Err(_) => bail!("the collector does not listen; end of its log:\n{}", self.log()),
+            Ok(address) => Ok(Running {
+                took: self.begin.elapsed(),
+                address,
+                process: self,
+            }),
+            Err(_) => bail!(
+                "the collector does not listen; end of its log:\n{}",
+                self.log()
+            ),
         }
     }
 
@@ -195,7 +216,9 @@ impl Process {
     #[must_use]
     pub fn log(&self) -> String {
         let lines = lock(&self.log);
-        lines.iter().fold(String::new(), |text, line| text + "  " + line + "\n")
+        lines
+            .iter()
+            .fold(String::new(), |text, line| text + "  " + line + "\n")
     }
 
     /// Sends it a signal.
@@ -212,7 +235,10 @@ impl Process {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => {
-                bail!("the collector ended by itself ({status}); end of its log:\n{}", self.log())
+                bail!(
+                    "the collector ended by itself ({status}); end of its log:\n{}",
+                    self.log()
+                )
             }
         }
     }
@@ -234,24 +260,36 @@ impl Process {
     /// If it does not end successfully.
     pub fn stop(mut self) -> Result<Duration> {
         let begin = Instant::now();
-        kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM)?;
+        kill(
+            Pid::from_raw(i32::try_from(self.child.id())?),
+            Signal::SIGTERM,
+        )?;
         while self.child.try_wait()?.is_none() {
             if begin.elapsed() > START_MAX {
-                bail!("the collector does not shut down; end of its log:\n{}", self.log());
+                bail!(
+                    "the collector does not shut down; end of its log:\n{}",
+                    self.log()
+                );
             }
             std::thread::park_timeout(Duration::from_millis(5));
         }
         let took = begin.elapsed();
         let status = self.child.wait()?;
         if !status.success() {
-            bail!("the collector failed ({status}); end of its log:\n{}", self.log());
+            bail!(
+                "the collector failed ({status}); end of its log:\n{}",
+                self.log()
+            );
         }
         self.had_no_panic()?;
         Ok(took)
     }
 
     fn had_no_panic(&mut self) -> Result<()> {
-        let panics = self.reader.take().map_or(0, |reader| reader.join().unwrap_or(1));
+        let panics = self
+            .reader
+            .take()
+            .map_or(0, |reader| reader.join().unwrap_or(1));
         match panics {
             0 => Ok(()),
             _ => bail!("the collector panicked; end of its log:\n{}", self.log()),
@@ -278,7 +316,10 @@ impl Process {
             // A thread that ends meanwhile counts as none.
             let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
             if read("comm").trim_end() == name {
-                let on_cpu_ns = read("schedstat").split(' ').next().and_then(|ns| ns.parse().ok());
+                let on_cpu_ns = read("schedstat")
+                    .split(' ')
+                    .next()
+                    .and_then(|ns| ns.parse().ok());
                 sum += Duration::from_nanos(on_cpu_ns.unwrap_or(0));
             }
         }
@@ -377,7 +418,10 @@ mod tests {
 
     #[test]
     fn proc_status_is_parsed() {
-        assert_eq!(field("VmPeak:\t 9 kB\nVmHWM:\t 12 kB\n", "VmHWM:"), Some(12));
+        assert_eq!(
+            field("VmPeak:\t 9 kB\nVmHWM:\t 12 kB\n", "VmHWM:"),
+            Some(12)
+        );
         let own = Usage::own().unwrap();
         assert!(own.memory_peak_bytes > 1 << 20, "{own:?}");
         assert!(own.cpu > Duration::ZERO, "{own:?}");
@@ -387,6 +431,9 @@ mod tests {
     fn the_address_is_parsed_from_the_first_line() {
         let line = "collector on http://127.0.0.1:4747; agents report there";
         assert_eq!(address_in(line), Some("127.0.0.1:4747".parse().unwrap()));
-        assert_eq!(address_in("open http://127.0.0.1:4747/api/v1/profile"), None);
+        assert_eq!(
+            address_in("open http://127.0.0.1:4747/api/v1/profile"),
+            None
+        );
     }
 }

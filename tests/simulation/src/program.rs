@@ -156,7 +156,10 @@ impl Growth {
         let files = (functions / 20).max(1);
         let files: Vec<u32> = (0..files)
             .map(|file| {
-                growth.string(format!("/home/build/src/stage_{}/part_{file}.rs", file % 61))
+                growth.string(format!(
+                    "/home/build/src/stage_{}/part_{file}.rs",
+                    file % 61
+                ))
             })
             .collect();
         for function in 0..functions {
@@ -183,7 +186,12 @@ impl Growth {
 
     /// A child of the root.
     fn top(&mut self, kind: FrameKind, name: u32) -> NodeId {
-        self.program.frames.push(ProgramFrame { kind, function: name, file: 0, line: 0 });
+        self.program.frames.push(ProgramFrame {
+            kind,
+            function: name,
+            file: 0,
+            line: 0,
+        });
         self.child(NodeId::ROOT, id(self.program.frames.len() - 1))
     }
 
@@ -215,7 +223,10 @@ impl Growth {
                 let shared = (0..3).map(|_| random.between(1, earlier.len())).max();
                 let shared = shared.unwrap_or(1).min(depth_max);
                 let own = random.between(1, OWN_NODES_MAX);
-                (earlier[..shared].to_vec(), (shared - 1 + own).clamp(depth_min, depth_max))
+                (
+                    earlier[..shared].to_vec(),
+                    (shared - 1 + own).clamp(depth_min, depth_max),
+                )
             };
             let known = self.program.nodes.len();
             while stack.len() <= depth {
@@ -244,18 +255,42 @@ mod tests {
 
     #[test]
     fn a_program_has_distinct_stacks_of_the_requested_depths() {
-        let shape = Shape { tasks: 5, stacks_per_task: 40, idle: 7, depths: 10..=30 };
+        let shape = Shape {
+            tasks: 5,
+            stacks_per_task: 40,
+            idle: 7,
+            depths: 10..=30,
+        };
         let program = Program::generate(shape, &mut Random(3));
-        let leaves = program.tasks.iter().flat_map(|task| &task.leaves).chain(&program.idle);
+        let leaves = program
+            .tasks
+            .iter()
+            .flat_map(|task| &task.leaves)
+            .chain(&program.idle);
         let paths: HashSet<_> = leaves.clone().map(|leaf| program.path(*leaf)).collect();
         assert_eq!(paths.len(), 207);
-        assert!(paths.iter().all(|path| (11..=31).contains(&path.len())), "task and 10 to 30");
+        assert!(
+            paths.iter().all(|path| (11..=31).contains(&path.len())),
+            "task and 10 to 30"
+        );
         for task in &program.tasks {
-            assert_eq!(program.path(task.top), [&*program.strings[task.name as usize]]);
-            assert!(task.leaves.iter().all(|leaf| program.top_of(*leaf) == task.top));
+            assert_eq!(
+                program.path(task.top),
+                [&*program.strings[task.name as usize]]
+            );
+            assert!(
+                task.leaves
+                    .iter()
+                    .all(|leaf| program.top_of(*leaf) == task.top)
+            );
         }
         assert!(
-            program.nodes.iter().enumerate().skip(1).all(|(id, (parent, _))| parent.index() < id)
+            program
+                .nodes
+                .iter()
+                .enumerate()
+                .skip(1)
+                .all(|(id, (parent, _))| parent.index() < id)
         );
     }
 }

@@ -99,10 +99,18 @@ impl Proxy {
             connections: BTreeMap::new(),
             next_connection: 0,
         };
-        let network =
-            Network { faults: faults.clone(), state: Mutex::new(state), changed: Condvar::new() };
+        let network = Network {
+            faults: faults.clone(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        };
         let port = free_port()?;
-        Ok(Proxy { port, faults, network: Arc::new(network), listening: Mutex::new(None) })
+        Ok(Proxy {
+            port,
+            faults,
+            network: Arc::new(network),
+            listening: Mutex::new(None),
+        })
     }
 
     /// A proxy that passes everything to a server.
@@ -219,7 +227,9 @@ impl Network {
             }
             let number = state.next_connection;
             state.next_connection += 1;
-            let Ok(kept) = client.try_clone() else { continue };
+            let Ok(kept) = client.try_clone() else {
+                continue;
+            };
             state.connections.insert(number, vec![kept]);
             drop(state);
             thread::spawn(move || {
@@ -322,7 +332,11 @@ impl Network {
         fate: Fate,
         number: u64,
     ) -> io::Result<()> {
-        let mut left = if let Fate::LosesAnswer(after) = fate { Some(after) } else { None };
+        let mut left = if let Fate::LosesAnswer(after) = fate {
+            Some(after)
+        } else {
+            None
+        };
         let mut answer = vec![0; 64 << 10];
         loop {
             let length = server.read(&mut answer)?;

@@ -35,9 +35,17 @@ fn run(program: &Path, arguments: &[&str]) -> Result<()> {
     let shown = || format!("{} {}", program.display(), arguments.join(" "));
     let mut command = Command::new("timeout");
     command.arg(INSTALL_SECONDS_MAX).arg(program);
-    let done = command.args(arguments).stdin(Stdio::null()).output().with_context(shown)?;
+    let done = command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(shown)?;
     if !done.status.success() {
-        bail!("{} fails: {}", shown(), String::from_utf8_lossy(&done.stderr));
+        bail!(
+            "{} fails: {}",
+            shown(),
+            String::from_utf8_lossy(&done.stderr)
+        );
     }
     Ok(())
 }

@@ -60,7 +60,9 @@ impl Zipf {
             sum += (rank as f64).powf(-exponent);
             sum
         };
-        Zipf { sums: (1..=count).map(weight).collect() }
+        Zipf {
+            sums: (1..=count).map(weight).collect(),
+        }
     }
 
     /// A rank, from 0.

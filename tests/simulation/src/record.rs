@@ -134,7 +134,10 @@ impl Sums {
             *self.by_node.entry(*node).or_default() += weight_ns;
             if detail == Detail::Full {
                 let top = program.top_of(*node);
-                *self.by_second.entry((facts.second, top, *state)).or_default() += weight_ns;
+                *self
+                    .by_second
+                    .entry((facts.second, top, *state))
+                    .or_default() += weight_ns;
             }
         }
         for task in &facts.tasks {
@@ -175,7 +178,12 @@ pub struct Record {
 
 impl Record {
     pub(crate) fn new(worker: String, program: Arc<Program>, detail: Detail) -> Record {
-        Record { worker, lives: Vec::new(), program, detail }
+        Record {
+            worker,
+            lives: Vec::new(),
+            program,
+            detail,
+        }
     }
 
     /// Returns the program that the worker runs.
@@ -230,15 +238,28 @@ impl Life {
     pub fn check(&self, held: u64, stored_ns: u64) -> Result<(), Violation> {
         let life = self.name.clone();
         if held < self.acked {
-            return Err(Violation::Lost { life, acked: self.acked, held });
+            return Err(Violation::Lost {
+                life,
+                acked: self.acked,
+                held,
+            });
         }
         if held > self.made {
-            return Err(Violation::Invented { life, sent: self.made, held });
+            return Err(Violation::Invented {
+                life,
+                sent: self.made,
+                held,
+            });
         }
         let more = self.open.iter().take_while(|facts| facts.seq <= held);
         let expected_ns = self.settled.total_ns + more.map(|facts| facts.total_ns).sum::<u64>();
         if stored_ns != expected_ns {
-            return Err(Violation::Weight { life, held, expected_ns, stored_ns });
+            return Err(Violation::Weight {
+                life,
+                held,
+                expected_ns,
+                stored_ns,
+            });
         }
         Ok(())
     }

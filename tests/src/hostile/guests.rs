@@ -32,7 +32,9 @@ pub(crate) fn run(mode: &str, rest: &[&str]) -> Option<Value> {
 }
 
 fn start_agent() -> LocalAgent {
-    let builder = AgentBuilder::default().interval(Duration::from_millis(1)).cpu_limit(1.0);
+    let builder = AgentBuilder::default()
+        .interval(Duration::from_millis(1))
+        .cpu_limit(1.0);
     builder.start_local().expect("the agent starts")
 }
 
@@ -71,7 +73,10 @@ fn null_reads(start: &str, bytes: &str, flags: &str) -> Value {
         while begin.elapsed() < BUSY {
             (0..100).for_each(|_| faults::read_null());
         }
-        assert!(faults::is_guard_untouched(), "something was written below the alternate stack");
+        assert!(
+            faults::is_guard_untouched(),
+            "something was written below the alternate stack"
+        );
     };
     join(read);
     let is_changed = Some(sys::action(libc::SIGSEGV)) != installed;
@@ -88,7 +93,10 @@ fn unused_alternate_stack(start: &str, bytes: &str) -> Value {
     on_threads(start, move || {
         assert!(faults::use_alternate_stack(bytes), "the system allows it");
         faults::spin(TURNS);
-        assert!(faults::is_guard_untouched(), "something was written below the alternate stack");
+        assert!(
+            faults::is_guard_untouched(),
+            "something was written below the alternate stack"
+        );
     })
 }
 
@@ -100,7 +108,9 @@ fn on_threads(start: &str, body: impl Fn() + Send + Copy + 'static) -> Value {
 
 fn join(body: impl Fn() + Send + Copy + 'static) {
     let threads: Vec<_> = (0..THREADS).map(|_| thread::spawn(body)).collect();
-    threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().expect("it does not panic"));
 }
 
 /// Threads confine themselves, also after they were sampled for a while, and never return.

@@ -18,7 +18,10 @@ pub(crate) fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if words.first() != Some(&"silent") {
-        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+        tracing_subscriber::fmt()
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .init();
     }
     let record = match words[..] {
         ["soak", spawns, loads, execs, crowd, library, ref rest @ ..] => {

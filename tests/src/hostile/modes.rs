@@ -23,7 +23,10 @@ const EXECS: u32 = 200;
 pub(crate) fn run(mode: &str, rest: &[&str]) -> Option<Value> {
     let record = match mode {
         "fork" => fork(),
-        "exec" => exec(rest.first().map_or(EXECS, |left| left.parse().expect("a number"))),
+        "exec" => exec(
+            rest.first()
+                .map_or(EXECS, |left| left.parse().expect("a number")),
+        ),
         "deaf" => deaf(),
         "handler-before" => handler_before(),
         "handler-after" => handler_after(),
@@ -47,7 +50,10 @@ pub(crate) fn run(mode: &str, rest: &[&str]) -> Option<Value> {
 
 fn start() -> LocalAgent {
     let interval = Duration::from_millis(1);
-    let agent = AgentBuilder::default().interval(interval).cpu_limit(1.0).start_local();
+    let agent = AgentBuilder::default()
+        .interval(interval)
+        .cpu_limit(1.0)
+        .start_local();
     agent.expect("nothing is refused yet")
 }
 
@@ -63,7 +69,9 @@ fn busy(length: Duration) {
 /// Nanoseconds of all samples below the task `top`.
 fn of_task(recording: &Recording, top: &str) -> u64 {
     let tops = recording.profile.top_level();
-    tops.filter(|(frame, _)| frame.function == top).map(|(_, weight)| weight.total_ns()).sum()
+    tops.filter(|(frame, _)| frame.function == top)
+        .map(|(_, weight)| weight.total_ns())
+        .sum()
 }
 
 /// Nanoseconds below the frame `name` of the task `top`.
@@ -75,7 +83,11 @@ fn of_task_below(recording: &Recording, top: &str, name: &str) -> u64 {
         let (of_task, below) = tops[node.parent.index()];
         let of_task = of_task || label == top;
         let below = below || label == name;
-        sum += if of_task && below { node.own.total_ns() } else { 0 };
+        sum += if of_task && below {
+            node.own.total_ns()
+        } else {
+            0
+        };
         tops.push((of_task, below));
     }
     sum
@@ -133,7 +145,9 @@ fn exec(left: u32) -> Value {
         return json!({ "ticks": agent.finish().ticks.made });
     }
     let this = std::env::current_exe().expect("its own path");
-    let error = Command::new(this).args(["exec", &(left - 1).to_string()]).exec();
+    let error = Command::new(this)
+        .args(["exec", &(left - 1).to_string()])
+        .exec();
     panic!("{error}");
 }
 
@@ -242,7 +256,9 @@ fn recursion() -> Value {
             recurse(depth, &|| busy(BUSY));
         }
     });
-    deep.expect("room for its stack").join().expect("it does not panic");
+    deep.expect("room for its stack")
+        .join()
+        .expect("it does not panic");
     let recording = agent.finish();
     let truncated = |top: &str| of_task_below(&recording, top, "[truncated]");
     let of = |top| json!({ "ns": of_task(&recording, top), "truncated_ns": truncated(top) });
@@ -281,7 +297,9 @@ fn no_descriptors() -> Value {
     busy(BUSY);
     let before = confine::limit(libc::RLIMIT_NOFILE, 0);
     while begin.elapsed() < BUSY * 3 {
-        thread::spawn(|| busy(Duration::from_millis(1))).join().expect("it does not panic");
+        thread::spawn(|| busy(Duration::from_millis(1)))
+            .join()
+            .expect("it does not panic");
     }
     confine::limit(libc::RLIMIT_NOFILE, before);
     busy(BUSY);
@@ -309,7 +327,11 @@ fn done_without(call: libc::c_long) -> Value {
 /// Runs a task for this long next to others, with one that waits meanwhile.
 fn sampled(length: Duration, others: usize) -> Value {
     let interval = Duration::from_millis(1);
-    let agent = match AgentBuilder::default().interval(interval).cpu_limit(1.0).start_local() {
+    let agent = match AgentBuilder::default()
+        .interval(interval)
+        .cpu_limit(1.0)
+        .start_local()
+    {
         Ok(agent) => agent,
         Err(error) => return json!({ "refused": error.to_string() }),
     };
@@ -369,7 +391,10 @@ fn sums() -> Value {
         threads.push(lived("busy", Box::new(move || busy(length))));
     }
     for _ in 0..8 {
-        threads.push(lived("asleep", Box::new(move || thread::park_timeout(length))));
+        threads.push(lived(
+            "asleep",
+            Box::new(move || thread::park_timeout(length)),
+        ));
         let lock = lock.clone();
         let wait_for_lock = move || {
             let begin = Instant::now();
@@ -381,7 +406,9 @@ fn sums() -> Value {
         };
         threads.push(lived("locking", Box::new(wait_for_lock)));
     }
-    let lives = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+    let lives = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("it does not panic"));
     let lived: Duration = lives.sum::<Duration>() + begin.elapsed();
     let recording = agent.finish();
     json!({ "lived_ns": lived.as_nanos() as f64, "sampled_ns": of_program(&recording) })

@@ -75,7 +75,9 @@ static STOP: AtomicBool = AtomicBool::new(false);
 fn block_child_signals() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
-    signals.thread_block().expect("blocking SIGCHLD is always allowed");
+    signals
+        .thread_block()
+        .expect("blocking SIGCHLD is always allowed");
 }
 
 fn add(count: &AtomicU64) -> u64 {
@@ -95,9 +97,16 @@ pub(crate) fn run(amounts: &Amounts, library: Option<String>, sampled: bool) -> 
     let agent = sampled.then(start_agent);
     let begin = Instant::now();
     let waiting: Vec<JoinHandle<()>> = waiters();
-    let Amounts { spawns, loads, execs, crowd } = *amounts;
-    let mut working =
-        vec![start(move || spawn_threads(spawns)), start(move || spawn_processes(execs))];
+    let Amounts {
+        spawns,
+        loads,
+        execs,
+        crowd,
+    } = *amounts;
+    let mut working = vec![
+        start(move || spawn_threads(spawns)),
+        start(move || spawn_processes(execs)),
+    ];
     if let Some(library) = library {
         working.push(start(move || load_libraries(&library, loads)));
     }
@@ -142,12 +151,17 @@ pub(crate) fn run(amounts: &Amounts, library: Option<String>, sampled: bool) -> 
 
 fn start_agent() -> LocalAgent {
     let interval = Duration::from_millis(1);
-    let agent = AgentBuilder::default().interval(interval).cpu_limit(1.0).start_local();
+    let agent = AgentBuilder::default()
+        .interval(interval)
+        .cpu_limit(1.0)
+        .start_local();
     agent.expect("nothing is refused yet")
 }
 
 fn start(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    thread::Builder::new().spawn(work).expect("a handful of threads")
+    thread::Builder::new()
+        .spawn(work)
+        .expect("a handful of threads")
 }
 
 fn join(thread: JoinHandle<()>) {
@@ -157,8 +171,20 @@ fn join(thread: JoinHandle<()>) {
 /// Prints all counters: a reader of these lines notices a standstill.
 fn beat() {
     thread::park_timeout(BEAT);
-    let Counts { spawns, loads, execs, crowd, .. } = &COUNTS;
-    println!("progress {} {} {} {}", get(spawns), get(loads), get(execs), get(crowd));
+    let Counts {
+        spawns,
+        loads,
+        execs,
+        crowd,
+        ..
+    } = &COUNTS;
+    println!(
+        "progress {} {} {} {}",
+        get(spawns),
+        get(loads),
+        get(execs),
+        get(crowd)
+    );
 }
 
 /// Opens files until no descriptor is free. They are closed in processes that start meanwhile.
@@ -286,7 +312,10 @@ fn gather(count: u64) {
                 add(&COUNTS.crowd);
                 let mut dispersed = DISPERSED.0.lock().unwrap_or_else(PoisonError::into_inner);
                 while !*dispersed {
-                    dispersed = DISPERSED.1.wait(dispersed).unwrap_or_else(PoisonError::into_inner);
+                    dispersed = DISPERSED
+                        .1
+                        .wait(dispersed)
+                        .unwrap_or_else(PoisonError::into_inner);
                 }
             })
         })

@@ -57,13 +57,28 @@ fn run(arguments: &Arguments) -> Result<()> {
     let library = compile_library(folder.path())?;
     let form = if arguments.short { SHORT_PART } else { 1 };
     let mut wrong = Vec::new();
-    let titles = ["spawns", "dlopens", "execs", "at once", "host calls", "EINTR", "ticks", "s"];
-    println!("{:12}{}", "build", titles.map(|title| format!("{title:>11}")).concat());
+    let titles = [
+        "spawns",
+        "dlopens",
+        "execs",
+        "at once",
+        "host calls",
+        "EINTR",
+        "ticks",
+        "s",
+    ];
+    println!(
+        "{:12}{}",
+        "build",
+        titles.map(|title| format!("{title:>11}")).concat()
+    );
     for build in builds(arguments)? {
         let [spawns, loads, execs, crowd] = LONG.map(|amount| amount / form / build.part);
         let crowd = crowd.max(CROWD_MIN);
         let mut command = Command::new(&build.path);
-        command.arg("soak").args([spawns, loads, execs, crowd].map(|amount| amount.to_string()));
+        command
+            .arg("soak")
+            .args([spawns, loads, execs, crowd].map(|amount| amount.to_string()));
         if build.loads {
             command.arg(&library)
         } else {
@@ -87,7 +102,11 @@ fn run(arguments: &Arguments) -> Result<()> {
     for (_, text) in &wrong {
         println!("{text}");
     }
-    if wrong.is_empty() { Ok(()) } else { bail!("{} faults", wrong.len()) }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        bail!("{} faults", wrong.len())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,21 +142,46 @@ fn faults(build: &str, end: End, record: &Value) -> Vec<(Fault, String)> {
 
 fn print_row(name: &str, record: &Value) {
     let number = |field: &str| record[field].as_f64().unwrap_or(f64::NAN).round();
-    let fields = ["spawns", "loads", "execs", "crowd", "calls", "interrupted", "ticks", "seconds"];
-    println!("{name:12}{}", fields.map(|field| format!("{:>11}", number(field))).concat());
+    let fields = [
+        "spawns",
+        "loads",
+        "execs",
+        "crowd",
+        "calls",
+        "interrupted",
+        "ticks",
+        "seconds",
+    ];
+    println!(
+        "{name:12}{}",
+        fields
+            .map(|field| format!("{:>11}", number(field)))
+            .concat()
+    );
 }
 
 fn builds(arguments: &Arguments) -> Result<Vec<Build>> {
     let worker = std::env::current_exe()?.with_file_name("hostile-worker");
     if !worker.exists() {
-        bail!("{} is missing: run `cargo xtask soak`, which builds it", worker.display());
+        bail!(
+            "{} is missing: run `cargo xtask soak`, which builds it",
+            worker.display()
+        );
     }
-    let build = |name: &str, path, part| Build { name: name.into(), path, part, loads: true };
+    let build = |name: &str, path, part| Build {
+        name: name.into(),
+        path,
+        part,
+        loads: true,
+    };
     let mut builds = vec![build("plain", worker, 1)];
     for also in &arguments.also {
         let (name, path) = also.rsplit_once('=').context("--also needs NAME=PATH")?;
         let loads = !name.starts_with("static");
-        builds.push(Build { loads, ..build(name, path.into(), VARIANT_PART) });
+        builds.push(Build {
+            loads,
+            ..build(name, path.into(), VARIANT_PART)
+        });
     }
     Ok(builds)
 }

@@ -13,7 +13,10 @@ use crate::harness::{Collector, RESTARTABLE, Worker, emberline, number, output, 
 
 /// A port that was free a moment ago.
 fn free_address() -> SocketAddr {
-    TcpListener::bind(RESTARTABLE).unwrap().local_addr().unwrap()
+    TcpListener::bind(RESTARTABLE)
+        .unwrap()
+        .local_addr()
+        .unwrap()
 }
 
 /// Nanoseconds by task and stack of the program's threads.
@@ -22,11 +25,16 @@ fn stacks(collector: &Collector, state: &str) -> BTreeMap<String, u64> {
     let (status, text) = collector.get(&path);
     assert_eq!(status, 200, "{text}");
     let lines = text.lines().map(|line| line.rsplit_once(' ').unwrap());
-    lines.map(|(stack, weight)| (stack.to_owned(), weight.parse().unwrap())).collect()
+    lines
+        .map(|(stack, weight)| (stack.to_owned(), weight.parse().unwrap()))
+        .collect()
 }
 
 fn forwards(collector: &Collector) -> Vec<Value> {
-    collector.json("/api/v1/workers")["forwards"].as_array().unwrap().clone()
+    collector.json("/api/v1/workers")["forwards"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 /// Samples with a steady worker for at least `seconds` of thread time, to its end.
@@ -45,7 +53,10 @@ fn sample(collector: &Collector, worker: &str, seconds: u64) {
 fn forwarded(collector: &Collector) -> u64 {
     let total_ns: u64 = stacks(collector, "all").values().sum();
     wait_for("everything to be forwarded", || {
-        let sent = forwards(collector).iter().map(|forward| number(forward, "sent")).min();
+        let sent = forwards(collector)
+            .iter()
+            .map(|forward| number(forward, "sent"))
+            .min();
         (sent? >= total_ns).then_some(())
     });
     for forward in forwards(collector) {
@@ -81,7 +92,10 @@ fn receivers_by_pyroscopes_protocol_and_by_otlp_have_equal_stacks() {
     }
     for (receiver, label) in [(&pyroscope, "worker=w"), (&otlp, "service.instance.id=w")] {
         let of_worker = format!("/api/v1/profile?from=-15m&label={label}&label=mode=steady");
-        assert!(number(&receiver.json(&of_worker)["totals"], "total_ns") > 0, "{label}");
+        assert!(
+            number(&receiver.json(&of_worker)["totals"], "total_ns") > 0,
+            "{label}"
+        );
     }
     let (status, metrics) = collector.get("/metrics");
     assert_eq!(status, 200);
@@ -95,13 +109,30 @@ fn a_stop_forwards_the_rest_with_the_password_of_the_url() {
     let data = folder.path().join("data");
     let token = folder.path().join("token");
     let [data, token] = [&data, &token].map(|path| path.to_str().unwrap());
-    let new =
-        ["token", "new", "--role", "agent", "--worker", "pyroscope:*", "--data", data, "-o", token];
+    let new = [
+        "token",
+        "new",
+        "--role",
+        "agent",
+        "--worker",
+        "pyroscope:*",
+        "--data",
+        data,
+        "-o",
+        token,
+    ];
     assert!(run(&new).status.success());
     let receiver = Collector::start_with_data("127.0.0.1:0", Path::new(data));
     let secret = std::fs::read_to_string(token).unwrap();
     let target = format!("http://x:{}@{}", secret.trim(), receiver.address);
-    let options = ["--listen", "127.0.0.1:0", "--forward-every", "1h", "--forward", &target];
+    let options = [
+        "--listen",
+        "127.0.0.1:0",
+        "--forward-every",
+        "1h",
+        "--forward",
+        &target,
+    ];
     let mut collector = Collector::start_with(&options);
     sample(&collector, "w", 2);
     let workers = collector.json("/api/v1/workers").to_string();
@@ -112,12 +143,20 @@ fn a_stop_forwards_the_rest_with_the_password_of_the_url() {
     let pid = Pid::from_raw(collector.process.id().cast_signed());
     kill(pid, Signal::SIGTERM).unwrap();
     assert!(collector.process.wait().success(), "{}", collector.log());
-    assert!(!collector.log().contains("not forwarded"), "{}", collector.log());
+    assert!(
+        !collector.log().contains("not forwarded"),
+        "{}",
+        collector.log()
+    );
     // Readers need a token too.
     let reader = folder.path().join("reader");
     let reader = reader.to_str().unwrap();
     assert!(
-        run(&["token", "new", "--role", "reader", "--data", data, "-o", reader]).status.success()
+        run(&[
+            "token", "new", "--role", "reader", "--data", data, "-o", reader
+        ])
+        .status
+        .success()
     );
     let stored_ns = wait_for("the reader's token to be known", || {
         let mut workers = Command::new(emberline());
@@ -133,7 +172,14 @@ fn a_stop_forwards_the_rest_with_the_password_of_the_url() {
 fn what_a_receiver_missed_while_it_was_down_arrives_and_ingest_never_waited() {
     let address = free_address().to_string();
     let target = format!("http://{address}");
-    let options = ["--listen", "127.0.0.1:0", "--forward-every", "300ms", "--forward", &target];
+    let options = [
+        "--listen",
+        "127.0.0.1:0",
+        "--forward-every",
+        "300ms",
+        "--forward",
+        &target,
+    ];
     let collector = Collector::start_with(&options);
     sample(&collector, "w", 2);
     wait_for("a failed delivery", || {
@@ -146,7 +192,10 @@ fn what_a_receiver_missed_while_it_was_down_arrives_and_ingest_never_waited() {
     assert!(metrics.contains(&down), "{metrics}");
     let workers = run(&["workers", "--url", &collector.url()]);
     let notes = String::from_utf8_lossy(&workers.stderr);
-    assert!(notes.contains(&format!("{target}: forwarding fails: ")), "{notes}");
+    assert!(
+        notes.contains(&format!("{target}: forwarding fails: ")),
+        "{notes}"
+    );
     let doctor = run(&["doctor", "--url", &collector.url()]);
     let findings = String::from_utf8_lossy(&doctor.stdout);
     assert!(findings.contains("forwarding fails: "), "{findings}");
@@ -186,29 +235,50 @@ fn a_collector_that_forwards_to_itself_makes_no_loop() {
         total_ns += own_ns(worker);
         wait_for("everything to be forwarded", || {
             let forwards = forwards(&collector);
-            forwards.iter().all(|forward| number(forward, "sent") >= total_ns).then_some(())
+            forwards
+                .iter()
+                .all(|forward| number(forward, "sent") >= total_ns)
+                .then_some(())
         });
     }
     for forward in forwards(&collector) {
         assert_eq!(number(&forward, "accepted"), total_ns, "{forward}");
     }
     let workers = collector.json("/api/v1/workers");
-    assert_eq!(workers["workers"].as_array().unwrap().len(), 6, "two, and a copy by each protocol");
+    assert_eq!(
+        workers["workers"].as_array().unwrap().len(),
+        6,
+        "two, and a copy by each protocol"
+    );
 }
 
 #[test]
 fn a_target_that_is_no_url_or_named_twice_is_refused() {
     for (options, expected) in [
-        (vec!["--forward", "localhost:4040"], "expected http://HOST:PORT"),
-        (vec!["--forward", "http://h:1", "--forward", "http://h:1"], "forwarded to twice"),
+        (
+            vec!["--forward", "localhost:4040"],
+            "expected http://HOST:PORT",
+        ),
+        (
+            vec!["--forward", "http://h:1", "--forward", "http://h:1"],
+            "forwarded to twice",
+        ),
     ] {
         let answer = run(&[&["serve", "--listen", "127.0.0.1:0"], &options[..]].concat());
         let error = String::from_utf8_lossy(&answer.stderr);
         assert_eq!(answer.status.code(), Some(2), "{error}");
         assert!(error.contains(expected), "{error}");
     }
-    let shown = run(&["serve", "--print-config", "--forward", "http://u:secret@h:4040?key=secret"]);
+    let shown = run(&[
+        "serve",
+        "--print-config",
+        "--forward",
+        "http://u:secret@h:4040?key=secret",
+    ]);
     let text = String::from_utf8_lossy(&shown.stdout);
     let expected = "forward = [\"http://[hidden]@h:4040?key=[hidden]\"]";
-    assert!(text.contains(expected) && !text.contains("secret"), "{text}");
+    assert!(
+        text.contains(expected) && !text.contains("secret"),
+        "{text}"
+    );
 }

@@ -64,7 +64,10 @@ pub(crate) fn output(command: &mut Command) -> Output {
 
 /// Like [`output`], for a program that may be missing.
 pub(crate) fn try_output(command: &mut Command) -> io::Result<Output> {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
     let _watchdog = Watchdog::of(&child);
     child.wait_with_output()
 }
@@ -164,7 +167,11 @@ impl Collector {
         let collector = Collector::start_at("127.0.0.1:0");
         let log = collector.log();
         let first = log.lines().find(|line| !line.contains(" INFO "));
-        assert_eq!(first, Some(&*format!("Open {} in a browser", collector.url())), "{log}");
+        assert_eq!(
+            first,
+            Some(&*format!("Open {} in a browser", collector.url())),
+            "{log}"
+        );
         collector
     }
 
@@ -186,7 +193,11 @@ impl Collector {
     pub(crate) fn start_with_descriptors(descriptors: u64, arguments: &[&str]) -> Collector {
         let script = format!("ulimit -n {descriptors} && exec \"$0\" serve \"$@\"");
         Collector::start_by(
-            Command::new("sh").arg("-c").arg(script).arg(emberline()).args(arguments),
+            Command::new("sh")
+                .arg("-c")
+                .arg(script)
+                .arg(emberline())
+                .args(arguments),
         )
     }
 
@@ -203,13 +214,21 @@ impl Collector {
         let mut said = String::new();
         let address = loop {
             let mut line = String::new();
-            assert!(lines.read_line(&mut line).unwrap() > 0, "no address in:\n{said}");
+            assert!(
+                lines.read_line(&mut line).unwrap() > 0,
+                "no address in:\n{said}"
+            );
             said += &line;
             let said_on = ["collector on ", "reader on "];
-            let rest = said_on.iter().find_map(|said| Some(line.split_once(said)?.1));
+            let rest = said_on
+                .iter()
+                .find_map(|said| Some(line.split_once(said)?.1));
             let url = rest.and_then(|rest| rest.split_once(';'));
             if let Some((url, _)) = url {
-                break url.split_once("://").map_or(url, |(_, address)| address).to_owned();
+                break url
+                    .split_once("://")
+                    .map_or(url, |(_, address)| address)
+                    .to_owned();
             }
         };
         // Keeps reading, or the collector would eventually block on a full pipe.
@@ -222,12 +241,19 @@ impl Collector {
                 kept.push('\n');
             }
         });
-        Collector { process, address, log }
+        Collector {
+            process,
+            address,
+            log,
+        }
     }
 
     /// Its stderr so far.
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -250,7 +276,10 @@ impl Collector {
     pub(crate) fn epochs(&self) -> Vec<Value> {
         let workers = self.json("/api/v1/workers");
         let workers = workers["workers"].as_array().unwrap();
-        workers.iter().flat_map(|worker| worker["epochs"].as_array().unwrap().clone()).collect()
+        workers
+            .iter()
+            .flat_map(|worker| worker["epochs"].as_array().unwrap().clone())
+            .collect()
     }
 }
 
@@ -262,7 +291,11 @@ pub(crate) fn get(url: &str, path: &str) -> (u16, String) {
         .into();
     let mut response = agent.get(format!("{url}{path}")).call().unwrap();
     let mut body = String::new();
-    response.body_mut().as_reader().read_to_string(&mut body).unwrap();
+    response
+        .body_mut()
+        .as_reader()
+        .read_to_string(&mut body)
+        .unwrap();
     (response.status().as_u16(), body)
 }
 
@@ -300,7 +333,11 @@ impl Worker {
     /// Starts a worker whose token is in this file, which may not exist yet.
     pub(crate) fn start_with_token(mode: &str, id: &str, url: &str, token: &Path) -> Worker {
         let mut command = Command::new(TEST_WORKER);
-        Worker::start_by(command.args([mode, id, url]).env("EMBERLINE_TOKEN_FILE", token))
+        Worker::start_by(
+            command
+                .args([mode, id, url])
+                .env("EMBERLINE_TOKEN_FILE", token),
+        )
     }
 
     /// Starts a worker by a command that may have variables of its own.
@@ -314,7 +351,12 @@ impl Worker {
         let stdin = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
         let log = child.stderr.take().unwrap();
-        Worker { process: Running::new(child), stdin, output, log }
+        Worker {
+            process: Running::new(child),
+            stdin,
+            output,
+            log,
+        }
     }
 
     /// Waits for its next line.
@@ -347,5 +389,7 @@ impl Worker {
 
 /// A number of a JSON record.
 pub(crate) fn number(record: &Value, field: &str) -> u64 {
-    record[field].as_u64().unwrap_or_else(|| panic!("no number {field} in {record}"))
+    record[field]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number {field} in {record}"))
 }

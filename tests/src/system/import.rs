@@ -59,7 +59,9 @@ fn stacks(collector: &Collector, query: &str) -> String {
 #[test]
 fn an_import_in_a_terminal_shows_its_progress() {
     let files = Files::new();
-    let stacks: String = (0..80_000).map(|at| format!("load;main;parse_{at} 20000\n")).collect();
+    let stacks: String = (0..80_000)
+        .map(|at| format!("load;main;parse_{at} 20000\n"))
+        .collect();
     let path = files.write("many.collapsed", &stacks);
     let collector = Collector::start();
     let url = collector.url();
@@ -80,7 +82,10 @@ fn two_files_become_runs_that_are_compared_and_outlive_a_crash() {
     let data = files.path("data");
     let mut collector = Collector::start_with_data("127.0.0.1:0", &data);
     let printed = import(&collector.url(), &[&before, &after]);
-    assert!(printed.contains("run before: 400 ms of thread time from collapsed\n"), "{printed}");
+    assert!(
+        printed.contains("run before: 400 ms of thread time from collapsed\n"),
+        "{printed}"
+    );
     assert!(
         printed.contains("\n  worker import:after\n  emberline profile --run after\n"),
         "{printed}"
@@ -95,12 +100,28 @@ fn two_files_become_runs_that_are_compared_and_outlive_a_crash() {
     }
 
     let url = collector.url();
-    let sides = ["compare", "--url", &url, "--before-run", "before", "--after-run", "after"];
+    let sides = [
+        "compare",
+        "--url",
+        &url,
+        "--before-run",
+        "before",
+        "--after-run",
+        "after",
+    ];
     let compared = run(&[&sides[..], &["--format", "json"]].concat());
     let compared: Value = serde_json::from_slice(&compared.stdout).unwrap();
-    let [load] = &compared["names"].as_array().unwrap()[..] else { panic!("{compared}") };
+    let [load] = &compared["names"].as_array().unwrap()[..] else {
+        panic!("{compared}")
+    };
     assert_eq!(load["name"], "load");
-    assert_eq!([number(&load["before"], "ended"), number(&load["after"], "ended")], [1, 1]);
+    assert_eq!(
+        [
+            number(&load["before"], "ended"),
+            number(&load["after"], "ended")
+        ],
+        [1, 1]
+    );
     let compared = text(&run(&[&sides[..], &["--task", "load"]].concat()).stdout);
     for (function, change) in [("parse", "+600 ms"), ("read", "+0 ")] {
         let mut lines = compared.lines().filter(|line| line.ends_with(function));
@@ -111,15 +132,24 @@ fn two_files_become_runs_that_are_compared_and_outlive_a_crash() {
     let workers = labels["workers"].as_array().unwrap();
     assert_eq!(workers.len(), 2);
     for worker in workers {
-        assert!(worker["worker"].as_str().unwrap().starts_with("import:"), "{worker}");
-        let [epoch] = &worker["epochs"].as_array().unwrap()[..] else { panic!("{worker}") };
+        assert!(
+            worker["worker"].as_str().unwrap().starts_with("import:"),
+            "{worker}"
+        );
+        let [epoch] = &worker["epochs"].as_array().unwrap()[..] else {
+            panic!("{worker}")
+        };
         assert_eq!(epoch["labels"]["source"], "import", "{epoch}");
         assert_eq!(epoch["account"]["balanced"], true, "{epoch}");
         // No process was lost.
         assert_eq!(epoch["disconnect"]["reason"], "clean", "{epoch}");
     }
     let threads = collector.json("/api/v1/thread-time?run=before");
-    assert_eq!(number(&threads["threads"][0], "total_ns"), 400_000_000, "{threads}");
+    assert_eq!(
+        number(&threads["threads"][0], "total_ns"),
+        400_000_000,
+        "{threads}"
+    );
 }
 
 #[test]
@@ -129,11 +159,17 @@ fn an_export_comes_back_equal_and_only_once() {
     let url = collector.url();
     let before = files.write("before.collapsed", BEFORE);
     import(&url, &[&before, "--time", "-1h"]);
-    for name in ["copy.pb.gz", "copy.speedscope.json", "copy.firefox.json", "copy.collapsed"] {
+    for name in [
+        "copy.pb.gz",
+        "copy.speedscope.json",
+        "copy.firefox.json",
+        "copy.collapsed",
+    ] {
         let path = files.path(name);
         let path = path.to_str().unwrap();
-        let exported =
-            run(&["profile", "--url", &url, "--run", "before", "--stacks", "full", "-o", path]);
+        let exported = run(&[
+            "profile", "--url", &url, "--run", "before", "--stacks", "full", "-o", path,
+        ]);
         assert!(exported.status.success(), "{}", text(&exported.stderr));
         let printed = import(&url, &[path, "--run", name, "--time", "2 minutes ago"]);
         assert!(
@@ -153,7 +189,11 @@ fn an_export_comes_back_equal_and_only_once() {
     assert!(import(&url, &again).contains("; it was there already\n"));
     assert_eq!(stacks(&collector, "run=twice"), BEFORE);
     let workers = collector.json("/api/v1/workers?worker=import:twice");
-    assert_eq!(workers["workers"][0]["epochs"].as_array().unwrap().len(), 1, "{workers}");
+    assert_eq!(
+        workers["workers"][0]["epochs"].as_array().unwrap().len(),
+        1,
+        "{workers}"
+    );
 }
 
 #[test]
@@ -168,15 +208,24 @@ fn a_pipe_is_imported_with_its_times() {
     let files = Files::new();
     let path = files.write("perf.txt", &perf);
     let mut command = Command::new(emberline());
-    command.args(["import", "-", "--url", &url, "--time", "-10m", "--task", "batch"]);
+    command.args([
+        "import", "-", "--url", &url, "--time", "-10m", "--task", "batch",
+    ]);
     let done = output(command.stdin(fs::File::open(path).unwrap()));
     assert!(done.status.success(), "{}", text(&done.stderr));
     assert_eq!(stacks(&collector, "run=stdin"), "batch;work 3000000000\n");
     let timeline = collector.json("/api/v1/timeline?run=stdin&step=1s");
     let series = &timeline["series"][0];
-    let busy = series["cpu_ns"].as_array().unwrap().iter().filter_map(Value::as_u64);
+    let busy = series["cpu_ns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_u64);
     let busy: Vec<u64> = busy.filter(|cpu_ns| *cpu_ns > 0).collect();
-    assert_eq!((series["name"].as_str(), busy), (Some("batch"), vec![1_000_000_000; 3]));
+    assert_eq!(
+        (series["name"].as_str(), busy),
+        (Some("batch"), vec![1_000_000_000; 3])
+    );
 }
 
 #[test]
@@ -192,7 +241,11 @@ fn bad_files_are_rejected_and_leave_no_run() {
             "known are pprof, collapsed, perf, speedscope, firefox, chrome",
         ),
         ("empty", b"", "unknown format"),
-        ("cut.json", br#"{"shared": {"frames": ["#, "invalid speedscope: EOF while parsing a list"),
+        (
+            "cut.json",
+            br#"{"shared": {"frames": ["#,
+            "invalid speedscope: EOF while parsing a list",
+        ),
         ("cut.gz", &[0x1f, 0x8b, 8, 0], "invalid gzip"),
         (
             "one.collapsed",
@@ -213,20 +266,32 @@ fn bad_files_are_rejected_and_leave_no_run() {
     let future = rejected(&url, &[&good, "--time", "2100-01-01"]);
     assert!(future.contains("ms after the collector's now"), "{future}");
     let time = rejected(&url, &[&good, "--time", "yesterday"]);
-    assert!(time.contains("invalid time \"yesterday\"; expected "), "{time}");
+    assert!(
+        time.contains("invalid time \"yesterday\"; expected "),
+        "{time}"
+    );
     assert!(rejected(&url, &[&good, &good]).contains("several files would become the run good"));
     let missing = run(&["import", "--url", &url, "/no/such/file"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("could not import /no/such/file"));
     let nobody = run(&["import", "--url", "http://127.0.0.1:1", &good]);
     assert!(text(&nobody.stderr).contains("no response from a collector at http://127.0.0.1:1"));
-    assert_eq!(collector.json("/api/v1/runs")["runs"].as_array().unwrap().len(), 0);
+    assert_eq!(
+        collector.json("/api/v1/runs")["runs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        0
+    );
 }
 
 /// Runs `emberline` with the token of this file.
 fn run_with(token: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(emberline());
-    command.args(arguments).env("EMBERLINE_TOKEN_FILE", token).env("NO_COLOR", "1");
+    command
+        .args(arguments)
+        .env("EMBERLINE_TOKEN_FILE", token)
+        .env("NO_COLOR", "1");
     output(command.stdin(Stdio::null()))
 }
 
@@ -236,7 +301,12 @@ fn an_import_needs_an_agents_token_that_covers_it() {
     let data = files.path("data");
     let token = |name: &str, arguments: &[&str]| {
         let path = files.path(name);
-        let place = ["--data", data.to_str().unwrap(), "-o", path.to_str().unwrap()];
+        let place = [
+            "--data",
+            data.to_str().unwrap(),
+            "-o",
+            path.to_str().unwrap(),
+        ];
         let created = run(&[&["token", "new"], arguments, &place].concat());
         assert!(created.status.success(), "{}", text(&created.stderr));
         path
@@ -251,7 +321,11 @@ fn an_import_needs_an_agents_token_that_covers_it() {
         let denied = run_with(token, &arguments);
         assert_eq!(denied.status.code(), Some(2));
         let hint = "emberline token new --role agent --worker 'import:*'";
-        assert!(text(&denied.stderr).contains(hint), "{}", text(&denied.stderr));
+        assert!(
+            text(&denied.stderr).contains(hint),
+            "{}",
+            text(&denied.stderr)
+        );
     }
     let done = run_with(&importer, &arguments);
     assert!(done.status.success(), "{}", text(&done.stderr));
@@ -266,10 +340,19 @@ fn an_import_goes_over_a_unix_socket_and_tls() {
     assert!(import(&socket, &[&file]).contains("400 ms"));
 
     let folder = files.path("tls");
-    let created =
-        run(&["tls", "self-signed", "--name", "127.0.0.1", "-o", folder.to_str().unwrap()]);
+    let created = run(&[
+        "tls",
+        "self-signed",
+        "--name",
+        "127.0.0.1",
+        "-o",
+        folder.to_str().unwrap(),
+    ]);
     let created = text(&created.stdout);
-    let pin = created.lines().find(|line| line.starts_with("sha256=")).unwrap();
+    let pin = created
+        .lines()
+        .find(|line| line.starts_with("sha256="))
+        .unwrap();
     let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.join(name));
     let collector = Collector::start_with(&[
         "--listen",
@@ -281,7 +364,12 @@ fn an_import_goes_over_a_unix_socket_and_tls() {
     ]);
     let url = format!("https://{}#{pin}", collector.address);
     assert!(import(&url, &[&file]).contains("400 ms"));
-    let unpinned = run(&["import", "--url", &format!("https://{}", collector.address), &file]);
+    let unpinned = run(&[
+        "import",
+        "--url",
+        &format!("https://{}", collector.address),
+        &file,
+    ]);
     assert!(text(&unpinned.stderr).contains("is signed by no authority"));
     let plain = run(&["import", "--url", &collector.url(), &file]);
     let plain = text(&plain.stderr);

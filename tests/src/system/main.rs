@@ -1,7 +1,10 @@
 //! Whole-system tests: the shipped `emberline`, real workers, real sockets. Each test starts its
 //! own processes on its own ports and ends them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 mod access;
 mod agents;

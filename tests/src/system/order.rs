@@ -26,7 +26,9 @@ fn accounts_balance_over_restarts_of_the_collector() {
         collector.process.kill();
         collector = Collector::start_at(&address);
     }
-    wait_for("every worker's return", || (collector.epochs().len() == WORKERS).then_some(()));
+    wait_for("every worker's return", || {
+        (collector.epochs().len() == WORKERS).then_some(())
+    });
 
     let records: Vec<_> = workers.into_iter().map(Worker::finish).collect();
     let epochs: BTreeMap<String, serde_json::Value> = collector
@@ -44,9 +46,16 @@ fn accounts_balance_over_restarts_of_the_collector() {
             .map(|cause| number(account, cause))
             .sum();
         let accepted = number(report, "accepted_ns");
-        assert_eq!(accepted, number(account, "stored_ns") + lost, "{report} {account}");
+        assert_eq!(
+            accepted,
+            number(account, "stored_ns") + lost,
+            "{report} {account}"
+        );
         assert_eq!(number(report, "unacked_ns"), 0);
-        assert!(number(report, "lost_by_collector_ns") > 0, "each lost what was acked before");
+        assert!(
+            number(report, "lost_by_collector_ns") > 0,
+            "each lost what was acked before"
+        );
         assert!(number(report, "connects") > RESTARTS as u64);
         assert_eq!(epoch["running_tasks"], 0);
     }
@@ -68,14 +77,21 @@ fn a_late_collector_receives_everything() {
         (cpu > 3).then_some(())
     });
     let collector = Collector::start_at(&address);
-    wait_for("its connection", || (!collector.epochs().is_empty()).then_some(()));
+    wait_for("its connection", || {
+        (!collector.epochs().is_empty()).then_some(())
+    });
     let (record, log) = worker.finish_with_log();
     assert_eq!(log.matches("collector unreachable").count(), 1, "{log}");
     assert_eq!(log.matches("collector connected again").count(), 1, "{log}");
     let epochs = collector.epochs();
     let report = &record["report"];
     assert_eq!(epochs[0]["account"]["stored_ns"], report["accepted_ns"]);
-    for lost in ["lost_rejected_ns", "lost_by_collector_ns", "lost_queue_ns", "lost_tasks"] {
+    for lost in [
+        "lost_rejected_ns",
+        "lost_by_collector_ns",
+        "lost_queue_ns",
+        "lost_tasks",
+    ] {
         assert_eq!(number(report, lost), 0, "{lost}");
     }
     let summary = collector.json("/api/v1/tasks?summary=true");
@@ -97,5 +113,8 @@ fn without_a_collector_everything_counts_as_undelivered() {
     let report = &record["report"];
     assert!(number(report, "accepted_ns") > 0);
     assert_eq!(report["unacked_ns"], report["accepted_ns"]);
-    assert_eq!((number(report, "connects"), number(report, "stored_ns")), (0, 0));
+    assert_eq!(
+        (number(report, "connects"), number(report, "stored_ns")),
+        (0, 0)
+    );
 }

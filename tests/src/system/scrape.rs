@@ -10,7 +10,14 @@ fn a_service_with_pprof_is_scraped_and_one_that_is_down_is_shown() {
     wait_for("the worker", || service.epochs().pop());
     let target = format!("{},name=shop,every=1s", service.url());
     let down = "http://127.0.0.1:1,name=down,every=1s";
-    let options = ["--listen", "127.0.0.1:0", "--scrape", &target, "--scrape", down];
+    let options = [
+        "--listen",
+        "127.0.0.1:0",
+        "--scrape",
+        &target,
+        "--scrape",
+        down,
+    ];
     let collector = Collector::start_with(&options);
     wait_for("two profiles, and a failure", || {
         let workers = collector.json("/api/v1/workers");
@@ -27,8 +34,10 @@ fn a_service_with_pprof_is_scraped_and_one_that_is_down_is_shown() {
     assert!(notes.contains(expected), "{notes}");
     let (status, metrics) = collector.get("/metrics");
     assert_eq!(status, 200);
-    for line in ["emberline_scrape_up{name=\"down\"} 0\n", "emberline_scrape_up{name=\"shop\"} 1\n"]
-    {
+    for line in [
+        "emberline_scrape_up{name=\"down\"} 0\n",
+        "emberline_scrape_up{name=\"shop\"} 1\n",
+    ] {
         assert!(metrics.contains(line), "{metrics}");
     }
     worker.finish();
@@ -36,9 +45,18 @@ fn a_service_with_pprof_is_scraped_and_one_that_is_down_is_shown() {
 
 #[test]
 fn two_services_of_one_name_are_refused() {
-    let twice = ["serve", "--scrape", "http://127.0.0.1:1", "--scrape", "http://127.0.0.1:1/x"];
+    let twice = [
+        "serve",
+        "--scrape",
+        "http://127.0.0.1:1",
+        "--scrape",
+        "http://127.0.0.1:1/x",
+    ];
     let answer = run(&twice);
     let error = String::from_utf8_lossy(&answer.stderr);
     assert_eq!(answer.status.code(), Some(2), "{error}");
-    assert!(error.contains("two --scrape are named \"127.0.0.1:1\""), "{error}");
+    assert!(
+        error.contains("two --scrape are named \"127.0.0.1:1\""),
+        "{error}"
+    );
 }

@@ -96,21 +96,36 @@ fn a_file_and_variables_configure_the_collector() {
         command
     };
     let collector = Collector::start_by(&mut configured());
-    assert!(data.read_dir().unwrap().count() > 0, "the store is in the folder of the file");
+    assert!(
+        data.read_dir().unwrap().count() > 0,
+        "the store is in the folder of the file"
+    );
     drop(collector);
 
-    let shown = configured().args(["--print-config", "--retention-size", "7GB"]).output().unwrap();
+    let shown = configured()
+        .args(["--print-config", "--retention-size", "7GB"])
+        .output()
+        .unwrap();
     let text = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.status.success(), "{text}");
-    assert!(text.contains("retention-size = \"7GB\"  # command line\n"), "{text}");
-    assert!(text.contains(&format!("listen = \"127.0.0.1:0\"  # {file}:1\n")), "{text}");
+    assert!(
+        text.contains("retention-size = \"7GB\"  # command line\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("listen = \"127.0.0.1:0\"  # {file}:1\n")),
+        "{text}"
+    );
 
     std::fs::write(file, "\nlisten = \"nowhere\"\n").unwrap();
     let failed = run(&["serve", "--config", file]);
     let error = String::from_utf8_lossy(&failed.stderr);
     assert_eq!(failed.status.code(), Some(2), "{error}");
     assert!(error.contains("invalid value 'nowhere'"), "{error}");
-    assert!(error.ends_with(&format!("--listen is set in {file}:2\n")), "{error}");
+    assert!(
+        error.ends_with(&format!("--listen is set in {file}:2\n")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -120,7 +135,10 @@ fn labels_of_the_environment_are_shown_with_the_worker() {
     command.args(["steady", "labeled", &collector.url()]);
     let refused = command.env("EMBERLINE_LABELS", "node").output().unwrap();
     let error = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && error.contains("EMBERLINE_LABELS"), "{error}");
+    assert!(
+        !refused.status.success() && error.contains("EMBERLINE_LABELS"),
+        "{error}"
+    );
 
     let worker = Worker::start_by(command.env("EMBERLINE_LABELS", "node=n1, zone=eu"));
     let epoch = wait_for("the worker", || collector.epochs().pop());

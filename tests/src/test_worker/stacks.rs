@@ -33,7 +33,10 @@ impl Route {
     fn of(number: u32) -> Route {
         // Spreads the numbers over all ways. The factor has no divisor in common with their number, so no
         // two numbers have the same route.
-        Route { digits: number.wrapping_mul(0x9e37) % (CALLS.pow(DEPTH) * WAITS), depth: DEPTH }
+        Route {
+            digits: number.wrapping_mul(0x9e37) % (CALLS.pow(DEPTH) * WAITS),
+            depth: DEPTH,
+        }
     }
 }
 
@@ -62,7 +65,12 @@ struct Waits {
 impl Waits {
     fn new() -> Waits {
         let (_sender, receiver) = mpsc::channel();
-        Waits { lock: Mutex::default(), condition: Condvar::new(), _sender, receiver }
+        Waits {
+            lock: Mutex::default(),
+            condition: Condvar::new(),
+            _sender,
+            receiver,
+        }
     }
 }
 
@@ -72,7 +80,10 @@ fn next(waits: &Waits, route: Route) -> u32 {
     if route.depth == 0 {
         return wait_by(waits, route.digits);
     }
-    let rest = Route { digits: route.digits / CALLS, depth: route.depth - 1 };
+    let rest = Route {
+        digits: route.digits / CALLS,
+        depth: route.depth - 1,
+    };
     let found = match route.digits % CALLS {
         0 => by_function(waits, rest),
         1 => by_inlined_functions(waits, rest),
@@ -112,7 +123,10 @@ fn by_closure(then: impl Fn(Route) -> u32, route: Route) -> u32 {
 
 #[inline(never)]
 fn by_iterator(waits: &Waits, route: Route) -> u32 {
-    let found = [route].iter().map(|route| black_box(next(waits, *route)) + 7).sum::<u32>();
+    let found = [route]
+        .iter()
+        .map(|route| black_box(next(waits, *route)) + 7)
+        .sum::<u32>();
     black_box(found) + 8
 }
 

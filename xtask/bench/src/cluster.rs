@@ -72,7 +72,10 @@ impl Programs {
             (Engines::SqlAndBallista, Some(folder)) => Some(folder.clone()),
             (Engines::SqlAndBallista, None) => Some(xtask::ballista::programs()?),
         };
-        Ok(Programs { emberline, ballista })
+        Ok(Programs {
+            emberline,
+            ballista,
+        })
     }
 
     fn emberline(&self, arguments: &[&str]) -> Command {
@@ -95,18 +98,33 @@ fn place() -> String {
 /// # Errors
 /// If a part cannot be started, or ends before it should.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     // From here on, so that Ctrl-C ends what was started so far.
     let mut stop = {
         let _inside = runtime.enter();
-        [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]
+        [
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        ]
     };
-    let engines = if options.no_ballista { Engines::Collector } else { Engines::SqlAndBallista };
+    let engines = if options.no_ballista {
+        Engines::Collector
+    } else {
+        Engines::SqlAndBallista
+    };
     let programs = Programs::build(&options.programs, engines)?;
-    let folder = tempfile::Builder::new().prefix("emberline-cluster-").tempdir()?;
+    let folder = tempfile::Builder::new()
+        .prefix("emberline-cluster-")
+        .tempdir()?;
     let build = xtask::light()?;
     let server = Server::start(Product::Moto, &build)?.context("no S3 server")?;
-    let mut cluster = Cluster { parts: Vec::new(), folder: folder.path().to_owned(), server };
+    let mut cluster = Cluster {
+        parts: Vec::new(),
+        folder: folder.path().to_owned(),
+        server,
+    };
     let started = cluster.start(&programs, options);
     if started.is_ok() {
         let over = async {
@@ -166,8 +184,10 @@ impl Cluster {
             println!("scheduler  {scheduler}, with {EXECUTORS} executors");
         }
         let variables = self.server.environment();
-        let variables: Vec<String> =
-            variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let variables: Vec<String> = variables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         let program = programs.emberline.display();
         println!("\nOpen {} in a browser, or from another shell:", urls[0]);
         println!("  export {}", variables.join(" "));
@@ -192,13 +212,19 @@ impl Cluster {
         let port = free_port()?;
         let address = format!("127.0.0.1:{port}");
         let place = place();
-        let arguments = ["serve", "--listen", &address, "--store", &place, "--name", name];
+        let arguments = [
+            "serve", "--listen", &address, "--store", &place, "--name", name,
+        ];
         let mut command = programs.emberline(&arguments);
-        command.args(["--ack", "store"]).envs(self.server.environment());
+        command
+            .args(["--ack", "store"])
+            .envs(self.server.environment());
         if let Some(scheduler) = scheduler {
             command.args(["--scheduler", scheduler]);
         }
-        self.add(Service::start(name, command, &self.folder)?, |part| part.ready_by_http(port))?;
+        self.add(Service::start(name, command, &self.folder)?, |part| {
+            part.ready_by_http(port)
+        })?;
         Ok(format!("http://{address}"))
     }
 
@@ -219,6 +245,8 @@ impl Cluster {
     /// Ends all parts, the newest first. Returns the first failure.
     fn stop(mut self) -> Result<()> {
         let ends = self.parts.drain(..).map(Service::stop).collect::<Vec<_>>();
-        ends.into_iter().collect::<Result<()>>().context("the logs were deleted with the cluster")
+        ends.into_iter()
+            .collect::<Result<()>>()
+            .context("the logs were deleted with the cluster")
     }
 }

@@ -18,7 +18,10 @@ impl<'a> Contestant<'a> {
         name: &'static str,
         run: impl FnMut() -> (Duration, usize) + 'a,
     ) -> Contestant<'a> {
-        Contestant { name, run: Box::new(run) }
+        Contestant {
+            name,
+            run: Box::new(run),
+        }
     }
 }
 
@@ -48,7 +51,11 @@ impl Timings {
         } else {
             f64::midpoint(sorted[middle - 1], sorted[middle])
         };
-        Summary { median, min: sorted[0], max: sorted[sorted.len() - 1] }
+        Summary {
+            median,
+            min: sorted[0],
+            max: sorted[sorted.len() - 1],
+        }
     }
 }
 
@@ -62,7 +69,11 @@ pub(super) struct Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Summary { median, min, max } = *self;
-        let decimals = if median < 10.0 { 2 } else { usize::from(median < 1_000.0) };
+        let decimals = if median < 10.0 {
+            2
+        } else {
+            usize::from(median < 1_000.0)
+        };
         write!(f, "{median:.decimals$} ({min:.decimals$}–{max:.decimals$})")
     }
 }

@@ -11,8 +11,10 @@ const PACKAGE: &str = "emberline.v1";
 
 /// Where the generated files are committed: messages, and the client of simulated agents. Agent and
 /// collector speak gRPC without generated code.
-const GENERATED_PATHS: [&str; 2] =
-    ["profiler-core/src/wire/v1.rs", "tests/simulation/src/client.rs"];
+const GENERATED_PATHS: [&str; 2] = [
+    "profiler-core/src/wire/v1.rs",
+    "tests/simulation/src/client.rs",
+];
 
 /// One generated file: where it is committed and what it must contain.
 struct Generated {
@@ -74,7 +76,11 @@ mod tests {
     fn generated_code_is_up_to_date() {
         for file in generate().unwrap() {
             let committed = fs::read_to_string(root().join(file.path)).unwrap();
-            assert!(committed == file.source, "{} is stale: run `cargo xtask proto`", file.path);
+            assert!(
+                committed == file.source,
+                "{} is stale: run `cargo xtask proto`",
+                file.path
+            );
         }
     }
 }

@@ -124,7 +124,11 @@ fn plain_frame(index: usize) -> PlainFrame {
         index % 7,
         index % 61
     );
-    let file = format!("/home/build/src/worker_{}/stage_{}.rs", index % 7, index % 61);
+    let file = format!(
+        "/home/build/src/worker_{}/stage_{}.rs",
+        index % 7,
+        index % 61
+    );
     PlainFrame {
         function: function.into(),
         file: file.into(),

@@ -62,17 +62,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     write_addresses(&file, &addresses, options)?;
 
     let mut reduce = Command::new(&emberline);
-    reduce.args(["symbols", "reduce"]).arg(&file).arg("--output").arg(&made);
+    reduce
+        .args(["symbols", "reduce"])
+        .arg(&file)
+        .arg("--output")
+        .arg(&made);
     let mut lookup = Command::new(std::env::current_exe()?);
     lookup.arg("symbol-lookup").arg(&made);
     let mut addr2line = Command::new("addr2line");
-    addr2line.args(["--functions", "--inlines", "--demangle", "--exe"]).arg(&file);
+    addr2line
+        .args(["--functions", "--inlines", "--demangle", "--exe"])
+        .arg(&file);
     let mut llvm = Command::new("llvm-symbolizer");
     llvm.arg("--obj").arg(&file);
 
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let source_bytes = fs::metadata(&file)?.len();
-    println!("## {} addresses in {:.0} MB\n", options.addresses, megabytes(source_bytes));
+    println!(
+        "## {} addresses in {:.0} MB\n",
+        options.addresses,
+        megabytes(source_bytes)
+    );
     println!("| what | s | ratio | peak memory, MB | output, MB |\n|---|--:|--:|--:|--:|");
     let mut ours: Option<Duration> = None;
     for (name, command) in [
@@ -81,7 +91,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("`llvm-symbolizer`", &mut llvm),
         ("`addr2line`", &mut addr2line),
     ] {
-        if Command::new(command.get_program()).arg("--version").output().is_err() {
+        if Command::new(command.get_program())
+            .arg("--version")
+            .output()
+            .is_err()
+        {
             println!("| {name} | not installed | | | |");
             continue;
         }
@@ -90,7 +104,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             costs.push(cost(command, &addresses)?);
         }
         costs.sort_by_key(|cost| cost.wall);
-        let Cost { wall, memory_bytes, output_bytes } = costs[costs.len() / 2];
+        let Cost {
+            wall,
+            memory_bytes,
+            output_bytes,
+        } = costs[costs.len() / 2];
         let is_reduce = ours.is_none() && output_bytes < 1_000;
         let ratio = match ours {
             _ if is_reduce => String::new(),
@@ -100,7 +118,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 "1".to_owned()
             }
         };
-        let output_bytes = if is_reduce { fs::metadata(&made)?.len() } else { output_bytes };
+        let output_bytes = if is_reduce {
+            fs::metadata(&made)?.len()
+        } else {
+            output_bytes
+        };
         println!(
             "| {name} | {:.2} | {ratio} | {:.0} | {:.1} |",
             wall.as_secs_f64(),
@@ -115,7 +137,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn write_addresses(file: &Path, to: &Path, options: &Options) -> Result<()> {
     let content = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
     let elf = object::File::parse(&*content).context("not an object file")?;
-    let code = elf.section_by_name(".text").context("the file has no code")?;
+    let code = elf
+        .section_by_name(".text")
+        .context("the file has no code")?;
     ensure!(code.size() > 0, "the file has no code");
     let mut random = Random(options.seed);
     let mut output = BufWriter::new(File::create(to)?);
@@ -130,9 +154,14 @@ fn write_addresses(file: &Path, to: &Path, options: &Options) -> Result<()> {
 /// Runs a tool once.
 fn cost(command: &mut Command, addresses: &Path) -> Result<Cost> {
     let output = tempfile::NamedTempFile::new()?;
-    command.stdin(File::open(addresses)?).stdout(output.reopen()?).stderr(Stdio::null());
+    command
+        .stdin(File::open(addresses)?)
+        .stdout(output.reopen()?)
+        .stderr(Stdio::null());
     let started = Instant::now();
-    let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("starting {command:?}"))?;
     let status_path = format!("/proc/{}/status", child.id());
     let mut memory_bytes = 0;
     let status = loop {
@@ -144,12 +173,18 @@ fn cost(command: &mut Command, addresses: &Path) -> Result<Cost> {
     };
     let wall = started.elapsed();
     ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(Cost { wall, memory_bytes, output_bytes: output.as_file().metadata()?.len() })
+    Ok(Cost {
+        wall,
+        memory_bytes,
+        output_bytes: output.as_file().metadata()?.len(),
+    })
 }
 
 fn peak_memory(status_path: &str) -> Option<u64> {
     let status = fs::read_to_string(status_path).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     Some(kilobytes * 1024)
 }

@@ -33,7 +33,11 @@ pub(crate) struct Options {
 /// # Errors
 /// If the measured program fails, or counts of tasks are not exact.
 pub(super) fn run(options: &Options) -> Result<()> {
-    let (rounds, seconds) = if options.quick { ("5", "3") } else { ("41", "60") };
+    let (rounds, seconds) = if options.quick {
+        ("5", "3")
+    } else {
+        ("41", "60")
+    };
     let program = build()?;
     let costs = figures(&program, &["cost", rounds])?;
     print_costs(&costs)?;
@@ -46,12 +50,27 @@ pub(super) fn run(options: &Options) -> Result<()> {
 type Figures = BTreeMap<String, Vec<f64>>;
 
 fn build() -> Result<String> {
-    let arguments = ["--release", "--package", "emberline-load", "--bin", "task-load"];
+    let arguments = [
+        "--release",
+        "--package",
+        "emberline-load",
+        "--bin",
+        "task-load",
+    ];
     let mut command = bench_cargo("build", &arguments)?;
-    let output = command.args(["--message-format", "json"]).stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "cargo build {} failed", arguments.join(" "));
+    let output = command
+        .args(["--message-format", "json"])
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "cargo build {} failed",
+        arguments.join(" ")
+    );
     let messages = String::from_utf8(output.stdout)?;
-    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let messages = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
     let mut programs = messages.filter_map(|message: serde_json::Value| {
         message["executable"].as_str().map(ToOwned::to_owned)
     });
@@ -59,17 +78,28 @@ fn build() -> Result<String> {
 }
 
 fn figures(program: &str, arguments: &[&str]) -> Result<Figures> {
-    let output =
-        std::process::Command::new(program).args(arguments).stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "task-load {} failed", arguments.join(" "));
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "task-load {} failed",
+        arguments.join(" ")
+    );
     parse(&String::from_utf8(output.stdout)?)
 }
 
 fn parse(text: &str) -> Result<Figures> {
     let mut figures = Figures::new();
     for line in text.lines() {
-        let (name, number) = line.split_once(' ').context("a line is a name and a number")?;
-        figures.entry(name.to_owned()).or_default().push(number.parse()?);
+        let (name, number) = line
+            .split_once(' ')
+            .context("a line is a name and a number")?;
+        figures
+            .entry(name.to_owned())
+            .or_default()
+            .push(number.parse()?);
     }
     Ok(figures)
 }
@@ -89,12 +119,17 @@ fn print_costs(costs: &Figures) -> Result<()> {
     println!("Processor time on the worker's thread, median (least–most) of the rounds:\n");
     println!("| | ns each |\n|---|--:|");
     for (name, label) in COSTS {
-        let rounds =
-            costs.get(name).with_context(|| format!("task-load did not print `{name}`"))?;
+        let rounds = costs
+            .get(name)
+            .with_context(|| format!("task-load did not print `{name}`"))?;
         println!("| {label} | {} |", Timings::new(rounds.clone()).summary());
     }
     let median = Timings::new(costs["task"].clone()).summary().median;
-    let verdict = if median <= TARGET_NS { "holds" } else { "does not hold" };
+    let verdict = if median <= TARGET_NS {
+        "holds"
+    } else {
+        "does not hold"
+    };
     println!("\nTarget, at most {TARGET_NS:.0} ns for start and stop: {verdict}.\n");
     Ok(())
 }
@@ -107,7 +142,10 @@ fn print_bytes() {
         ("bare", "", 0),
     ] {
         let bytes = bytes(key, phases) as f64;
-        println!("| {label} | {bytes} | {:.1} % |", bytes / DASK_BYTES_PER_TASK * 100.0);
+        println!(
+            "| {label} | {bytes} | {:.1} % |",
+            bytes / DASK_BYTES_PER_TASK * 100.0
+        );
     }
     println!();
 }
@@ -121,7 +159,10 @@ fn bytes(key: &str, phases: u64) -> usize {
         duration_ns: 3_000_000,
         count: 1,
     };
-    let detail = TaskDetail { phases: (0..phases).map(phase).collect(), ..TaskDetail::default() };
+    let detail = TaskDetail {
+        phases: (0..phases).map(phase).collect(),
+        ..TaskDetail::default()
+    };
     let record = TaskRecord {
         id: TaskId(1_234_567),
         name: "load".into(),
@@ -144,7 +185,9 @@ fn bytes(key: &str, phases: u64) -> usize {
 fn print_minute(minute: &Figures, seconds: &str) -> Result<()> {
     let get = |name: &str| {
         let value = minute.get(name).and_then(|values| values.first());
-        value.copied().with_context(|| format!("task-load did not print `{name}`"))
+        value
+            .copied()
+            .with_context(|| format!("task-load did not print `{name}`"))
     };
     let done = get("done")?;
     let rows = get("rows")?;
@@ -172,7 +215,10 @@ mod tests {
     #[test]
     fn lines_become_figures_and_others_are_rejected() {
         let figures = parse("task 5\nspan 7.5\ntask 6").unwrap();
-        assert_eq!((&figures["task"][..], &figures["span"][..]), (&[5.0, 6.0][..], &[7.5][..]));
+        assert_eq!(
+            (&figures["task"][..], &figures["span"][..]),
+            (&[5.0, 6.0][..], &[7.5][..])
+        );
         assert!(parse("task").is_err() && parse("task x").is_err());
     }
 

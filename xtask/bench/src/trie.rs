@@ -50,7 +50,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             stream.program.frames.len(),
             stream.frames_per_sample(),
         );
-        println!("Counting, {SAMPLES_PER_ROUND} samples a round, {} rounds:\n", options.rounds);
+        println!(
+            "Counting, {SAMPLES_PER_ROUND} samples a round, {} rounds:\n",
+            options.rounds
+        );
         count(&stream, options.rounds);
         print_memory(&stream);
         println!("Merging {SECONDS} seconds of {SAMPLES_PER_SECOND} samples each:\n");
@@ -80,7 +83,10 @@ impl Stream {
             .stacks
             .iter()
             .map(|stack| {
-                stack.iter().map(|index| program.frames[*index as usize].clone()).collect()
+                stack
+                    .iter()
+                    .map(|index| program.frames[*index as usize].clone())
+                    .collect()
             })
             .collect();
         let mut symbols = SymbolTable::new();
@@ -91,11 +97,22 @@ impl Stream {
             trie.insert_path(path.iter().copied())?;
             ids.push(path);
         }
-        Ok(Stream { program, ids, names, samples, symbols, trie })
+        Ok(Stream {
+            program,
+            ids,
+            names,
+            samples,
+            symbols,
+            trie,
+        })
     }
 
     fn frames_per_sample(&self) -> f64 {
-        let frames: usize = self.samples.iter().map(|stack| self.ids[*stack].len()).sum();
+        let frames: usize = self
+            .samples
+            .iter()
+            .map(|stack| self.ids[*stack].len())
+            .sum();
         frames as f64 / self.samples.len() as f64
     }
 }
@@ -134,7 +151,10 @@ fn count(stream: &Stream, rounds: u32) {
             (took, operations)
         }),
         Contestant::new("map by id", || {
-            (count_in_map(&mut map_by_id, &stream.program.stacks, &stream.samples), operations)
+            (
+                count_in_map(&mut map_by_id, &stream.program.stacks, &stream.samples),
+                operations,
+            )
         }),
         Contestant::new("tree by name", || {
             let took = time(|| {
@@ -148,7 +168,10 @@ fn count(stream: &Stream, rounds: u32) {
             (took, operations)
         }),
         Contestant::new("map by name", || {
-            (count_in_map(&mut map_by_name, &stream.names, &stream.samples), operations)
+            (
+                count_in_map(&mut map_by_name, &stream.names, &stream.samples),
+                operations,
+            )
         }),
         Contestant::new("map by name, a new key a sample", || {
             let took = time(|| {
@@ -191,12 +214,15 @@ fn add<T: Clone + Eq + Hash>(map: &mut HashMap<Vec<T>, u64>, stack: &[T], weight
 
 /// Merges one-second tables; an operation is an entry of such a table.
 fn merge(stream: &Stream, random: &mut Random, rounds: u32) {
-    let seconds: Vec<Vec<usize>> =
-        (0..SECONDS).map(|_| stream.program.samples(SAMPLES_PER_SECOND, random)).collect();
+    let seconds: Vec<Vec<usize>> = (0..SECONDS)
+        .map(|_| stream.program.samples(SAMPLES_PER_SECOND, random))
+        .collect();
     let nodes: Vec<NodeId> = leaves(stream);
     let mut trie = stream.trie.clone();
     let mut take = |second: &Vec<usize>| {
-        second.iter().for_each(|stack| trie.add(nodes[*stack], State::Cpu, SAMPLE_NS));
+        second
+            .iter()
+            .for_each(|stack| trie.add(nodes[*stack], State::Cpu, SAMPLE_NS));
         let mut delta = Delta::default();
         let took = time(|| delta = trie.take_delta());
         (delta, took)
@@ -213,16 +239,27 @@ fn merge(stream: &Stream, random: &mut Random, rounds: u32) {
     );
     let mut contestants = [
         Contestant::new("CallTrie::take_delta", || {
-            (seconds.iter().map(|second| take(second).1).sum(), operations)
+            (
+                seconds.iter().map(|second| take(second).1).sum(),
+                operations,
+            )
         }),
         Contestant::new("Delta::merge, one after another", || {
-            let sum = || deltas.iter().fold(Delta::default(), |sum, delta| sum.merge(delta));
+            let sum = || {
+                deltas
+                    .iter()
+                    .fold(Delta::default(), |sum, delta| sum.merge(delta))
+            };
             (time(sum), operations)
         }),
-        Contestant::new("Delta of all pairs", || (time(|| sum_of_pairs(&deltas)), operations)),
+        Contestant::new("Delta of all pairs", || {
+            (time(|| sum_of_pairs(&deltas)), operations)
+        }),
         Contestant::new("Profile::collect", || (time(collect), operations)),
         Contestant::new("map by id", || (time(|| merged(&maps_by_id)), operations)),
-        Contestant::new("map by name", || (time(|| merged(&maps_by_name)), operations)),
+        Contestant::new("map by name", || {
+            (time(|| merged(&maps_by_name)), operations)
+        }),
     ];
     let took = contest::run(&mut contestants, rounds);
     contest::print(&contestants, &took, "entry", &[1, 3]);
@@ -231,8 +268,10 @@ fn merge(stream: &Stream, random: &mut Random, rounds: u32) {
 /// The node of each stack.
 fn leaves(stream: &Stream) -> Vec<NodeId> {
     let mut trie = stream.trie.clone();
-    let leaf =
-        |path: &Vec<FrameId>| trie.insert_path(path.iter().copied()).expect("every node is there");
+    let leaf = |path: &Vec<FrameId>| {
+        trie.insert_path(path.iter().copied())
+            .expect("every node is there")
+    };
     stream.ids.iter().map(leaf).collect()
 }
 
@@ -249,7 +288,9 @@ fn maps<T: Clone + Eq + Hash>(
         .iter()
         .map(|second| {
             let mut map = HashMap::new();
-            second.iter().for_each(|stack| add(&mut map, &stacks[*stack], SAMPLE_NS));
+            second
+                .iter()
+                .for_each(|stack| add(&mut map, &stacks[*stack], SAMPLE_NS));
             map
         })
         .collect()

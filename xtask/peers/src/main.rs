@@ -10,12 +10,18 @@ use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 const BLOCKLIST: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
 fn main() -> ExitCode {
-    load::main(&[Peer { name: "pprof", start }])
+    load::main(&[Peer {
+        name: "pprof",
+        start,
+    }])
 }
 
 fn start(hertz: u32) -> Result<Box<dyn Running>> {
     let hertz = i32::try_from(hertz)?;
-    let guard = ProfilerGuardBuilder::default().frequency(hertz).blocklist(&BLOCKLIST).build()?;
+    let guard = ProfilerGuardBuilder::default()
+        .frequency(hertz)
+        .blocklist(&BLOCKLIST)
+        .build()?;
     Ok(Box::new(Pprof(guard)))
 }
 
@@ -30,7 +36,12 @@ impl Running for Pprof {
             found.total += count;
             // The names that the standard library gives the outermost Rust function of a thread.
             let is_root = |name: &str| name.contains("thread_start") || name.contains("lang_start");
-            if frames.frames.iter().flatten().any(|symbol| is_root(&symbol.name())) {
+            if frames
+                .frames
+                .iter()
+                .flatten()
+                .any(|symbol| is_root(&symbol.name()))
+            {
                 found.with_root += count;
             }
         }

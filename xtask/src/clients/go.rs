@@ -40,8 +40,15 @@ impl Service {
     fn start(program: &Path) -> Result<Service> {
         let process = Command::new(program).stdout(Stdio::piped()).spawn();
         let process = process.with_context(|| format!("starting {}", program.display()))?;
-        let mut service = Service { process, address: String::new() };
-        let stdout = service.process.stdout.take().context("its output is piped")?;
+        let mut service = Service {
+            process,
+            address: String::new(),
+        };
+        let stdout = service
+            .process
+            .stdout
+            .take()
+            .context("its output is piped")?;
         BufReader::new(stdout).read_line(&mut service.address)?;
         service.address.truncate(service.address.trim_end().len());
         Ok(service)
@@ -65,7 +72,9 @@ pub(super) fn run(emberline: &Path, folder: &Path) -> Result<Option<String>> {
     fs::create_dir_all(&folder).context("creating the folder of the service")?;
     fs::write(folder.join("service.go"), PROGRAM).context("writing the service")?;
     let mut build = Command::new("go");
-    build.current_dir(&folder).args(["build", "-o", "service", "service.go"]);
+    build
+        .current_dir(&folder)
+        .args(["build", "-o", "service", "service.go"]);
     text_of(build.env("GO111MODULE", "off")).context("go builds a program without modules")?;
     let service = Service::start(&folder.join("service"))?;
     let target = format!("http://{},name=go,every=1s", service.address);
@@ -93,12 +102,18 @@ fn push(emberline: &Path, folder: &Path) -> Result<()> {
     for (state, function) in [("cpu", "main.compute"), ("lock", "main.waitForMutex")] {
         let query = format!("from=-5m&format=collapsed&state={state}");
         let stacks = get(&format!("{}/api/v1/profile?{query}", collector.url))?;
-        ensure!(stacks.contains(function), "no time of {function} in state {state}:\n{stacks}");
+        ensure!(
+            stacks.contains(function),
+            "no time of {function} in state {state}:\n{stacks}"
+        );
     }
     let workers: Value = serde_json::from_str(&get(&format!("{}/api/v1/workers", collector.url))?)?;
     let pushes = &workers["pushes"][0];
     ensure!(pushes["rejected"] == 0, "pushes were rejected: {pushes}");
-    ensure!(pushes["without_time"].as_u64() > Some(0), "heap profiles have no time: {pushes}");
+    ensure!(
+        pushes["without_time"].as_u64() > Some(0),
+        "heap profiles have no time: {pushes}"
+    );
     Ok(())
 }
 
@@ -123,15 +138,23 @@ fn check_profile(url: &str) -> Result<()> {
     let mut total_ns = 0;
     let mut computing_ns = 0;
     for line in stacks.lines() {
-        let (stack, weight) = line.rsplit_once(' ').context("a line of a stack and its time")?;
+        let (stack, weight) = line
+            .rsplit_once(' ')
+            .context("a line of a stack and its time")?;
         let weight: u64 = weight.parse()?;
         total_ns += weight;
-        if stack.split(';').any(|function| function == "main.fibonacci") {
+        if stack
+            .split(';')
+            .any(|function| function == "main.fibonacci")
+        {
             computing_ns += weight;
         }
     }
     let share = (100 * computing_ns).checked_div(total_ns).unwrap_or(0);
-    ensure!(share >= SHARE_MIN, "main.fibonacci has {share} % of the time:\n{stacks}");
+    ensure!(
+        share >= SHARE_MIN,
+        "main.fibonacci has {share} % of the time:\n{stacks}"
+    );
     let seconds = total_ns as f64 / 1e9;
     println!("profiles of a service in Go: {seconds:.2} s, {share} % in main.fibonacci");
     Ok(())

@@ -33,14 +33,21 @@ pub(super) fn run(folder: &Path, url: &str) -> Result<Option<String>> {
     let rows = folder.join("rows");
     let trace = rows.join("tasks.trace");
     let mut export = Command::new(emberline()?);
-    export.args(["tasks", "--url", url, "--from", FROM, "--to", TO, "-o"]).arg(&trace);
+    export
+        .args(["tasks", "--url", url, "--from", FROM, "--to", TO, "-o"])
+        .arg(&trace);
     text_of(&mut export)?;
     let flame_graph = rows.join("profile.svg");
     let query = format!("from={FROM}&to={TO}&{WHOLE}");
-    fs::write(&flame_graph, get(&format!("{url}/api/v1/profile.svg?{query}"))?)?;
+    fs::write(
+        &flame_graph,
+        get(&format!("{url}/api/v1/profile.svg?{query}"))?,
+    )?;
 
     let mut node = Command::new("node");
-    node.current_dir(&packages).args(["-e", SCRIPT]).arg(folder.join("exports"));
+    node.current_dir(&packages)
+        .args(["-e", SCRIPT])
+        .arg(folder.join("exports"));
     node.arg(trace).arg(flame_graph).arg(perfetto(folder)?);
     print!("{}", text_of(&mut node)?);
     Ok(None)

@@ -29,7 +29,15 @@ struct Server(Child);
 impl Server {
     fn start(folder: &Path, log: &Path) -> Result<Server> {
         let mut server = unshare();
-        server.args(["sh", "-c", SCRIPT, "debuginfod", "--database=:memory:", "-F", "-L"]);
+        server.args([
+            "sh",
+            "-c",
+            SCRIPT,
+            "debuginfod",
+            "--database=:memory:",
+            "-F",
+            "-L",
+        ]);
         server.arg(folder).env_remove("DEBUGINFOD_URLS");
         server.stdout(Stdio::null()).stderr(fs::File::create(log)?);
         Ok(Server(server.spawn().context("starting debuginfod")?))
@@ -39,7 +47,9 @@ impl Server {
     fn reduce(&self, build_id: &str, output: &Path) -> Result<Output> {
         let mut enter = Command::new("nsenter");
         enter.args(["--target", &self.0.id().to_string()]);
-        enter.args(["--user", "--net", "--preserve-credentials"]).arg(emberline()?);
+        enter
+            .args(["--user", "--net", "--preserve-credentials"])
+            .arg(emberline()?);
         reduce(enter, &format!("{URL}/{build_id}/debuginfo"), output)
     }
 }
@@ -54,11 +64,21 @@ impl Drop for Server {
 /// Compares symbols that come from a server with those of the file itself. Returns how to get the
 /// server if it is missing.
 pub(super) fn run(folder: &Path) -> Result<Option<String>> {
-    if Command::new("debuginfod").arg("--version").output().is_err() {
+    if Command::new("debuginfod")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
         return Ok(Some("no debuginfod: apt-get install debuginfod".to_owned()));
     }
-    if !unshare().args(["ip", "link"]).output().is_ok_and(|output| output.status.success()) {
-        return Ok(Some("debuginfod: no network namespace, or no ip (iproute2)".to_owned()));
+    if !unshare()
+        .args(["ip", "link"])
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
+        return Ok(Some(
+            "debuginfod: no network namespace, or no ip (iproute2)".to_owned(),
+        ));
     }
     let folder = folder.join("debuginfod");
     let served = folder.join("served");
@@ -69,11 +89,19 @@ pub(super) fn run(folder: &Path) -> Result<Option<String>> {
     let program = light()?.join("test-worker");
     symlink(&program, served.join("worker"))?;
     let expected = folder.join("expected.symbols");
-    let program = program.to_str().context("the folder of the checkout is not UTF-8")?;
+    let program = program
+        .to_str()
+        .context("the folder of the checkout is not UTF-8")?;
     let printed = reduce(Command::new(emberline()?), program, &expected)?;
-    ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    ensure!(
+        printed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&printed.stderr)
+    );
     let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
-    let build_id = printed.split_once("build id ").and_then(|(_, rest)| rest.split_once(','));
+    let build_id = printed
+        .split_once("build id ")
+        .and_then(|(_, rest)| rest.split_once(','));
     let (build_id, _) = build_id.with_context(|| format!("no build id in {printed:?}"))?;
 
     let log = folder.join("debuginfod.log");
@@ -87,13 +115,22 @@ pub(super) fn run(folder: &Path) -> Result<Option<String>> {
         }
         let error = String::from_utf8_lossy(&done.stderr).into_owned();
         if Instant::now() > deadline {
-            bail!("debuginfod does not serve {program}: {error}; its log: {}", log.display());
+            bail!(
+                "debuginfod does not serve {program}: {error}; its log: {}",
+                log.display()
+            );
         }
         std::thread::sleep(RETRY_EVERY);
     }
-    ensure!(fs::read(&expected)? == fs::read(&fetched)?, "other symbols come from debuginfod");
+    ensure!(
+        fs::read(&expected)? == fs::read(&fetched)?,
+        "other symbols come from debuginfod"
+    );
     let none = server.reduce("00112233", &fetched)?;
-    ensure!(none.status.code() == Some(NOT_FOUND_CODE), "a missing build id: {none:?}");
+    ensure!(
+        none.status.code() == Some(NOT_FOUND_CODE),
+        "a missing build id: {none:?}"
+    );
     println!("debuginfod serves the symbols of {build_id}");
     Ok(None)
 }
@@ -106,6 +143,10 @@ fn unshare() -> Command {
 }
 
 fn reduce(mut emberline: Command, from: &str, output: &Path) -> Result<Output> {
-    emberline.args(["symbols", "reduce", from, "--output"]).arg(output);
-    emberline.output().with_context(|| format!("starting {emberline:?}"))
+    emberline
+        .args(["symbols", "reduce", from, "--output"])
+        .arg(output);
+    emberline
+        .output()
+        .with_context(|| format!("starting {emberline:?}"))
 }

@@ -54,7 +54,10 @@ impl Totals {
             let (_, rest) = text.lines().next()?.split_once(name)?;
             rest.split(' ').next()?.parse().ok()
         };
-        Some(Totals { wall_ns: number("wall ")?, cpu_ns: number("cpu ")? })
+        Some(Totals {
+            wall_ns: number("wall ")?,
+            cpu_ns: number("cpu ")?,
+        })
     }
 }
 
@@ -72,16 +75,27 @@ fn go_pprof(files: &Path, totals: Totals) -> Result<Option<String>> {
         (&["-tagfocus=state:disk"], wall_ns - cpu_ns),
     ] {
         let mut pprof = Command::new("go");
-        pprof.args(["tool", "pprof", "-top", "-nodefraction=0", "-unit=ns"]).args(options);
+        pprof
+            .args(["tool", "pprof", "-top", "-nodefraction=0", "-unit=ns"])
+            .args(options);
         let text = text_of(pprof.arg(&file))?;
         // `Showing nodes accounting for 500ns, 100% of 500ns total`; of a part, what it accounts for.
         let expected = format!("accounting for {total_ns}ns,");
-        ensure!(text.contains(&expected), "go tool pprof {options:?}: no {expected:?} in:\n{text}");
+        ensure!(
+            text.contains(&expected),
+            "go tool pprof {options:?}: no {expected:?} in:\n{text}"
+        );
     }
     let mut pprof = Command::new("go");
-    pprof.args(["tool", "pprof", "-top", "-unit=ns", "-diff_base"]).arg(&file).arg(&file);
+    pprof
+        .args(["tool", "pprof", "-top", "-unit=ns", "-diff_base"])
+        .arg(&file)
+        .arg(&file);
     let text = text_of(&mut pprof)?;
-    ensure!(text.contains("accounting for 0,"), "a profile differs from itself:\n{text}");
+    ensure!(
+        text.contains("accounting for 0,"),
+        "a profile differs from itself:\n{text}"
+    );
     println!("go tool pprof agrees: wall {wall_ns} ns, cpu {cpu_ns} ns");
     Ok(None)
 }
@@ -95,8 +109,11 @@ fn speedscope(folder: &Path, files: &Path, totals: Totals) -> Result<Option<Stri
     let read = text_of(&mut node)?;
     let Totals { wall_ns, cpu_ns } = totals;
     ensure!(
-        read.lines().any(|line| line == format!("speedscope {wall_ns} {cpu_ns}"))
-            && read.lines().any(|line| line == format!("firefox {wall_ns}"))
+        read.lines()
+            .any(|line| line == format!("speedscope {wall_ns} {cpu_ns}"))
+            && read
+                .lines()
+                .any(|line| line == format!("firefox {wall_ns}"))
             && read.lines().any(|line| line == format!("nested {wall_ns}")),
         "expected the totals {totals:?}, and read:\n{read}"
     );
@@ -116,8 +133,14 @@ fn firefox(folder: &Path, files: &Path, totals: Totals) -> Result<()> {
         sampled_ns += session.sampled_ns(thread)?;
     }
     let Totals { wall_ns, .. } = totals;
-    ensure!(sampled_ns == wall_ns, "profiler-cli has {sampled_ns} ns of samples, not {wall_ns}");
-    println!("profiler-cli reads {sampled_ns} ns of {} threads", threads.len());
+    ensure!(
+        sampled_ns == wall_ns,
+        "profiler-cli has {sampled_ns} ns of samples, not {wall_ns}"
+    );
+    println!(
+        "profiler-cli reads {sampled_ns} ns of {} threads",
+        threads.len()
+    );
     Ok(())
 }
 
@@ -135,7 +158,13 @@ mod tests {
     #[test]
     fn totals_are_read_from_the_first_line() {
         let totals = Totals::parse("100010 nodes, wall 5 ns, cpu 3 ns\nwall 1 ns, cpu 1 ns\n");
-        assert_eq!(totals, Some(Totals { wall_ns: 5, cpu_ns: 3 }));
+        assert_eq!(
+            totals,
+            Some(Totals {
+                wall_ns: 5,
+                cpu_ns: 3
+            })
+        );
         assert_eq!(Totals::parse("wall 5 ns"), None);
     }
 }

@@ -23,7 +23,10 @@ impl Session {
     /// Loads a file.
     pub(super) fn load(packages: PathBuf, name: &str, file: &Path) -> Result<Session> {
         fs::create_dir_all(packages.join("sessions"))?;
-        let session = Session { packages, name: format!("{name}-{}", std::process::id()) };
+        let session = Session {
+            packages,
+            name: format!("{name}-{}", std::process::id()),
+        };
         let file = file.to_str().context("the path of the file is UTF-8")?;
         let loaded = session.ask(&["load", file])?;
         // It fails if its daemon takes longer than half a second to start, which then answers later.
@@ -48,7 +51,9 @@ impl Session {
 
     /// The time of all samples of a thread, in nanoseconds.
     pub(super) fn sampled_ns(&self, thread: &Value) -> Result<u64> {
-        let handle = thread["threadHandle"].as_str().context("a thread without a handle")?;
+        let handle = thread["threadHandle"]
+            .as_str()
+            .context("a thread without a handle")?;
         let samples = self.json(&[
             "thread",
             "samples",
@@ -66,17 +71,25 @@ impl Session {
     fn json(&self, arguments: &[&str]) -> Result<Value> {
         let answer = self.ask(&[arguments, &["--json"]].concat())?;
         let error = String::from_utf8_lossy(&answer.stderr);
-        ensure!(answer.status.success(), "profiler-cli {arguments:?}: {error}");
+        ensure!(
+            answer.status.success(),
+            "profiler-cli {arguments:?}: {error}"
+        );
         Ok(serde_json::from_slice(&answer.stdout)?)
     }
 
     fn ask(&self, arguments: &[&str]) -> std::io::Result<Output> {
-        self.command().args(arguments).args(["--session", &self.name]).output()
+        self.command()
+            .args(arguments)
+            .args(["--session", &self.name])
+            .output()
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new("node");
-        command.current_dir(&self.packages).arg("node_modules/.bin/profiler-cli");
+        command
+            .current_dir(&self.packages)
+            .arg("node_modules/.bin/profiler-cli");
         command.env("PROFILER_CLI_SESSION_DIR", self.packages.join("sessions"));
         command
     }

@@ -39,13 +39,23 @@ fn go_pprof(folder: &Path, url: &str) -> Result<Option<String>> {
     let address = format!("{url}/api/v1/profile.pb.gz?{query}");
     let read = |view: &str| {
         let mut pprof = Command::new("go");
-        pprof.args(["tool", "pprof", view, "-nodefraction=0", "-unit=ns", &address]);
+        pprof.args([
+            "tool",
+            "pprof",
+            view,
+            "-nodefraction=0",
+            "-unit=ns",
+            &address,
+        ]);
         // Where it keeps what it downloads.
         text_of(pprof.env("PPROF_TMPDIR", folder.join("pprof")))
     };
     let top = read("-top")?;
     let expected = format!("accounting for {total_ns}ns, 100% of {total_ns}ns total");
-    ensure!(top.contains(&expected), "go tool pprof over HTTP: no {expected:?} in:\n{top}");
+    ensure!(
+        top.contains(&expected),
+        "go tool pprof over HTTP: no {expected:?} in:\n{top}"
+    );
     let tags = read("-tags")?;
     let nodes = answer["profile"]["nodes"].as_array().context("no nodes")?;
     for task in nodes.iter().filter(|node| node["parent"] == 0) {
@@ -61,7 +71,10 @@ fn go_pprof(folder: &Path, url: &str) -> Result<Option<String>> {
                 || line.starts_with(&format!("{task_ns}.0ns ("));
             has_sum && line.ends_with(&format!(": {name}"))
         };
-        ensure!(tags.lines().any(is_its_line), "{name} is not {task_ns} ns in:\n{tags}");
+        ensure!(
+            tags.lines().any(is_its_line),
+            "{name} is not {task_ns} ns in:\n{tags}"
+        );
     }
     println!("go tool pprof over HTTP agrees: {total_ns} ns, and each task");
     Ok(None)
@@ -75,12 +88,16 @@ fn firefox(folder: &Path, url: &str) -> Result<Option<String>> {
     };
     let file = folder.join("rows/tasks.firefox.json");
     let mut export = Command::new(emberline()?);
-    export.args(["tasks", "--url", url, "--from", FROM, "--to", TO, "-o"]).arg(&file);
+    export
+        .args(["tasks", "--url", url, "--from", FROM, "--to", TO, "-o"])
+        .arg(&file);
     text_of(&mut export)?;
 
     let query = format!("from={FROM}&to={TO}&limit=100000");
     let rows = |path: &str| -> Result<Value> {
-        Ok(serde_json::from_str(&get(&format!("{url}/api/v1/{path}?{query}"))?)?)
+        Ok(serde_json::from_str(&get(&format!(
+            "{url}/api/v1/{path}?{query}"
+        ))?)?)
     };
     let tasks = rows("tasks")?;
     let tasks = tasks["tasks"].as_array().context("no tasks")?;
@@ -88,13 +105,25 @@ fn firefox(folder: &Path, url: &str) -> Result<Option<String>> {
     let phases_of = |task: &Value| Some(task["phases"].as_array()?.iter().filter(is_one).count());
     let phases: usize = tasks.iter().filter_map(phases_of).sum();
     let transfers = rows("transfers")?;
-    let transfers = transfers["transfers"].as_array().context("no transfers")?.len();
+    let transfers = transfers["transfers"]
+        .as_array()
+        .context("no transfers")?
+        .len();
     let expected = tasks.len() + phases + transfers;
 
     let session = Session::load(packages, "tasks", &file)?;
     let threads = session.threads()?;
-    let markers = threads.iter().filter_map(|thread| thread["markerCount"].as_u64()).sum::<u64>();
-    ensure!(markers == expected as u64, "profiler-cli has {markers} markers instead of {expected}");
-    println!("profiler-cli reads {expected} markers of {} threads", threads.len());
+    let markers = threads
+        .iter()
+        .filter_map(|thread| thread["markerCount"].as_u64())
+        .sum::<u64>();
+    ensure!(
+        markers == expected as u64,
+        "profiler-cli has {markers} markers instead of {expected}"
+    );
+    println!(
+        "profiler-cli reads {expected} markers of {} threads",
+        threads.len()
+    );
     Ok(None)
 }

@@ -40,7 +40,9 @@ impl Drop for Server {
 pub(super) fn run(folder: &Path) -> Result<Option<String>> {
     let is_missing = |tool: &str| Command::new(tool).arg("--version").output().is_err();
     if is_missing("promtool") || is_missing("prometheus") {
-        return Ok(Some("no promtool or prometheus: apt-get install prometheus".to_owned()));
+        return Ok(Some(
+            "no promtool or prometheus: apt-get install prometheus".to_owned(),
+        ));
     }
     check_rules()?;
     let folder = folder.join("prometheus");
@@ -57,9 +59,15 @@ pub(super) fn run(folder: &Path) -> Result<Option<String>> {
 
 fn check_rules() -> Result<()> {
     let mut rules = Command::new("promtool");
-    rules.args(["test", "rules"]).arg(root().join("deploy/prometheus/alerts-test.yml"));
+    rules
+        .args(["test", "rules"])
+        .arg(root().join("deploy/prometheus/alerts-test.yml"));
     let output = rules.output()?;
-    ensure!(output.status.success(), "promtool: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "promtool: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
@@ -77,8 +85,14 @@ fn check_metrics(url: &str) -> Result<()> {
     drop(stdin);
     let output = check.wait_with_output()?;
     let found = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "promtool check metrics: {found}\n{metrics}");
-    println!("promtool accepts {} lines of /metrics and the alert rules", metrics.lines().count());
+    ensure!(
+        output.status.success(),
+        "promtool check metrics: {found}\n{metrics}"
+    );
+    println!(
+        "promtool accepts {} lines of /metrics and the alert rules",
+        metrics.lines().count()
+    );
     Ok(())
 }
 
@@ -97,13 +111,19 @@ fn scrape(folder: &Path, url: &str) -> Result<()> {
     let log = folder.join("prometheus.log");
     let process = Command::new("prometheus")
         .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            folder.join("data").display()
+        ))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"))
         .stdout(Stdio::null())
         .stderr(fs::File::create(&log)?)
         .spawn()
         .context("starting prometheus")?;
-    let prometheus = Server { process, url: format!("http://127.0.0.1:{port}") };
+    let prometheus = Server {
+        process,
+        url: format!("http://127.0.0.1:{port}"),
+    };
     let address = format!("{}/api/v1/query?query={QUERY_ENCODED}", prometheus.url);
     let deadline = Instant::now() + SCRAPED_MAX;
     loop {
@@ -116,7 +136,10 @@ fn scrape(folder: &Path, url: &str) -> Result<()> {
         }
         if Instant::now() > deadline {
             let targets = get(&format!("{}/api/v1/targets", prometheus.url)).unwrap_or_default();
-            bail!("Prometheus has no {QUERY}: {targets}; its log: {}", log.display());
+            bail!(
+                "Prometheus has no {QUERY}: {targets}; its log: {}",
+                log.display()
+            );
         }
         std::thread::sleep(RETRY_EVERY);
     }

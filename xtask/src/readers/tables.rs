@@ -21,7 +21,11 @@ pub(super) fn run(folder: &Path, url: &str) -> Result<()> {
     }
     let mut receiver = Command::new(folder.join("bin/python"));
     let worker = emberline()?.with_file_name("test-worker");
-    let receiver = receiver.args(["-c", SPANS_SCRIPT]).arg(emberline()?).arg(url).arg(worker);
+    let receiver = receiver
+        .args(["-c", SPANS_SCRIPT])
+        .arg(emberline()?)
+        .arg(url)
+        .arg(worker);
     if !receiver.status().context("starting python")?.success() {
         bail!("an OTLP receiver has other spans than JSON has tasks; the difference is above");
     }

@@ -89,7 +89,11 @@ pub(super) const CLIPPY: CargoCommand = CargoCommand {
 /// The agent that profiles to a file, without a network.
 pub(super) const CLIPPY_SMALL_AGENT: CargoCommand = CargoCommand {
     scope: Scope::Named,
-    arguments: &["--profile=light", "--package=emberline-agent", "--no-default-features"],
+    arguments: &[
+        "--profile=light",
+        "--package=emberline-agent",
+        "--no-default-features",
+    ],
     advice: "code that only `ship` needs must be behind that feature",
     ..CLIPPY
 };
@@ -102,7 +106,10 @@ pub(super) const DOC: CargoCommand = CargoCommand {
     inner_arguments: &[],
     component: None,
     // Most crates are read with their sources: their summaries name private modules.
-    environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
+    environment: &[(
+        "RUSTDOCFLAGS",
+        "-D warnings -A rustdoc::private_intra_doc_links",
+    )],
     advice: "fix the warnings above",
 };
 
@@ -174,7 +181,13 @@ pub(super) const TEST_ALL: CargoCommand = CargoCommand {
 /// The same with fewer random cases, and without the longest tests, which take more than half of the time: among them
 /// `many_threads` and `scratch_crate`, which are excluded by the first letters of their files.
 pub(super) const TEST: CargoCommand = CargoCommand {
-    arguments: &["--lib", "--bins", "--test=[!ms]*", "--test=memory", "--test=s[!ecy]*"],
+    arguments: &[
+        "--lib",
+        "--bins",
+        "--test=[!ms]*",
+        "--test=memory",
+        "--test=s[!ecy]*",
+    ],
     environment: &[("PROPTEST_CASES", "64")],
     inner_arguments: &[
         "--skip=a_crash_at_any_point_leaves_a_whole_version",
@@ -190,10 +203,15 @@ pub(super) const TEST: CargoCommand = CargoCommand {
 /// Also without the tests of simulated crashes, and those that sample for 10 s or more, which are excluded by the
 /// first letter of their file. Their packages are not excluded, because dependencies would then have other
 /// features and be compiled again.
-pub(super) const TEST_QUICK: CargoCommand =
-    CargoCommand { arguments: &["--lib", "--bins", "--test=[!agmsw]*", "--test=memory"], ..TEST };
+pub(super) const TEST_QUICK: CargoCommand = CargoCommand {
+    arguments: &["--lib", "--bins", "--test=[!agmsw]*", "--test=memory"],
+    ..TEST
+};
 
-pub(super) const TEST_DOC: CargoCommand = CargoCommand { arguments: &["--doc"], ..TEST_ALL };
+pub(super) const TEST_DOC: CargoCommand = CargoCommand {
+    arguments: &["--doc"],
+    ..TEST_ALL
+};
 
 /// Tests whose figures or deadlines depend on the machine take turns. Without a third thread, two of them
 /// would often wait for each other while all others wait for both.
@@ -214,21 +232,37 @@ pub(super) const SYSTEM: CargoCommand = CargoCommand {
     ..SYSTEM_ALL
 };
 
-pub(super) const SIMULATION_ALL: CargoCommand =
-    CargoCommand { arguments: &["--test=seeds"], ..TEST_ALL };
+pub(super) const SIMULATION_ALL: CargoCommand = CargoCommand {
+    arguments: &["--test=seeds"],
+    ..TEST_ALL
+};
 
-pub(super) const SIMULATION: CargoCommand =
-    CargoCommand { environment: &[("EMBERLINE_SEEDS", "30")], ..SIMULATION_ALL };
+pub(super) const SIMULATION: CargoCommand = CargoCommand {
+    environment: &[("EMBERLINE_SEEDS", "30")],
+    ..SIMULATION_ALL
+};
 
-pub(super) const CLIPPY_BENCH: CargoCommand = CargoCommand { scope: Scope::Bench, ..CLIPPY };
+pub(super) const CLIPPY_BENCH: CargoCommand = CargoCommand {
+    scope: Scope::Bench,
+    ..CLIPPY
+};
 
-pub(super) const DOC_BENCH: CargoCommand = CargoCommand { scope: Scope::Bench, ..DOC };
+pub(super) const DOC_BENCH: CargoCommand = CargoCommand {
+    scope: Scope::Bench,
+    ..DOC
+};
 
-pub(super) const TEST_BENCH: CargoCommand =
-    CargoCommand { scope: Scope::Bench, arguments: &["--lib", "--bins"], ..TEST_ALL };
+pub(super) const TEST_BENCH: CargoCommand = CargoCommand {
+    scope: Scope::Bench,
+    arguments: &["--lib", "--bins"],
+    ..TEST_ALL
+};
 
-pub(super) const BUILD_BENCH: CargoCommand =
-    CargoCommand { scope: Scope::Bench, arguments: &["--bin=emberline-bench"], ..BUILD };
+pub(super) const BUILD_BENCH: CargoCommand = CargoCommand {
+    scope: Scope::Bench,
+    arguments: &["--bin=emberline-bench"],
+    ..BUILD
+};
 
 /// `cargo xtask cluster` without Ballista, by the program of [`BUILD_BENCH`].
 pub(super) const TEST_CLUSTER: CargoCommand = CargoCommand {
@@ -249,7 +283,9 @@ impl CargoCommand {
         if self.scope == Scope::Bench {
             command.env(TARGET_VARIABLE, target()?);
         }
-        let status = command.status().with_context(|| format!("starting `{}`", self.text()))?;
+        let status = command
+            .status()
+            .with_context(|| format!("starting `{}`", self.text()))?;
         self.judge(status)
     }
 
@@ -262,14 +298,20 @@ impl CargoCommand {
 
     /// Returns the command line, as a person would type it.
     fn text(&self) -> String {
-        let variables: String =
-            self.environment.iter().map(|(name, value)| format!("{name}=\"{value}\" ")).collect();
+        let variables: String = self
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{name}=\"{value}\" "))
+            .collect();
         format!("{variables}cargo {}", self.arguments().join(" "))
     }
 
     /// Returns the subcommand, and what follows it.
     fn arguments(&self) -> Vec<&'static str> {
-        let packages = self.packages.iter().flat_map(|package| ["--package", package]);
+        let packages = self
+            .packages
+            .iter()
+            .flat_map(|package| ["--package", package]);
         let mut arguments = vec![self.subcommand];
         arguments.extend(self.scope.arguments());
         arguments.extend(self.arguments);
@@ -284,7 +326,9 @@ impl CargoCommand {
 
 /// Whether cargo has a subcommand, which may be a component or a program in the path.
 pub(super) fn has_subcommand(name: &str) -> Result<bool> {
-    let probe = cargo(&[name, "--version"]).output().context("starting cargo")?;
+    let probe = cargo(&[name, "--version"])
+        .output()
+        .context("starting cargo")?;
     Ok(probe.status.success())
 }
 
@@ -308,7 +352,10 @@ mod tests {
     #[test]
     fn a_missing_component_is_named_with_the_way_to_get_it() {
         let error = check_component("no-such-command", "rustfmt").unwrap_err();
-        assert!(error.to_string().contains("rustup component add rustfmt"), "{error}");
+        assert!(
+            error.to_string().contains("rustup component add rustfmt"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -19,7 +19,14 @@ pub(super) fn check_oldest_rust() -> Result<Option<String>> {
         let install = format!("rustup toolchain install {OLDEST_RUST} --profile minimal");
         return Ok(Some(format!("no Rust {OLDEST_RUST}: {install}")));
     }
-    let check = ["run", OLDEST_RUST, "cargo", "check", "--locked", "--all-features"];
+    let check = [
+        "run",
+        OLDEST_RUST,
+        "cargo",
+        "check",
+        "--locked",
+        "--all-features",
+    ];
     let mut command = Command::new("rustup");
     command.current_dir(root()).args(check).args(packages());
     succeed(command.args(["--target-dir", "target/oldest-rust"]))?;
@@ -29,7 +36,9 @@ pub(super) fn check_oldest_rust() -> Result<Option<String>> {
 /// Whether rustup has the oldest compiler.
 pub(super) fn has_oldest_rust() -> bool {
     let mut probe = Command::new("rustup");
-    probe.args(["run", OLDEST_RUST, "cargo", "--version"]).stderr(Stdio::null());
+    probe
+        .args(["run", OLDEST_RUST, "cargo", "--version"])
+        .stderr(Stdio::null());
     probe.output().is_ok_and(|output| output.status.success())
 }
 
@@ -43,7 +52,9 @@ pub(super) fn check_semver() -> Result<Option<String>> {
         return Ok(Some(format!("no cargo-semver-checks: {install}")));
     }
     let mut describe = Command::new("git");
-    describe.current_dir(root()).args(["describe", "--tags", "--abbrev=0", "--match=v*"]);
+    describe
+        .current_dir(root())
+        .args(["describe", "--tags", "--abbrev=0", "--match=v*"]);
     let release = describe.output().context("starting git")?;
     if !release.status.success() {
         return Ok(Some("no tag of a release (v*) to compare with".into()));
@@ -61,7 +72,9 @@ fn packages() -> impl Iterator<Item = &'static str> {
 fn succeed(command: &mut Command) -> Result<()> {
     let text = format!("{command:?}").replace('"', "");
     announce(&text);
-    let status = command.status().with_context(|| format!("starting `{text}`"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("starting `{text}`"))?;
     ensure!(status.success(), "`{text}` failed ({status})");
     Ok(())
 }
@@ -74,12 +87,21 @@ mod tests {
 
     #[test]
     fn published_crates_state_the_oldest_compiler() {
-        let folders =
-            ["profiler-core", "symbols", "tls", "agent/system", "agent", "agent/diagnostics"];
+        let folders = [
+            "profiler-core",
+            "symbols",
+            "tls",
+            "agent/system",
+            "agent",
+            "agent/diagnostics",
+        ];
         let stated = format!("\nrust-version = \"{OLDEST_RUST}\"\n");
         for (folder, package) in folders.into_iter().zip(PUBLISHED) {
             let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
-            assert!(manifest.contains(&format!("name = \"{package}\"")), "{folder}: {package}");
+            assert!(
+                manifest.contains(&format!("name = \"{package}\"")),
+                "{folder}: {package}"
+            );
             assert!(manifest.contains(&stated), "{folder}");
         }
     }

@@ -44,8 +44,10 @@ pub(super) fn run() -> Result<()> {
         let install = ["toolchain", "install", OLDEST_RUST, "--profile", "minimal"];
         ran(Command::new("rustup").args(install))?;
     }
-    for (subcommand, package) in [("deny", "cargo-deny"), ("semver-checks", "cargo-semver-checks")]
-    {
+    for (subcommand, package) in [
+        ("deny", "cargo-deny"),
+        ("semver-checks", "cargo-semver-checks"),
+    ] {
         if !has_subcommand(subcommand)? {
             ran(&mut cargo(&["install", package, "--locked"]))?;
         }
@@ -83,7 +85,9 @@ fn is_installed(program: &str) -> bool {
 
 /// Whether Python can install packages in environments of their own.
 fn has_venv() -> bool {
-    let probe = Command::new("python3").args(["-m", "ensurepip", "--version"]).output();
+    let probe = Command::new("python3")
+        .args(["-m", "ensurepip", "--version"])
+        .output();
     probe.is_ok_and(|output| output.status.success())
 }
 
@@ -91,12 +95,16 @@ fn as_root(command: &[&str]) -> Result<()> {
     let sudo: &[&str] = if geteuid().is_root() { &[] } else { &["sudo"] };
     let words = [sudo, command].concat();
     let mut command = Command::new(words[0]);
-    ran(command.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive"))
+    ran(command
+        .args(&words[1..])
+        .env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
 fn ran(command: &mut Command) -> Result<()> {
     announce(&format!("{command:?}").replace('"', ""));
-    let status = command.status().with_context(|| format!("starting {command:?}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("starting {command:?}"))?;
     ensure!(status.success(), "{command:?} failed ({status})");
     Ok(())
 }

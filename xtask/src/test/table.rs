@@ -35,7 +35,10 @@ impl Stopwatch {
     /// # Errors
     /// If the system does not tell the CPU time of commands.
     pub(crate) fn start() -> Result<Stopwatch> {
-        Ok(Stopwatch { start: Instant::now(), cpu_at_start: cpu_of_commands()? })
+        Ok(Stopwatch {
+            start: Instant::now(),
+            cpu_at_start: cpu_of_commands()?,
+        })
     }
 
     /// The row of the step that was started with this.
@@ -56,12 +59,20 @@ impl Stopwatch {
 fn cpu_of_commands() -> Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("reading the CPU time of commands")?;
     let times = [usage.user_time(), usage.system_time()];
-    Ok(times.iter().map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6).sum())
+    Ok(times
+        .iter()
+        .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6)
+        .sum())
 }
 
 /// Step, seconds, CPU seconds and result of each row.
 pub(crate) fn render(rows: &[Row]) -> String {
-    let width = rows.iter().map(|row| row.step.len()).max().unwrap_or(0).max("step".len());
+    let width = rows
+        .iter()
+        .map(|row| row.step.len())
+        .max()
+        .unwrap_or(0)
+        .max("step".len());
     let mut text = format!("{:width$}  seconds   CPU s  result\n", "step");
     for row in rows {
         let result = match &row.outcome {
@@ -70,8 +81,16 @@ pub(crate) fn render(rows: &[Row]) -> String {
             Outcome::Note(figures) => figures.clone(),
             Outcome::Skipped(reason) => format!("skipped: {reason}"),
         };
-        let Row { step, seconds, cpu_seconds, .. } = row;
-        let _ = writeln!(text, "{step:width$}  {seconds:7.1}  {cpu_seconds:6.0}  {result}");
+        let Row {
+            step,
+            seconds,
+            cpu_seconds,
+            ..
+        } = row;
+        let _ = writeln!(
+            text,
+            "{step:width$}  {seconds:7.1}  {cpu_seconds:6.0}  {result}"
+        );
     }
     let total: f64 = rows.iter().map(|row| row.seconds).sum();
     let cpu_total: f64 = rows.iter().map(|row| row.cpu_seconds).sum();
@@ -96,7 +115,12 @@ mod tests {
         let rows = [
             row("format", 1.26, 2.4, Outcome::Passed),
             row("clippy-small-agent", 123.0, 201.0, Outcome::Failed),
-            row("page", 0.0, 0.0, Outcome::Skipped("an earlier step failed".into())),
+            row(
+                "page",
+                0.0,
+                0.0,
+                Outcome::Skipped("an earlier step failed".into()),
+            ),
         ];
         expect![[r#"
             step                seconds   CPU s  result

@@ -22,10 +22,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("diagnostics", &["profiler-core", "agent"]),
     // The collector, from the lowest floor up. Only `front`, `bridge` and `collector` know sockets.
     ("collector-base", &["profiler-core"]),
-    ("naming", &["profiler-core", "symbol-files", "collector-base"]),
+    (
+        "naming",
+        &["profiler-core", "symbol-files", "collector-base"],
+    ),
     ("shares", &["profiler-core", "collector-base"]),
     ("store", &["profiler-core", "collector-base", "naming"]),
-    ("front", &["profiler-core", "api", "tls", "collector-base", "shares"]),
+    (
+        "front",
+        &["profiler-core", "api", "tls", "collector-base", "shares"],
+    ),
     ("state", STATE),
     ("query", QUERY),
     ("bridge", BRIDGE),
@@ -47,11 +53,29 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     // A workspace of its own. It meets the CLI at its arguments only.
-    ("sql", &["profiler-core", "api", "flamegraph", "collector-base", "store"]),
+    (
+        "sql",
+        &[
+            "profiler-core",
+            "api",
+            "flamegraph",
+            "collector-base",
+            "store",
+        ],
+    ),
     ("tests", FREE),
     // It compiles in seconds; what needs our crates is in `bench`.
     ("xtask", &[]),
-    ("bench", &["xtask", "profiler-core", "simulation", "symbol-files", "tls"]),
+    (
+        "bench",
+        &[
+            "xtask",
+            "profiler-core",
+            "simulation",
+            "symbol-files",
+            "tls",
+        ],
+    ),
     // It meets the others on the wire only, so that it can check them independently.
     ("simulation", &["profiler-core"]),
     // Steps the real code of both, which still meet on the wire only.
@@ -60,11 +84,25 @@ const EDGES: &[(&str, &[&str])] = &[
     ("load", &["profiler-core", "agent"]),
 ];
 
-const STATE: &[&str] =
-    &["profiler-core", "api", "import", "collector-base", "naming", "shares", "store"];
+const STATE: &[&str] = &[
+    "profiler-core",
+    "api",
+    "import",
+    "collector-base",
+    "naming",
+    "shares",
+    "store",
+];
 
-const QUERY: &[&str] =
-    &["profiler-core", "api", "flamegraph", "collector-base", "naming", "store", "state"];
+const QUERY: &[&str] = &[
+    "profiler-core",
+    "api",
+    "flamegraph",
+    "collector-base",
+    "naming",
+    "store",
+    "state",
+];
 
 const BRIDGE: &[&str] = &[
     "profiler-core",
@@ -107,8 +145,16 @@ const FAULT_SIMULATION: &[&str] = &[
     "simulation",
 ];
 
-const FREE: &[&str] =
-    &["profiler-core", "api", "flamegraph", "tls", "agent", "collector", "examples", "simulation"];
+const FREE: &[&str] = &[
+    "profiler-core",
+    "api",
+    "flamegraph",
+    "tls",
+    "agent",
+    "collector",
+    "examples",
+    "simulation",
+];
 
 /// The crates of a worker's side and those of the collector's side meet on the wire only, even in their tests.
 const SIDES: [&[&str]; 2] = [
@@ -131,7 +177,9 @@ const SIDES: [&[&str]; 2] = [
 /// # Errors
 /// If it does not have the documented form.
 pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
-    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
+    let packages = metadata["packages"]
+        .as_array()
+        .context("cargo metadata has no packages")?;
     let mut findings = Vec::new();
     for package in packages {
         let from = short_name(package)?;
@@ -149,8 +197,9 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
             );
             continue;
         };
-        let dependencies =
-            package["dependencies"].as_array().context("a package has no dependencies")?;
+        let dependencies = package["dependencies"]
+            .as_array()
+            .context("a package has no dependencies")?;
         // Only crates of the workspace have a path.
         for dependency in dependencies.iter().filter(|each| each["path"].is_string()) {
             let to = short_name(dependency)?;
@@ -163,7 +212,9 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
                     0 => "nothing".to_owned(),
                     _ => allowed.join(", "),
                 };
-                finding(format!("{from} must not depend on {to}; it may use {allowed}"));
+                finding(format!(
+                    "{from} must not depend on {to}; it may use {allowed}"
+                ));
             }
         }
     }

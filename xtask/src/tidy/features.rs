@@ -30,7 +30,10 @@ impl FeatureTests {
             self.named.extend(named_tests(path, text));
         } else if path.ends_with(".rs") || path.ends_with(".mjs") {
             for name in functions(text) {
-                self.defined.entry(name.to_owned()).or_default().push(path.to_owned());
+                self.defined
+                    .entry(name.to_owned())
+                    .or_default()
+                    .push(path.to_owned());
             }
         }
     }
@@ -52,7 +55,8 @@ impl FeatureTests {
     fn exists(&self, test: &str) -> bool {
         let (modules, name) = test.rsplit_once("::").unwrap_or(("", test));
         let is_in = |path: &str, module: &str| {
-            path.split('/').any(|part| part.split('.').next() == Some(module))
+            path.split('/')
+                .any(|part| part.split('.').next() == Some(module))
         };
         let paths = self.defined.get(name).map_or(&[][..], Vec::as_slice);
         paths.iter().any(|path| {
@@ -66,21 +70,31 @@ impl FeatureTests {
 
 /// Code in the last column of each table row that is a path of identifiers.
 fn named_tests(document: &str, text: &str) -> Vec<NamedTest> {
-    let rows = text.lines().zip(1..).filter(|(line, _)| line.starts_with('|'));
+    let rows = text
+        .lines()
+        .zip(1..)
+        .filter(|(line, _)| line.starts_with('|'));
     rows.flat_map(|(row, line)| {
-        let tests = row.trim_end().trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+        let tests = row
+            .trim_end()
+            .trim_end_matches('|')
+            .rsplit('|')
+            .next()
+            .unwrap_or_default();
         let code = tests.split('`').skip(1).step_by(2);
-        code.filter(|code| is_path(code)).map(move |test| NamedTest {
-            document: document.to_owned(),
-            line,
-            test: test.to_owned(),
-        })
+        code.filter(|code| is_path(code))
+            .map(move |test| NamedTest {
+                document: document.to_owned(),
+                line,
+                test: test.to_owned(),
+            })
     })
     .collect()
 }
 
 fn is_path(code: &str) -> bool {
-    code.split("::").all(|part| !part.is_empty() && part.chars().all(is_identifier))
+    code.split("::")
+        .all(|part| !part.is_empty() && part.chars().all(is_identifier))
 }
 
 fn is_identifier(character: char) -> bool {
@@ -90,7 +104,9 @@ fn is_identifier(character: char) -> bool {
 /// Names that follow `fn` or `function`.
 fn functions(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
-        let mut words = line.split(|c| !is_identifier(c)).filter(|word| !word.is_empty());
+        let mut words = line
+            .split(|c| !is_identifier(c))
+            .filter(|word| !word.is_empty());
         words.find(|word| ["fn", "function"].contains(word))?;
         words.next()
     })
@@ -106,15 +122,23 @@ mod tests {
     #[test]
     fn named_tests_must_exist_below_their_modules() {
         let mut tests = FeatureTests::default();
-        tests
-            .read("tests/src/system/truth.rs", "#[test]\nfn time_is_true() {}\n    fn a(x: u8) {}");
-        tests.read("collector/ui/check/run.mjs", "async function flameGraph() {}");
+        tests.read(
+            "tests/src/system/truth.rs",
+            "#[test]\nfn time_is_true() {}\n    fn a(x: u8) {}",
+        );
+        tests.read(
+            "collector/ui/check/run.mjs",
+            "async function flameGraph() {}",
+        );
         tests.read(
             "docs/FEATURES.md",
             "# `gone`\n| # | tests |\n|---|---|\n| A1 | system: `truth::time_is_true`, `a`; page: \
              `flameGraph` |\n| `no_test` | `order::time_is_true`, `gone`, `cargo xtask x` |",
         );
-        tests.read("docs/design/security.md", "| F1 | system: `order::time_is_true`, `a` |");
+        tests.read(
+            "docs/design/security.md",
+            "| F1 | system: `order::time_is_true`, `a` |",
+        );
         expect![[r#"
             docs/FEATURES.md:5: names the test `order::time_is_true`, which does not exist [features]
             docs/FEATURES.md:5: names the test `gone`, which does not exist [features]

@@ -15,7 +15,9 @@ pub(super) struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { rule, path, line, .. } = self;
+        let Finding {
+            rule, path, line, ..
+        } = self;
         match line {
             0 => write!(f, "{path}: {} [{rule}]", self.text),
             line => write!(f, "{path}:{line}: {} [{rule}]", self.text),
@@ -26,5 +28,8 @@ impl fmt::Display for Finding {
 /// The findings as they are printed.
 #[cfg(test)]
 pub(super) fn printed(findings: &[Finding]) -> String {
-    findings.iter().map(|finding| format!("{finding}\n")).collect()
+    findings
+        .iter()
+        .map(|finding| format!("{finding}\n"))
+        .collect()
 }

@@ -21,13 +21,19 @@ const TAKE: [&str; 4] = ["lock", "read", "write", "write_second"];
 /// Findings in a file of the collector that is not only for tests.
 pub(super) fn check(path: &str, tokens: &[Token]) -> Vec<Finding> {
     let is_test = path.contains("/tests/")
-        || ["/tests.rs", "/testing.rs"].iter().any(|end| path.ends_with(end));
+        || ["/tests.rs", "/testing.rs"]
+            .iter()
+            .any(|end| path.ends_with(end));
     if !path.starts_with(INSIDE) || path.starts_with(HOME) || is_test {
         return Vec::new();
     }
     let file = File::new(tokens);
     let mut findings = Vec::new();
-    for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !token.in_test) {
+    for (at, token) in tokens
+        .iter()
+        .enumerate()
+        .filter(|(_, token)| !token.in_test)
+    {
         let found = if UNRANKED.contains(&token.text.as_str()) && file.is_of_std(at) {
             Some("use the lock of that name in base::sync, which has a rank")
         } else {
@@ -35,7 +41,12 @@ pub(super) fn check(path: &str, tokens: &[Token]) -> Vec<Finding> {
         };
         if let Some(text) = found {
             let text = text.to_owned();
-            findings.push(Finding { rule: GUARDS, path: path.into(), line: token.line, text });
+            findings.push(Finding {
+                rule: GUARDS,
+                path: path.into(),
+                line: token.line,
+                text,
+            });
         }
     }
     findings
@@ -74,8 +85,10 @@ impl<'a> File<'a> {
         let imported = |name: &&&str| {
             tokens.iter().enumerate().any(|(at, token)| {
                 let use_of_sync = |start: usize| {
-                    let texts: Vec<&str> =
-                        tokens[start..at].iter().map(|token| token.text.as_str()).collect();
+                    let texts: Vec<&str> = tokens[start..at]
+                        .iter()
+                        .map(|token| token.text.as_str())
+                        .collect();
                     matches!(texts[..], ["use", "crate" | "base", "::", "sync", "::", ..])
                         && !texts.contains(&";")
                 };
@@ -83,7 +96,12 @@ impl<'a> File<'a> {
             })
         };
         let taking = TAKE.iter().filter(imported).copied().collect();
-        File { tokens, partner, around, taking }
+        File {
+            tokens,
+            partner,
+            around,
+            taking,
+        }
     }
 
     fn text(&self, at: usize) -> &str {
@@ -92,7 +110,9 @@ impl<'a> File<'a> {
 
     /// Whether the name is one that `use std::sync::…` imports, or is written behind `std::sync::`.
     fn is_of_std(&self, at: usize) -> bool {
-        let start = (0..at).rev().find(|at| [";", "}"].contains(&self.text(*at)));
+        let start = (0..at)
+            .rev()
+            .find(|at| [";", "}"].contains(&self.text(*at)));
         let start = start.map_or(0, |before| before + 1);
         let is_path = |from: usize| {
             ["std", "::", "sync", "::"]
@@ -219,7 +239,9 @@ impl<'a> File<'a> {
         let is_type = before.starts_with(|first: char| first.is_ascii_uppercase());
         // The head of a statement may end with a constant or a type.
         let head = self.start_of_part(open, self.around[open]);
-        let heads = ["if", "while", "for", "match", "impl", "fn", "struct", "enum", "trait"];
+        let heads = [
+            "if", "while", "for", "match", "impl", "fn", "struct", "enum", "trait",
+        ];
         let is_head = (head..open).any(|at| heads.contains(&self.text(at)));
         self.text(open) == "{" && (!is_type || is_head)
     }
@@ -228,7 +250,9 @@ impl<'a> File<'a> {
     fn is_call(&self, at: usize) -> bool {
         let name = self.text(at);
         let is_name = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
-        let keywords = ["if", "in", "match", "while", "return", "for", "else", "move", "let"];
+        let keywords = [
+            "if", "in", "match", "while", "return", "for", "else", "move", "let",
+        ];
         is_name && self.text(at + 1) == "(" && !keywords.contains(&name)
     }
 }
@@ -244,7 +268,10 @@ mod tests {
     fn lines(body: &str) -> Vec<usize> {
         let source = format!("{IMPORT} fn f() {{\n{body}\n}}");
         let tokens = tokens::read(&source).unwrap();
-        check("collector/src/a.rs", &tokens).iter().map(|finding| finding.line - 1).collect()
+        check("collector/src/a.rs", &tokens)
+            .iter()
+            .map(|finding| finding.line - 1)
+            .collect()
     }
 
     #[test]
@@ -295,11 +322,23 @@ mod tests {
     fn locks_without_a_rank_are_found_except_in_tests() {
         let check = |path, source: &str| check(path, &tokens::read(source).unwrap()).len();
         let path = "collector/src/a.rs";
-        assert_eq!(check(path, "use std::sync::{Arc, Mutex};\nfn f(a: Mutex<u8>) {}"), 1);
+        assert_eq!(
+            check(path, "use std::sync::{Arc, Mutex};\nfn f(a: Mutex<u8>) {}"),
+            1
+        );
         assert_eq!(check(path, "struct A(std::sync::RwLock<u8>);"), 1);
-        assert_eq!(check(path, "use tokio::sync::Mutex;\nfn f(a: Mutex<u8>) {}"), 0);
-        assert_eq!(check(path, "#[cfg(test)] mod tests { use std::sync::Mutex; }"), 0);
-        assert_eq!(check("collector/src/a/tests.rs", "use std::sync::Mutex;"), 0);
+        assert_eq!(
+            check(path, "use tokio::sync::Mutex;\nfn f(a: Mutex<u8>) {}"),
+            0
+        );
+        assert_eq!(
+            check(path, "#[cfg(test)] mod tests { use std::sync::Mutex; }"),
+            0
+        );
+        assert_eq!(
+            check("collector/src/a/tests.rs", "use std::sync::Mutex;"),
+            0
+        );
         assert_eq!(check("agent/src/a.rs", "use std::sync::Mutex;"), 0);
     }
 }

@@ -39,9 +39,15 @@ pub(super) fn check_readme(text: &str) -> Vec<Finding> {
             None => surplus.push(*command),
         }
     }
-    let finding = |text| Finding { rule: "readme", path: "README.md".into(), line: 0, text };
-    let missing =
-        wanted.iter().map(|command| format!("the first block of commands lacks `{command}`"));
+    let finding = |text| Finding {
+        rule: "readme",
+        path: "README.md".into(),
+        line: 0,
+        text,
+    };
+    let missing = wanted
+        .iter()
+        .map(|command| format!("the first block of commands lacks `{command}`"));
     let surplus = surplus
         .iter()
         .map(|command| format!("`{command}` is a third command to set up; two must do"));
@@ -79,7 +85,10 @@ fn lines_outside_code(text: &str) -> impl Iterator<Item = (String, usize)> {
 /// Returns the link targets of a line: `[text](target)`, `[name]: target`, `src="target"`, `href="target"`.
 fn targets(line: &str) -> Vec<&str> {
     let between = |open: &str, close: &[char]| -> Vec<&str> {
-        line.split(open).skip(1).filter_map(|rest| rest.split(close).next()).collect()
+        line.split(open)
+            .skip(1)
+            .filter_map(|rest| rest.split(close).next())
+            .collect()
     };
     let mut targets = between("](", &[')', ' ']);
     targets.extend(between("src=\"", &['"']));

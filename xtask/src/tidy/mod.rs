@@ -101,8 +101,14 @@ const ALLOWED: &[Allowed] = &[
 const PACKAGES_APART: [&str; 2] = ["sql", "xtask/bench"];
 
 /// Directories without our sources, at any depth.
-const SKIPPED_DIRECTORIES: &[&str] =
-    &[".git", "target", "node_modules", "dist", "out", "emberline-data"];
+const SKIPPED_DIRECTORIES: &[&str] = &[
+    ".git",
+    "target",
+    "node_modules",
+    "dist",
+    "out",
+    "emberline-data",
+];
 
 /// Options of the checks.
 #[derive(clap::Args)]
@@ -134,12 +140,21 @@ fn metadata() -> Result<Value> {
 }
 
 fn packages(manifest: &Path) -> Result<Vec<Value>> {
-    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
-        .arg(manifest)
-        .output()
-        .context("starting cargo metadata")?;
+    let metadata = cargo(&[
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--manifest-path",
+    ])
+    .arg(manifest)
+    .output()
+    .context("starting cargo metadata")?;
     if !metadata.status.success() {
-        bail!("cargo metadata: {}", String::from_utf8_lossy(&metadata.stderr));
+        bail!(
+            "cargo metadata: {}",
+            String::from_utf8_lossy(&metadata.stderr)
+        );
     }
     let mut metadata: Value = serde_json::from_slice(&metadata.stdout)?;
     match metadata["packages"].take() {
@@ -184,8 +199,9 @@ fn check_files(root: &Path) -> Result<Vec<Finding>> {
         findings.extend(source::check(&path, &text));
         tests.read(&path, &text);
         if path.ends_with(".md") {
-            findings
-                .extend(markdown::check_links(&path, &text, |target| root.join(target).exists()));
+            findings.extend(markdown::check_links(&path, &text, |target| {
+                root.join(target).exists()
+            }));
         }
         if path == "README.md" {
             findings.extend(markdown::check_readme(&text));
@@ -204,7 +220,11 @@ fn list(root: &Path, directory: &str, paths: &mut Vec<String>) -> Result<()> {
         let Ok(name) = entry.file_name().into_string() else {
             bail!("a file below {directory} has a name that is not UTF-8");
         };
-        let path = if directory.is_empty() { name.clone() } else { format!("{directory}/{name}") };
+        let path = if directory.is_empty() {
+            name.clone()
+        } else {
+            format!("{directory}/{name}")
+        };
         let kind = entry.file_type()?;
         if kind.is_file() {
             paths.push(path);

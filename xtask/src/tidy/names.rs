@@ -60,14 +60,21 @@ const BANNED: &[(&str, &str)] = &[
 
 /// Findings in Rust.
 pub(super) fn check_tokens(path: &str, tokens: &[Token]) -> Vec<Finding> {
-    tokens.iter().filter_map(|token| check_word(path, token.line, &token.text)).collect()
+    tokens
+        .iter()
+        .filter_map(|token| check_word(path, token.line, &token.text))
+        .collect()
 }
 
 /// Findings in TypeScript, JavaScript and proto, outside comments that fill their line.
 pub(super) fn check_text(path: &str, text: &str) -> Vec<Finding> {
     let is_comment =
         |line: &str| line.starts_with("//") || line.starts_with('*') || line.starts_with("/*");
-    let lines = text.lines().map(str::trim).zip(1..).filter(|(line, _)| !is_comment(line));
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .zip(1..)
+        .filter(|(line, _)| !is_comment(line));
     lines
         .flat_map(|(line, number)| {
             let code = line.split("// ").next().unwrap_or(line);
@@ -80,5 +87,10 @@ pub(super) fn check_text(path: &str, text: &str) -> Vec<Finding> {
 fn check_word(path: &str, line: usize, word: &str) -> Option<Finding> {
     let (name, instead) = BANNED.iter().find(|(name, _)| *name == word)?;
     let text = format!("`{name}` is not a standard term; use {instead}");
-    Some(Finding { rule: NAMES, path: path.into(), line, text })
+    Some(Finding {
+        rule: NAMES,
+        path: path.into(),
+        line,
+        text,
+    })
 }

@@ -17,7 +17,12 @@ pub(super) fn check(path: &str, tokens: &[Token]) -> Vec<Finding> {
         };
         if let Some(text) = found {
             let text = text.to_owned();
-            findings.push(Finding { rule: STYLE, path: path.into(), line: token.line, text });
+            findings.push(Finding {
+                rule: STYLE,
+                path: path.into(),
+                line: token.line,
+                text,
+            });
         }
     }
     findings
@@ -39,7 +44,10 @@ fn parallel_let(tokens: &[Token]) -> Option<&'static str> {
 /// `tokens` begin with `fn`.
 fn tuple_parameter(tokens: &[Token]) -> Option<&'static str> {
     // Generic arguments may stand between the name and the parameters.
-    let open = 2 + tokens.get(2..)?.iter().position(|token| token.text == "(")?;
+    let open = 2 + tokens
+        .get(2..)?
+        .iter()
+        .position(|token| token.text == "(")?;
     let parameters = group(tokens, open)?;
     let inside = &tokens[open..open + parameters.length];
     let mut depth = 0;
@@ -63,7 +71,9 @@ fn tuple_parameter(tokens: &[Token]) -> Option<&'static str> {
 
 /// `tokens` begin with `{`.
 fn match_on_bool(tokens: &[Token]) -> Option<&'static str> {
-    let [_, pattern, equals, arrow, ..] = tokens else { return None };
+    let [_, pattern, equals, arrow, ..] = tokens else {
+        return None;
+    };
     let is_bool = pattern.text == "true" || pattern.text == "false";
     let is_arm = equals.text == "=" && arrow.text == ">";
     (is_bool && is_arm).then_some("`if` and `else` instead of `match` on a `bool`")
@@ -93,7 +103,10 @@ fn group(tokens: &[Token], at: usize) -> Option<Parenthesized> {
         if depth == 0 {
             let has_last_comma = tokens[at + index - 1].text == ",";
             let elements = commas + usize::from(!has_last_comma);
-            return Some(Parenthesized { length: index + 1, elements });
+            return Some(Parenthesized {
+                length: index + 1,
+                elements,
+            });
         }
     }
     None

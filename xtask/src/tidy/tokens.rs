@@ -28,7 +28,12 @@ pub(super) fn find<'a>(tokens: &'a [Token], pattern: &str) -> impl Iterator<Item
     let pattern: Vec<String> = pattern.split(' ').map(str::to_owned).collect();
     tokens
         .windows(pattern.len())
-        .filter(move |window| window.iter().map(|token| &token.text).eq(pattern.iter().by_ref()))
+        .filter(move |window| {
+            window
+                .iter()
+                .map(|token| &token.text)
+                .eq(pattern.iter().by_ref())
+        })
         .map(|window| &window[0])
 }
 
@@ -59,11 +64,17 @@ fn flatten(stream: TokenStream, in_test: bool, tokens: &mut Vec<Token>) {
                     text.push(':');
                 }
                 item_is_test &= text != ";";
-                tokens.push(Token { text, line, in_test });
+                tokens.push(Token {
+                    text,
+                    line,
+                    in_test,
+                });
             }
-            tree @ (TokenTree::Ident(_) | TokenTree::Literal(_)) => {
-                tokens.push(Token { text: tree.to_string(), line, in_test })
-            }
+            tree @ (TokenTree::Ident(_) | TokenTree::Literal(_)) => tokens.push(Token {
+                text: tree.to_string(),
+                line,
+                in_test,
+            }),
         }
     }
 }
@@ -76,7 +87,11 @@ fn flatten_group(group: &Group, in_test: bool, tokens: &mut Vec<Token>) {
         Delimiter::None => ("", ""),
     };
     let push = |text: &str, line, tokens: &mut Vec<Token>| {
-        tokens.push(Token { text: text.into(), line, in_test });
+        tokens.push(Token {
+            text: text.into(),
+            line,
+            in_test,
+        });
     };
     push(open, group.span_open().start().line, tokens);
     flatten(group.stream(), in_test, tokens);

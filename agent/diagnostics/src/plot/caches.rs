@@ -54,8 +54,12 @@ pub(super) fn panel(
     let scale = nice_scale(largest, 1.0);
     let mut body = axis.grid(HEIGHT);
     for (index, layer) in layers.iter().enumerate() {
-        let color = layer.as_ref().map_or(MIXED.into(), |name| colors.color(colors.index(name)));
-        let name = layer.as_ref().map_or("other names".into(), |name| shown(name));
+        let color = layer
+            .as_ref()
+            .map_or(MIXED.into(), |name| colors.color(colors.index(name)));
+        let name = layer
+            .as_ref()
+            .map_or("other names".into(), |name| shown(name));
         let path = layer_path(&steps, index, scale.top, axis);
         let _ = writeln!(
             body,
@@ -76,7 +80,9 @@ pub(super) fn panel(
     }
     if counts.omitted > 0 {
         let omitted = grouped(counts.omitted);
-        notes.push(format!("{omitted} values were inserted after the profiler was full"));
+        notes.push(format!(
+            "{omitted} values were inserted after the profiler was full"
+        ));
     }
     let title = format!(
         "Caches: {} ({} in, {} out, {} hits, {} misses)",
@@ -86,12 +92,22 @@ pub(super) fn panel(
         grouped(counts.hits),
         grouped(counts.misses)
     );
-    Panel { title, height: HEIGHT, body, labels, notes }
+    Panel {
+        title,
+        height: HEIGHT,
+        body,
+        labels,
+        notes,
+    }
 }
 
 /// The height of a value in the picture; the program's metric may return any number.
 fn weight(value: &CacheData) -> f64 {
-    if value.metric.is_finite() { value.metric.max(0.0) } else { 0.0 }
+    if value.metric.is_finite() {
+        value.metric.max(0.0)
+    } else {
+        0.0
+    }
 }
 
 /// The names with layers, the largest first; `None` stands for all others.
@@ -130,7 +146,10 @@ fn steps(values: &[CacheData], layers: &[Option<Arc<str>>], end: Timestamp) -> V
         heights[layer] = f64::max(heights[layer] + change, 0.0);
         match steps.last_mut() {
             Some(last) if last.at == at => last.heights.clone_from(&heights),
-            _ => steps.push(Step { at, heights: heights.clone() }),
+            _ => steps.push(Step {
+                at,
+                heights: heights.clone(),
+            }),
         }
     }
     steps
@@ -161,7 +180,9 @@ fn layer_path(steps: &[Step], layer: usize, top: f64, axis: &Axis) -> String {
     let y = |step: &Step, layers: usize| {
         HEIGHT * (1.0 - step.heights[..layers].iter().sum::<f64>() / top)
     };
-    let Some(first) = steps.first() else { return String::new() };
+    let Some(first) = steps.first() else {
+        return String::new();
+    };
     let mut path = format!("M{} {:.1}", axis.x(first.at), y(first, layer));
     for step in steps {
         let _ = write!(path, "H{}V{:.1}", axis.x(step.at), y(step, layer + 1));
@@ -180,9 +201,14 @@ fn write_explanations(body: &mut String, steps: &[Step], layers: &[Option<Arc<st
         let from = axis.x(step.at);
         let to = steps.get(index + 1).map_or(UNITS, |next| axis.x(next.at));
         let mut text = scaled(step.sum());
-        for (layer, height) in layers.iter().zip(&step.heights).filter(|(_, height)| **height > 0.0)
+        for (layer, height) in layers
+            .iter()
+            .zip(&step.heights)
+            .filter(|(_, height)| **height > 0.0)
         {
-            let name = layer.as_ref().map_or("other names".into(), |name| shown_up_to(name, 40));
+            let name = layer
+                .as_ref()
+                .map_or("other names".into(), |name| shown_up_to(name, 40));
             let _ = write!(text, "\n{name}: {}", scaled(*height));
         }
         let at = duration(step.at.since_ns(axis.from));

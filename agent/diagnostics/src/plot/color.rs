@@ -28,17 +28,25 @@ impl Colors {
                     names.extend(results.iter().map(|task| task.name.clone()));
                 }
                 Source::Caches { results, .. } => {
-                    names.extend(results.iter().map(|value| super::caches::owner(value).clone()));
+                    names.extend(
+                        results
+                            .iter()
+                            .map(|value| super::caches::owner(value).clone()),
+                    );
                 }
                 Source::Resources { .. } => {}
             }
         }
-        Colors { names: names.into_iter().map(|name| name.to_string()).collect() }
+        Colors {
+            names: names.into_iter().map(|name| name.to_string()).collect(),
+        }
     }
 
     /// The index of a name in the picture.
     pub(super) fn index(&self, name: &str) -> usize {
-        self.names.binary_search_by(|each| (**each).cmp(name)).unwrap_or(self.names.len())
+        self.names
+            .binary_search_by(|each| (**each).cmp(name))
+            .unwrap_or(self.names.len())
     }
 
     pub(super) fn names(&self) -> &[String] {

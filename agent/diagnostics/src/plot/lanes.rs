@@ -51,7 +51,10 @@ impl<'a> Lanes<'a> {
         // threads of one pool.
         let mut by_thread: FxHashMap<(u32, &str), Vec<&TaskData>> = FxHashMap::default();
         for task in tasks {
-            by_thread.entry((task.worker, &task.worker_name)).or_default().push(task);
+            by_thread
+                .entry((task.worker, &task.worker_name))
+                .or_default()
+                .push(task);
         }
         let mut threads: Vec<Vec<&TaskData>> = by_thread.into_values().collect();
         for thread in &mut threads {
@@ -78,7 +81,11 @@ impl<'a> Lanes<'a> {
             let worker = thread[0].worker;
             let worker_name = &thread[0].worker_name;
             let rows = lanes.rows(thread);
-            lanes.lanes.push(Lane { worker, worker_name, rows });
+            lanes.lanes.push(Lane {
+                worker,
+                worker_name,
+                rows,
+            });
         }
         lanes
     }
@@ -89,7 +96,8 @@ impl<'a> Lanes<'a> {
         let mut rows: Vec<Vec<&TaskData>> = Vec::new();
         for task in thread {
             let is_free = |row: &Vec<&TaskData>| {
-                row.last().is_none_or(|last| last.finished_at <= task.started_at)
+                row.last()
+                    .is_none_or(|last| last.finished_at <= task.started_at)
             };
             match rows.iter().position(is_free) {
                 Some(free) => rows[free].push(task),
@@ -104,7 +112,9 @@ impl<'a> Lanes<'a> {
     }
 
     fn all_rows(&self) -> impl Iterator<Item = &[&'a TaskData]> {
-        self.lanes.iter().flat_map(|lane| lane.rows.iter().map(Vec::as_slice))
+        self.lanes
+            .iter()
+            .flat_map(|lane| lane.rows.iter().map(Vec::as_slice))
     }
 
     pub(super) fn row_count(&self) -> usize {
@@ -179,7 +189,11 @@ mod tests {
     }
 
     fn tasks() -> impl Strategy<Value = Vec<TaskData>> {
-        let one = (0..4_u32, 0..1_000_i64, prop_oneof![Just(0), 0..5_i64, 0..500_i64]);
+        let one = (
+            0..4_u32,
+            0..1_000_i64,
+            prop_oneof![Just(0), 0..5_i64, 0..500_i64],
+        );
         let one = one.prop_map(|(worker, start_ns, length_ns)| task(worker, start_ns, length_ns));
         proptest::collection::vec(one, 0..200)
     }
@@ -230,11 +244,18 @@ mod tests {
     fn tasks_past_the_limits_are_counted() {
         let together: Vec<TaskData> = (0..20).map(|_| task(1, 0, 10)).collect();
         let lanes = Lanes::of(&together);
-        assert_eq!((lanes.row_count(), lanes.tasks_hidden), (ROWS_MAX, 20 - ROWS_MAX));
-        let threads: Vec<TaskData> =
-            (0..200).map(|worker| task(worker, 0, worker.into())).collect();
+        assert_eq!(
+            (lanes.row_count(), lanes.tasks_hidden),
+            (ROWS_MAX, 20 - ROWS_MAX)
+        );
+        let threads: Vec<TaskData> = (0..200)
+            .map(|worker| task(worker, 0, worker.into()))
+            .collect();
         let lanes = Lanes::of(&threads);
-        assert_eq!((lanes.lanes.len(), lanes.lanes_omitted, lanes.tasks_omitted), (128, 72, 72));
+        assert_eq!(
+            (lanes.lanes.len(), lanes.lanes_omitted, lanes.tasks_omitted),
+            (128, 72, 72)
+        );
         assert!(
             lanes.lanes.iter().all(|lane| lane.worker >= 72),
             "threads with the most time have lanes"

@@ -44,15 +44,27 @@ use super::resources::ResourceProfiler;
 /// ```
 pub fn visualize(profilers: &[&dyn Plot], path: impl AsRef<Path>) -> Result<(), VisualizeError> {
     let path = path.as_ref();
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    let is_page = ["html", "htm"].iter().any(|each| extension.eq_ignore_ascii_case(each));
+    let extension = path
+        .extension()
+        .and_then(|extension| extension.to_str())
+        .unwrap_or_default();
+    let is_page = ["html", "htm"]
+        .iter()
+        .any(|each| extension.eq_ignore_ascii_case(each));
     if !is_page && !extension.eq_ignore_ascii_case("svg") {
         return Err(VisualizeError::Extension { path: path.into() });
     }
     let sources: Vec<Source> = profilers.iter().map(|profiler| profiler.source()).collect();
     let picture = Picture::of(&sources);
-    let text = if is_page { page::html(&picture) } else { picture.svg_file() };
-    std::fs::write(path, text).map_err(|source| VisualizeError::Write { path: path.into(), source })
+    let text = if is_page {
+        page::html(&picture)
+    } else {
+        picture.svg_file()
+    };
+    std::fs::write(path, text).map_err(|source| VisualizeError::Write {
+        path: path.into(),
+        source,
+    })
 }
 
 /// A profiler that [`visualize`] can draw: [`Profiler`], [`ResourceProfiler`], [`CacheProfiler`].

@@ -70,7 +70,12 @@ fn table(picture: &Picture<'_>) -> String {
     for task in picture.tasks() {
         let length_ns = length_ns(task);
         let failed = u64::from(has_failed(task));
-        let sums = Sums { tasks: 1, failed, total_ns: length_ns, longest_ns: length_ns };
+        let sums = Sums {
+            tasks: 1,
+            failed,
+            total_ns: length_ns,
+            longest_ns: length_ns,
+        };
         by_name.entry(&task.name).or_default().add(sums);
     }
     let mut rows: Vec<(&str, Sums)> = by_name.into_iter().collect();
@@ -97,7 +102,12 @@ fn table(picture: &Picture<'_>) -> String {
 }
 
 fn write_row(table: &mut String, name: &str, sums: Sums) {
-    let Sums { tasks, failed, total_ns, longest_ns } = sums;
+    let Sums {
+        tasks,
+        failed,
+        total_ns,
+        longest_ns,
+    } = sums;
     let mean_ns = total_ns / tasks.max(1);
     let _ = writeln!(
         table,
@@ -123,12 +133,17 @@ mod tests {
         let digest = Sha256::digest(text.as_bytes());
         let mut encoded = String::new();
         for bytes in digest.chunks(3) {
-            let word =
-                (0..3).fold(0, |word, at| word << 8 | u32::from(*bytes.get(at).unwrap_or(&0)));
+            let word = (0..3).fold(0, |word, at| {
+                word << 8 | u32::from(*bytes.get(at).unwrap_or(&0))
+            });
             for digit in 0..4 {
                 let index = word >> (18 - 6 * digit) & 63;
                 let has_digit = digit <= bytes.len();
-                encoded.push(if has_digit { char::from(DIGITS[index as usize]) } else { '=' });
+                encoded.push(if has_digit {
+                    char::from(DIGITS[index as usize])
+                } else {
+                    '='
+                });
             }
         }
         encoded

@@ -42,13 +42,25 @@ impl<'a> Picture<'a> {
     pub(super) fn of(sources: &'a [Source]) -> Picture<'a> {
         let axis = Axis::of(sources);
         let colors = Colors::of(sources);
-        let panels = sources.iter().map(|source| draw(source, &axis, &colors)).collect();
-        Picture { sources, axis, colors, panels }
+        let panels = sources
+            .iter()
+            .map(|source| draw(source, &axis, &colors))
+            .collect();
+        Picture {
+            sources,
+            axis,
+            colors,
+            panels,
+        }
     }
 
     /// The start and the length.
     pub(super) fn heading(&self) -> String {
-        format!("{}, {}", date(self.axis.from), duration(self.axis.length_ns))
+        format!(
+            "{}, {}",
+            date(self.axis.from),
+            duration(self.axis.length_ns)
+        )
     }
 
     /// All tasks of all profilers.
@@ -62,7 +74,10 @@ impl<'a> Picture<'a> {
     /// Returns the text of an SVG file.
     pub(super) fn svg_file(&self) -> String {
         let style = format!("<style>{STYLE}</style>\n");
-        format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", self.svg(&style))
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}",
+            self.svg(&style)
+        )
     }
 
     /// Returns the SVG element, with `style` inside.
@@ -130,7 +145,11 @@ impl<'a> Picture<'a> {
             );
         }
         svg.push_str("</g>\n");
-        let height = if names.is_empty() { 0.0 } else { y + LEGEND_ROW_HEIGHT };
+        let height = if names.is_empty() {
+            0.0
+        } else {
+            y + LEGEND_ROW_HEIGHT
+        };
         (svg, height)
     }
 
@@ -146,7 +165,10 @@ impl<'a> Picture<'a> {
 
     fn write_axis(&self, body: &mut String, top: f64) {
         let (ticks, decimals) = self.axis.ticks_seconds();
-        let _ = writeln!(body, "<g class=\"axis\" transform=\"translate({LEFT} {top:.1})\">");
+        let _ = writeln!(
+            body,
+            "<g class=\"axis\" transform=\"translate({LEFT} {top:.1})\">"
+        );
         body.push_str("<g class=\"ticks\">\n");
         for tick in ticks {
             let x = self.axis.x_of_seconds(tick) as f64 / UNITS as f64 * PLOT_WIDTH;
@@ -154,24 +176,39 @@ impl<'a> Picture<'a> {
         }
         let middle = PLOT_WIDTH / 2.0;
         let start = date(self.axis.from);
-        let _ =
-            writeln!(body, "</g><text x=\"{middle}\" y=\"36\">seconds since {start}</text></g>");
+        let _ = writeln!(
+            body,
+            "</g><text x=\"{middle}\" y=\"36\">seconds since {start}</text></g>"
+        );
     }
 }
 
 /// Draws the plot of one profiler.
 fn draw(source: &Source, axis: &Axis, colors: &Colors) -> Panel {
     match source {
-        Source::Tasks { results, omitted, .. } => tasks::panel(results, *omitted, axis, colors),
-        Source::Resources { results, omitted, .. } => resources::panel(results, *omitted, axis),
-        Source::Caches { results, metric_name, counts, .. } => {
-            caches::panel(results, metric_name, *counts, axis, colors)
-        }
+        Source::Tasks {
+            results, omitted, ..
+        } => tasks::panel(results, *omitted, axis, colors),
+        Source::Resources {
+            results, omitted, ..
+        } => resources::panel(results, *omitted, axis),
+        Source::Caches {
+            results,
+            metric_name,
+            counts,
+            ..
+        } => caches::panel(results, metric_name, *counts, axis, colors),
     }
 }
 
 fn write_panel(body: &mut String, panel: &Panel, top: f64) {
-    let Panel { title, height, body: plot, labels, .. } = panel;
+    let Panel {
+        title,
+        height,
+        body: plot,
+        labels,
+        ..
+    } = panel;
     let title_y = -9.0;
     let _ = write!(
         body,

@@ -56,9 +56,14 @@ pub(super) fn panel(rows: &[ResourceData], omitted: u64, axis: &Axis) -> Panel {
     write_explanations(&mut body, &points, axis);
 
     let mut labels = String::new();
-    write_scale(&mut labels, cpu_scale, |value| (format!("{} %", scaled(value)), "lane cpu"));
+    write_scale(&mut labels, cpu_scale, |value| {
+        (format!("{} %", scaled(value)), "lane cpu")
+    });
     write_scale(&mut labels, memory_scale, |value| {
-        (format!("{}B", with_space(scaled(value * 1e6))), "right memory")
+        (
+            format!("{}B", with_space(scaled(value * 1e6))),
+            "right memory",
+        )
     });
     let mut notes = Vec::new();
     if per_point > 1 {
@@ -75,12 +80,22 @@ pub(super) fn panel(rows: &[ResourceData], omitted: u64, axis: &Axis) -> Panel {
         ));
     }
     let title = "CPU (left) and memory (right) of the process and its children".into();
-    Panel { title, height: HEIGHT, body, labels, notes }
+    Panel {
+        title,
+        height: HEIGHT,
+        body,
+        labels,
+        notes,
+    }
 }
 
 /// `20 M` and `B` make `20 MB`, `20` and `B` make `20 B`.
 fn with_space(number: String) -> String {
-    if number.contains(' ') { number } else { number + " " }
+    if number.contains(' ') {
+        number
+    } else {
+        number + " "
+    }
 }
 
 /// Merges neighbors at the time of the last one: the maximum of the memory, and the mean of the
@@ -104,15 +119,25 @@ fn merge(rows: &[ResourceData]) -> Point {
         }
     }
     let cpu_percent = (length > 0.0).then(|| sum / length);
-    Point { at: last.at, memory_mb, cpu_percent }
+    Point {
+        at: last.at,
+        memory_mb,
+        cpu_percent,
+    }
 }
 
 /// Strips over the whole height whose tooltips have the values.
 fn write_explanations(body: &mut String, points: &[Point], axis: &Axis) {
     body.push_str("<g class=\"hover\">\n");
     for (index, point) in points.iter().enumerate() {
-        let from = index.checked_sub(1).map_or(0, |before| axis.x(points[before].at));
-        let to = if index + 1 == points.len() { UNITS } else { axis.x(point.at) };
+        let from = index
+            .checked_sub(1)
+            .map_or(0, |before| axis.x(points[before].at));
+        let to = if index + 1 == points.len() {
+            UNITS
+        } else {
+            axis.x(point.at)
+        };
         let cpu = point.cpu_percent.map_or("–".into(), three_digits);
         let memory = three_digits(point.memory_mb);
         let at = duration(point.at.since_ns(axis.from));
@@ -135,8 +160,15 @@ pub(super) fn write_scale(
     for index in 0..=(scale.top / scale.step).round() as u32 {
         let value = f64::from(index) * scale.step;
         let (text, class) = label(value);
-        let x = if class.starts_with("right") { super::picture::PLOT_WIDTH + 8.0 } else { -8.0 };
+        let x = if class.starts_with("right") {
+            super::picture::PLOT_WIDTH + 8.0
+        } else {
+            -8.0
+        };
         let y = HEIGHT * (1.0 - value / scale.top) + 4.0;
-        let _ = writeln!(labels, "<text class=\"{class}\" x=\"{x}\" y=\"{y:.1}\">{text}</text>");
+        let _ = writeln!(
+            labels,
+            "<text class=\"{class}\" x=\"{x}\" y=\"{y:.1}\">{text}</text>"
+        );
     }
 }

@@ -29,7 +29,9 @@ pub(super) fn panel(tasks: &[TaskData], omitted: u64, axis: &Axis, colors: &Colo
     let lanes = Lanes::of(tasks);
     let grain_ns = lanes.grain_ns(ITEMS_MAX);
     let rows = lanes.row_count().max(1);
-    let row_height = (HEIGHT / rows as f64).clamp(ROW_HEIGHT_MIN, ROW_HEIGHT_MAX).floor();
+    let row_height = (HEIGHT / rows as f64)
+        .clamp(ROW_HEIGHT_MIN, ROW_HEIGHT_MAX)
+        .floor();
     let mut drawing = Drawing::new(axis, colors, row_height);
     let mut top = GAP / 2.0;
     let mut labels = String::new();
@@ -37,7 +39,9 @@ pub(super) fn panel(tasks: &[TaskData], omitted: u64, axis: &Axis, colors: &Colo
         let height = row_height * lane.rows.len() as f64;
         write_label(&mut labels, lane, top + height / 2.0);
         for row in &lane.rows {
-            items(row, grain_ns).iter().for_each(|item| drawing.add(item, top));
+            items(row, grain_ns)
+                .iter()
+                .for_each(|item| drawing.add(item, top));
             top += row_height;
         }
         top += GAP;
@@ -49,7 +53,13 @@ pub(super) fn panel(tasks: &[TaskData], omitted: u64, axis: &Axis, colors: &Colo
     };
     let title = format!("Tasks: {} on {threads}", grouped(tasks.len() as u64));
     let height = (top - GAP / 2.0).max(ROW_HEIGHT_MAX);
-    Panel { title, height, body: axis.grid(height) + &drawing.finish(), labels, notes }
+    Panel {
+        title,
+        height,
+        body: axis.grid(height) + &drawing.finish(),
+        labels,
+        notes,
+    }
 }
 
 fn write_label(labels: &mut String, lane: &Lane<'_>, middle: f64) {
@@ -89,7 +99,10 @@ fn notes(lanes: &Lanes<'_>, drawing: &Drawing<'_>, grain_ns: u64, omitted: u64) 
         notes.push(format!("{hidden} tasks cover others of the same thread"));
     }
     if omitted > 0 {
-        notes.push(format!("{} tasks came after the profiler was full", grouped(omitted)));
+        notes.push(format!(
+            "{} tasks came after the profiler was full",
+            grouped(omitted)
+        ));
     }
     notes
 }
@@ -108,7 +121,14 @@ struct Drawing<'a> {
 impl<'a> Drawing<'a> {
     fn new(axis: &'a Axis, colors: &'a Colors, row_height: f64) -> Drawing<'a> {
         let by_color = BTreeMap::new();
-        Drawing { axis, colors, row_height, by_color, groups: 0, tasks_grouped: 0 }
+        Drawing {
+            axis,
+            colors,
+            row_height,
+            by_color,
+            groups: 0,
+            tasks_grouped: 0,
+        }
     }
 
     fn add(&mut self, item: &Item<'_>, top: f64) {
@@ -123,7 +143,11 @@ impl<'a> Drawing<'a> {
                 self.tasks_grouped += tasks.len();
                 let first = &tasks[0].name;
                 let is_mixed = tasks.iter().any(|task| task.name != *first);
-                let color = if is_mixed { usize::MAX } else { self.colors.index(first) };
+                let color = if is_mixed {
+                    usize::MAX
+                } else {
+                    self.colors.index(first)
+                };
                 self.write(color, tasks, top, &explain_group(tasks));
             }
         }
@@ -131,10 +155,17 @@ impl<'a> Drawing<'a> {
 
     fn write(&mut self, color: usize, tasks: &[&TaskData], top: f64, text: &str) {
         let left = self.axis.x(tasks[0].started_at);
-        let right = tasks.iter().map(|task| self.axis.x(task.finished_at)).max().unwrap_or(left);
+        let right = tasks
+            .iter()
+            .map(|task| self.axis.x(task.finished_at))
+            .max()
+            .unwrap_or(left);
         let width = right - left;
         let height = self.row_height - 1.0;
-        let class = match (tasks.iter().any(|task| has_failed(task)), width >= WIDE_UNITS) {
+        let class = match (
+            tasks.iter().any(|task| has_failed(task)),
+            width >= WIDE_UNITS,
+        ) {
             (true, _) => " class=\"failed\"",
             (false, true) => " class=\"wide\"",
             (false, false) => "",
@@ -156,7 +187,11 @@ impl<'a> Drawing<'a> {
         } else {
             format!("{}\n", shown_up_to(&task.key, KEY_SHOWN_MAX))
         };
-        let outcome = if has_failed(task) { task.outcome.name() } else { "" };
+        let outcome = if has_failed(task) {
+            task.outcome.name()
+        } else {
+            ""
+        };
         let separator = if outcome.is_empty() { "" } else { ", " };
         format!("{key}{name}: {length}{separator}{outcome}\nfrom {start}")
     }
@@ -168,8 +203,11 @@ impl<'a> Drawing<'a> {
                 Some(_) => self.colors.color(*index),
                 None => MIXED.into(),
             };
-            let name =
-                self.colors.names().get(*index).map_or("several names".into(), |name| shown(name));
+            let name = self
+                .colors
+                .names()
+                .get(*index)
+                .map_or("several names".into(), |name| shown(name));
             let _ = write!(
                 body,
                 "<g class=\"tasks\" data-name=\"{name}\" fill=\"{color}\" stroke=\"{color}\">\n{rects}</g>\n"
@@ -189,7 +227,11 @@ fn explain_group(tasks: &[&TaskData]) -> String {
     let sum_ns: u64 = by_name.values().map(|(_, sum_ns)| sum_ns).sum();
     let mut by_name: Vec<_> = by_name.into_iter().collect();
     by_name.sort_by_key(|(_, (_, sum_ns))| std::cmp::Reverse(*sum_ns));
-    let mut text = format!("{} tasks: {}", grouped(tasks.len() as u64), duration(sum_ns));
+    let mut text = format!(
+        "{} tasks: {}",
+        grouped(tasks.len() as u64),
+        duration(sum_ns)
+    );
     let failed = tasks.iter().filter(|task| has_failed(task)).count();
     if failed > 0 {
         let _ = write!(text, ", {} failed", grouped(failed as u64));
@@ -200,7 +242,11 @@ fn explain_group(tasks: &[&TaskData]) -> String {
         let _ = write!(text, "\n{name}: {count}, {}", duration(*sum_ns));
     }
     if by_name.len() > NAMES_SHOWN_MAX {
-        let _ = write!(text, "\nand {} further names", by_name.len() - NAMES_SHOWN_MAX);
+        let _ = write!(
+            text,
+            "\nand {} further names",
+            by_name.len() - NAMES_SHOWN_MAX
+        );
     }
     text
 }

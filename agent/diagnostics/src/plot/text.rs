@@ -78,7 +78,10 @@ pub(super) fn scaled(value: f64) -> String {
     let unit = units.into_iter().find(|(size, _)| value.abs() >= *size);
     let (size, unit) = unit.unwrap_or((1.0, ""));
     let digits = format!("{:.3}", value / size);
-    format!("{}{unit}", digits.trim_end_matches('0').trim_end_matches('.'))
+    format!(
+        "{}{unit}",
+        digits.trim_end_matches('0').trim_end_matches('.')
+    )
 }
 
 /// Formats a count: `12,345`.
@@ -156,14 +159,21 @@ mod tests {
         ] {
             assert_eq!(duration(nanoseconds), expected);
         }
-        for (value, expected) in
-            [(0.0, "0"), (0.5, "0.5"), (250.0, "250"), (1_500.0, "1.5 k"), (2e7, "20 M")]
-        {
+        for (value, expected) in [
+            (0.0, "0"),
+            (0.5, "0.5"),
+            (250.0, "250"),
+            (1_500.0, "1.5 k"),
+            (2e7, "20 M"),
+        ] {
             assert_eq!(scaled(value), expected);
         }
-        for (count, expected) in
-            [(7, "7"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")]
-        {
+        for (count, expected) in [
+            (7, "7"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
             assert_eq!(grouped(count), expected);
         }
     }
@@ -180,7 +190,10 @@ mod tests {
             (1_772_283_909, "2026-02-28 13:05:09 UTC"),
             (4_107_542_400, "2100-03-01 00:00:00 UTC"),
         ] {
-            assert_eq!(date(Timestamp::from_unix_ns(second * 1_000_000_000)), expected);
+            assert_eq!(
+                date(Timestamp::from_unix_ns(second * 1_000_000_000)),
+                expected
+            );
         }
     }
 }

@@ -34,18 +34,24 @@ impl Axis {
         };
         for source in sources {
             let observed = match source {
-                Source::Tasks { results, observed, .. } => {
+                Source::Tasks {
+                    results, observed, ..
+                } => {
                     for task in results {
                         include(task.started_at);
                         include(task.finished_at);
                     }
                     observed
                 }
-                Source::Resources { results, observed, .. } => {
+                Source::Resources {
+                    results, observed, ..
+                } => {
                     results.iter().for_each(|row| include(row.at));
                     observed
                 }
-                Source::Caches { results, observed, .. } => {
+                Source::Caches {
+                    results, observed, ..
+                } => {
                     for value in results {
                         include(value.entered_at);
                         value.exited_at.into_iter().for_each(&mut include);
@@ -53,15 +59,24 @@ impl Axis {
                     observed
                 }
             };
-            observed.from.into_iter().chain(observed.to).for_each(&mut include);
+            observed
+                .from
+                .into_iter()
+                .chain(observed.to)
+                .for_each(&mut include);
         }
         let (from, to) = range.unwrap_or_default();
-        let length_ns = if from == to { EMPTY_NS } else { to.since_ns(from) };
+        let length_ns = if from == to {
+            EMPTY_NS
+        } else {
+            to.since_ns(from)
+        };
         Axis { from, length_ns }
     }
 
     pub(super) fn to(&self) -> Timestamp {
-        self.from.shifted(i64::try_from(self.length_ns).unwrap_or(i64::MAX))
+        self.from
+            .shifted(i64::try_from(self.length_ns).unwrap_or(i64::MAX))
     }
 
     /// The position of a time, from 0 to [`UNITS`].
@@ -77,7 +92,10 @@ impl Axis {
         let step = nice_step(length / TICKS);
         let decimals = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
         (
-            (0..).map(|index| f64::from(index) * step).take_while(|tick| *tick <= length).collect(),
+            (0..)
+                .map(|index| f64::from(index) * step)
+                .take_while(|tick| *tick <= length)
+                .collect(),
             decimals,
         )
     }
@@ -103,7 +121,9 @@ pub(super) fn nice_step(step: f64) -> f64 {
     }
     let power = 10_f64.powf(step.log10().floor());
     let nice = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
-    nice.into_iter().find(|nice| *nice >= step * 0.999_999).unwrap_or(10.0 * power)
+    nice.into_iter()
+        .find(|nice| *nice >= step * 0.999_999)
+        .unwrap_or(10.0 * power)
 }
 
 /// A scale that starts at 0.
@@ -117,7 +137,10 @@ pub(super) struct Scale {
 pub(super) fn nice_scale(max: f64, min: f64) -> Scale {
     let max = if max.is_finite() { max.max(min) } else { min };
     let step = nice_step(max / 4.0);
-    Scale { top: step * (max / step - 1e-9).ceil(), step }
+    Scale {
+        top: step * (max / step - 1e-9).ceil(),
+        step,
+    }
 }
 
 #[cfg(test)]
@@ -126,10 +149,18 @@ mod tests {
 
     #[test]
     fn steps_and_scales_are_round() {
-        for (step, expected) in
-            [(0.9, 1.0), (1.0, 1.0), (1.1, 2.0), (3.0, 5.0), (7.0, 10.0), (0.03, 0.05)]
-        {
-            assert!((nice_step(step) - expected).abs() < 1e-12 * expected, "{step}");
+        for (step, expected) in [
+            (0.9, 1.0),
+            (1.0, 1.0),
+            (1.1, 2.0),
+            (3.0, 5.0),
+            (7.0, 10.0),
+            (0.03, 0.05),
+        ] {
+            assert!(
+                (nice_step(step) - expected).abs() < 1e-12 * expected,
+                "{step}"
+            );
         }
         for (max, min, expected) in [
             (380.0, 100.0, (400.0, 100.0)),
@@ -149,13 +180,24 @@ mod tests {
     #[test]
     fn times_are_clamped_to_the_axis() {
         let at = Timestamp::from_unix_ns;
-        let axis = Axis { from: at(100), length_ns: 50 };
-        for (time, expected) in
-            [(100, 0), (125, UNITS / 2), (150, UNITS), (99, 0), (151, UNITS), (i64::MAX, UNITS)]
-        {
+        let axis = Axis {
+            from: at(100),
+            length_ns: 50,
+        };
+        for (time, expected) in [
+            (100, 0),
+            (125, UNITS / 2),
+            (150, UNITS),
+            (99, 0),
+            (151, UNITS),
+            (i64::MAX, UNITS),
+        ] {
             assert_eq!(axis.x(at(time)), expected, "{time}");
         }
-        let all = Axis { from: Timestamp::MIN, length_ns: u64::MAX };
+        let all = Axis {
+            from: Timestamp::MIN,
+            length_ns: u64::MAX,
+        };
         assert_eq!((all.x(Timestamp::MIN), all.x(Timestamp::MAX)), (0, UNITS));
         assert_eq!(Axis::of(&[]).length_ns, EMPTY_NS);
     }

@@ -22,17 +22,23 @@ impl Callback for RecordingCallback {
     }
 
     fn start_state(&self, run: &RunInfo, state: &State) {
-        self.0.push(format!("start_state {} {}", run.name(), state.counts().expected));
+        self.0.push(format!(
+            "start_state {} {}",
+            run.name(),
+            state.counts().expected
+        ));
     }
 
     fn pretask(&self, task: &TaskRecord, state: &State) {
-        self.0.push(format!("pretask {} {}", task.key, state.counts().running));
+        self.0
+            .push(format!("pretask {} {}", task.key, state.counts().running));
     }
 
     fn posttask(&self, task: &TaskRecord, state: &State) {
         let outcome = task.outcome.name();
         let finished = state.counts().finished;
-        self.0.push(format!("posttask {} {outcome} {finished}", task.key));
+        self.0
+            .push(format!("posttask {} {outcome} {finished}", task.key));
     }
 
     fn finish(&self, run: &RunInfo, _: &State, failed: bool) {
@@ -175,7 +181,10 @@ fn a_panicking_callback_harms_nothing_else() {
         });
         assert!(panicked.is_err());
         let heard = heard.take();
-        assert!(heard[0].starts_with("pretask one") && heard[1].contains("panicked"), "{heard:?}");
+        assert!(
+            heard[0].starts_with("pretask one") && heard[1].contains("panicked"),
+            "{heard:?}"
+        );
     }
     assert_eq!(calls.load(Ordering::Relaxed), 2);
 }
@@ -207,7 +216,12 @@ fn callbacks_see_tasks_of_all_kinds() {
     let heard = Heard::default();
     let inside = heard.clone();
     let _scope = diagnostics::scope(Callbacks::new().posttask(move |task, _| {
-        inside.push(format!("{} {} {}", task.name, task.outcome.name(), task.parent.is_some()));
+        inside.push(format!(
+            "{} {} {}",
+            task.name,
+            task.outcome.name(),
+            task.parent.is_some()
+        ));
     }));
     let mut context = Context::from_waker(Waker::noop());
     let outer = task("outer").start();
@@ -218,7 +232,11 @@ fn callbacks_see_tasks_of_all_kinds() {
             drop(task("on another thread").start());
         });
     });
-    assert!(pin!(task("ready").future(async {})).poll(&mut context).is_ready());
+    assert!(
+        pin!(task("ready").future(async {}))
+            .poll(&mut context)
+            .is_ready()
+    );
     {
         let mut pending = pin!(task("dropped").future(std::future::pending::<()>()));
         assert!(pending.as_mut().poll(&mut context).is_pending());
@@ -259,17 +277,36 @@ fn one_set_of_guards_serves_the_agent_and_callbacks() {
     };
     let scope = diagnostics::scope(Profiler::new());
     let recording = agent.finish();
-    let names = |name: &&str| recording.tasks.iter().filter(|task| *task.name == **name).count();
-    assert_eq!(["before the agent", "both", "agent"].map(|name| names(&name)), [0, 2, 1]);
+    let names = |name: &&str| {
+        recording
+            .tasks
+            .iter()
+            .filter(|task| *task.name == **name)
+            .count()
+    };
+    assert_eq!(
+        ["before the agent", "both", "agent"].map(|name| names(&name)),
+        [0, 2, 1]
+    );
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(scope)));
     assert!(dropped.is_ok());
     let kept = agent_only;
     let kept: Vec<_> = kept.iter().filter(|task| *task.name == *"both").collect();
-    let recorded: Vec<_> = recording.tasks.iter().filter(|task| *task.name == *"both").collect();
+    let recorded: Vec<_> = recording
+        .tasks
+        .iter()
+        .filter(|task| *task.name == *"both")
+        .collect();
     assert_eq!(kept.len(), 2);
     for (kept, recorded) in kept.iter().zip(recorded) {
-        assert_eq!((&kept.key, kept.started_at), (&recorded.key, recorded.start));
-        assert_eq!((Some(kept.finished_at), kept.worker), (recorded.stop, recorded.thread_id));
+        assert_eq!(
+            (&kept.key, kept.started_at),
+            (&recorded.key, recorded.start)
+        );
+        assert_eq!(
+            (Some(kept.finished_at), kept.worker),
+            (recorded.stop, recorded.thread_id)
+        );
     }
 }
 

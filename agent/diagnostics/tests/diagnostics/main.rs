@@ -1,7 +1,10 @@
 //! Local diagnostics from outside: callbacks, runs, profilers and pictures, with real tasks and no
 //! agent. Callbacks see all tasks of their process, so these tests take turns.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 mod callbacks;
 mod pictures;

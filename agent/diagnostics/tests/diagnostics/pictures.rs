@@ -18,7 +18,10 @@ fn file(profilers: &[&dyn Plot], name: &str) -> String {
 
 /// Every text between `before` and the next `after`.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
-    text.split(before).skip(1).map(|rest| rest.split(after).next().unwrap()).collect()
+    text.split(before)
+        .skip(1)
+        .map(|rest| rest.split(after).next().unwrap())
+        .collect()
 }
 
 /// The elements of an SVG are closed in the order in which they were opened.
@@ -46,7 +49,10 @@ fn defect_5_local_plots_have_one_colour_for_each_name() {
     let _turn = turn();
     let profiler = Profiler::new();
     let caches = CacheProfiler::new();
-    let scopes = (diagnostics::scope(profiler.clone()), diagnostics::scope(caches.clone()));
+    let scopes = (
+        diagnostics::scope(profiler.clone()),
+        diagnostics::scope(caches.clone()),
+    );
     let cache = diagnostics::cache("blocks");
     let mut held = Vec::new();
     for index in 0..7 {
@@ -65,13 +71,24 @@ fn defect_5_local_plots_have_one_colour_for_each_name() {
             assert_eq!(group.matches("<rect").count(), 7, "{name}");
             colors.insert(name, between(rest, "fill=\"", "\"")[0]);
         }
-        assert_eq!(colors.keys().copied().collect::<Vec<_>>(), ["load", "parse", "save"]);
+        assert_eq!(
+            colors.keys().copied().collect::<Vec<_>>(),
+            ["load", "parse", "save"]
+        );
         assert_eq!(groups.len(), 3, "one group of one colour for each name");
         assert!(colors["load"] != colors["parse"] && colors["parse"] != colors["save"]);
-        for part in ["<path class=\"layer\" data-name=\"", "<g class=\"name\" data-name=\""] {
+        for part in [
+            "<path class=\"layer\" data-name=\"",
+            "<g class=\"name\" data-name=\"",
+        ] {
             let same: BTreeMap<_, _> = between(&text, part, "/>")
                 .into_iter()
-                .map(|each| (each.split('"').next().unwrap(), between(each, "fill=\"", "\"")[0]))
+                .map(|each| {
+                    (
+                        each.split('"').next().unwrap(),
+                        between(each, "fill=\"", "\"")[0],
+                    )
+                })
                 .collect();
             assert_eq!(same, colors, "{part}");
         }
@@ -96,7 +113,10 @@ fn hostile_names_are_escaped() {
     let _turn = turn();
     let profiler = Profiler::new();
     let caches = CacheProfiler::by(ATTACKS[0], |_| f64::NAN);
-    let scopes = (diagnostics::scope(profiler.clone()), diagnostics::scope(caches.clone()));
+    let scopes = (
+        diagnostics::scope(profiler.clone()),
+        diagnostics::scope(caches.clone()),
+    );
     for name in ATTACKS {
         let work = move || {
             let guard = task(name).key(name).start();
@@ -112,9 +132,15 @@ fn hostile_names_are_escaped() {
     let svg = file(&[&profiler, &caches], "a.svg");
     for text in [svg_of(&page), &svg] {
         check_nesting(text);
-        for attack in
-            ["<script", "<!--", "<![CDATA[", "onmouseover=\"", "onload='", "\u{202e}", "\0"]
-        {
+        for attack in [
+            "<script",
+            "<!--",
+            "<![CDATA[",
+            "onmouseover=\"",
+            "onload='",
+            "\u{202e}",
+            "\0",
+        ] {
             assert!(!text.contains(attack), "{attack:?}");
         }
         assert!(text.contains("größe 🦀 ١٢٣") && text.contains("gpj.exe"));
@@ -147,10 +173,16 @@ fn a_hundred_thousand_tasks_fit_a_small_page() {
     let page = file(&[&profiler], "large.html");
     assert!(page.len() < 5_000_000, "{} bytes", page.len());
     let rects = page.matches("<rect").count();
-    assert!((1_000..=20_000 + 100).contains(&rects), "{rects} rectangles");
+    assert!(
+        (1_000..=20_000 + 100).contains(&rects),
+        "{rects} rectangles"
+    );
     assert!(page.contains("Tasks: 100,000 on 4 threads") && page.contains("are drawn in "));
     for (name, tasks) in [("load", "33,336"), ("parse", "33,332")] {
-        assert!(page.contains(&format!("<tr><td>{name}</td><td>{tasks}</td>")), "{name}");
+        assert!(
+            page.contains(&format!("<tr><td>{name}</td><td>{tasks}</td>")),
+            "{name}"
+        );
     }
     check_nesting(svg_of(&page));
 }

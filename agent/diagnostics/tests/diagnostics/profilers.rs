@@ -12,7 +12,10 @@ use emberline_diagnostics::{
 use crate::{lock, turn};
 
 fn epoch_now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64()
 }
 
 /// The clock of tasks keeps its distance to the real one, which may step while the tests run.
@@ -33,16 +36,27 @@ fn a_profiler_records_key_name_times_and_thread() {
     drop(task("parse").start());
     drop(scope);
     let results = profiler.results();
-    let [load, parse] = &results[..] else { panic!("{results:?}") };
-    assert_eq!((&*load.key, &*load.name, load.outcome), ("load-1", "load", Outcome::Failed));
+    let [load, parse] = &results[..] else {
+        panic!("{results:?}")
+    };
+    assert_eq!(
+        (&*load.key, &*load.name, load.outcome),
+        ("load-1", "load", Outcome::Failed)
+    );
     assert_eq!((load.worker, &*load.worker_name), (worker, "loader"));
-    assert_eq!((&*parse.key, &*parse.name, parse.outcome), ("", "parse", Outcome::Ok));
+    assert_eq!(
+        (&*parse.key, &*parse.name, parse.outcome),
+        ("", "parse", Outcome::Ok)
+    );
     assert!(load.started_at <= load.finished_at && load.finished_at <= parse.started_at);
     assert!((load.start - epoch_now()).abs() < CLOCK_TOLERANCE_SECONDS);
     assert_eq!(load.finish, load.finished_at.unix_ns() as f64 / 1e9);
     assert_eq!(profiler.omitted(), 1);
     drop(diagnostics::scope(profiler.clone()));
-    assert!(profiler.results().is_empty(), "a scope begins with no results");
+    assert!(
+        profiler.results().is_empty(),
+        "a scope begins with no results"
+    );
 }
 
 #[test]
@@ -72,14 +86,24 @@ fn resources_are_sampled_in_scopes_and_runs() {
     assert_eq!(resources.results().len(), 2);
     let run = diagnostics::run("run").start();
     assert!(diagnostics::unregister(registration));
-    assert_eq!(resources.results().len(), 4, "unregistering ends what the run began");
+    assert_eq!(
+        resources.results().len(),
+        4,
+        "unregistering ends what the run began"
+    );
     drop(run);
     let scope = diagnostics::scope(resources.clone());
     diagnostics::run("run").during(|| ());
-    assert_eq!(resources.results().len(), 1, "the scope goes on after the run");
+    assert_eq!(
+        resources.results().len(),
+        1,
+        "the scope goes on after the run"
+    );
     drop(scope);
     let results = resources.results();
-    let [first, last] = &results[..] else { panic!("{results:?}") };
+    let [first, last] = &results[..] else {
+        panic!("{results:?}")
+    };
     assert!(first.memory_mb > 1.0 && first.memory_mb < 1e6, "{first:?}");
     assert!(first.cpu_percent.is_none() && last.cpu_percent.is_some());
 }
@@ -90,7 +114,9 @@ fn a_cache_profiler_records_entry_exit_and_metric() {
     let profilers = [
         CacheProfiler::new(),
         CacheProfiler::bytes(),
-        CacheProfiler::by("rows", |item| item.value::<Vec<u64>>().map_or(0.0, |v| v.len() as f64)),
+        CacheProfiler::by("rows", |item| {
+            item.value::<Vec<u64>>().map_or(0.0, |v| v.len() as f64)
+        }),
     ];
     let cache = diagnostics::cache("blocks").sized_by(|block: &Vec<u64>| 8 * block.len() as u64);
     let early = cache.hold("early", vec![1]);
@@ -110,21 +136,40 @@ fn a_cache_profiler_records_entry_exit_and_metric() {
     cache.removed("two");
     drop(early);
     for (profiler, metrics) in
-        profilers.iter().zip([[1.0; 4], [24.0, 32.0, 8.0, 16.0], [3.0, 4.0, 1.0, 2.0]])
+        profilers
+            .iter()
+            .zip([[1.0; 4], [24.0, 32.0, 8.0, 16.0], [3.0, 4.0, 1.0, 2.0]])
     {
         let rows = profiler.results();
-        let seen: Vec<_> =
-            rows.iter().map(|row| (&*row.key, row.task.as_deref(), row.hits)).collect();
+        let seen: Vec<_> = rows
+            .iter()
+            .map(|row| (&*row.key, row.task.as_deref(), row.hits))
+            .collect();
         assert_eq!(
             seen,
-            [("one", Some("load"), 1), ("two", None, 0), ("two", None, 0), ("one", None, 1)]
+            [
+                ("one", Some("load"), 1),
+                ("two", None, 0),
+                ("two", None, 0),
+                ("one", None, 1)
+            ]
         );
-        assert_eq!(rows.iter().map(|row| row.metric).collect::<Vec<_>>(), metrics);
+        assert_eq!(
+            rows.iter().map(|row| row.metric).collect::<Vec<_>>(),
+            metrics
+        );
         assert!(rows[..3].iter().all(|row| row.exit.unwrap() >= row.entry));
-        assert_eq!((rows[3].exit, &*rows[3].cache), (None, "blocks"), "it is still there");
+        assert_eq!(
+            (rows[3].exit, &*rows[3].cache),
+            (None, "blocks"),
+            "it is still there"
+        );
         assert!((rows[0].entry - epoch_now()).abs() < CLOCK_TOLERANCE_SECONDS);
         let counts = profiler.counts();
-        assert_eq!((counts.inserted, counts.removed, counts.hits, counts.misses), (4, 3, 2, 1));
+        assert_eq!(
+            (counts.inserted, counts.removed, counts.hits, counts.misses),
+            (4, 3, 2, 1)
+        );
     }
     drop((newer, scopes));
 }
@@ -147,7 +192,10 @@ impl Write for Paper {
 /// The last line that a bar of eight characters draws for a run of two expected tasks.
 fn last_line(bar: ProgressBar, tasks: usize, fail: bool) -> String {
     let paper = Paper::default();
-    let bar = bar.width(8).interval(Duration::from_secs(3_600)).writer(paper.clone());
+    let bar = bar
+        .width(8)
+        .interval(Duration::from_secs(3_600))
+        .writer(paper.clone());
     let _scope = diagnostics::scope(bar.clone());
     let run = diagnostics::run("run").expect("load", 2).start();
     (0..tasks).for_each(|_| drop(task("load").start()));
@@ -159,19 +207,39 @@ fn last_line(bar: ProgressBar, tasks: usize, fail: bool) -> String {
     assert!(bar.last_duration() > Duration::ZERO);
     let written = String::from_utf8(lock(&paper.0).clone()).unwrap();
     let line = written.rsplit('\r').next().unwrap();
-    assert!(line.is_empty() || (line.ends_with("s\n") && written.starts_with('\r')), "{written:?}");
-    line.rsplit_once(" | ").map_or(String::new(), |(line, _)| line.into())
+    assert!(
+        line.is_empty() || (line.ends_with("s\n") && written.starts_with('\r')),
+        "{written:?}"
+    );
+    line.rsplit_once(" | ")
+        .map_or(String::new(), |(line, _)| line.into())
 }
 
 #[test]
 fn a_bar_ends_full_unless_the_run_failed() {
     let _turn = turn();
-    assert_eq!(last_line(ProgressBar::new(), 2, false), "[########] | 100% Completed");
-    assert_eq!(last_line(ProgressBar::new(), 1, false), "[########] | 100% Completed");
-    assert_eq!(last_line(ProgressBar::new(), 1, true), "[####    ] | 50% Completed");
-    assert_eq!(last_line(ProgressBar::new(), 0, true), "[        ] | 0% Completed");
+    assert_eq!(
+        last_line(ProgressBar::new(), 2, false),
+        "[########] | 100% Completed"
+    );
+    assert_eq!(
+        last_line(ProgressBar::new(), 1, false),
+        "[########] | 100% Completed"
+    );
+    assert_eq!(
+        last_line(ProgressBar::new(), 1, true),
+        "[####    ] | 50% Completed"
+    );
+    assert_eq!(
+        last_line(ProgressBar::new(), 0, true),
+        "[        ] | 0% Completed"
+    );
     let patient = ProgressBar::new().minimum(Duration::from_secs(3_600));
-    assert_eq!(last_line(patient, 2, false), "", "a run shorter than the minimum leaves no trace");
+    assert_eq!(
+        last_line(patient, 2, false),
+        "",
+        "a run shorter than the minimum leaves no trace"
+    );
 }
 
 /// The bar moves during the run, which ends only after the bar was at the half.
@@ -179,14 +247,20 @@ fn a_bar_ends_full_unless_the_run_failed() {
 fn a_bar_moves_during_the_run() {
     let _turn = turn();
     let paper = Paper::default();
-    let bar = ProgressBar::new().width(8).interval(Duration::from_millis(1)).writer(paper.clone());
+    let bar = ProgressBar::new()
+        .width(8)
+        .interval(Duration::from_millis(1))
+        .writer(paper.clone());
     let _scope = diagnostics::scope(bar);
     diagnostics::run("run").expect("load", 2).during(|| {
         drop(task("load").start());
         let is_half = |bytes: &[u8]| bytes.windows(10).any(|line| line == b"[####    ]");
         let begin = Instant::now();
         while !is_half(&lock(&paper.0)) {
-            assert!(begin.elapsed() < Duration::from_secs(60), "the bar does not move");
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "the bar does not move"
+            );
             std::thread::yield_now();
         }
     });
@@ -202,7 +276,10 @@ fn a_bar_is_quiet_without_a_terminal() {
         let scope = diagnostics::scope(bar.clone());
         diagnostics::run("run").during(|| drop(task("load").start()));
         drop(scope);
-        assert!(bar.last_duration() > Duration::ZERO, "the time is known all the same");
+        assert!(
+            bar.last_duration() > Duration::ZERO,
+            "the time is known all the same"
+        );
         std::fs::read_to_string(file.path()).unwrap()
     };
     assert_eq!(written(|bar| bar), "");

@@ -29,10 +29,14 @@ fn a_run_has_failed_if_its_body_failed() {
     };
     let run = || diagnostics::run("a");
     check(false, &|| run().during(|| ()));
-    check(false, &|| assert_eq!(run().try_during(|| Ok::<_, ()>(7)), Ok(7)));
+    check(false, &|| {
+        assert_eq!(run().try_during(|| Ok::<_, ()>(7)), Ok(7))
+    });
     check(false, &|| drop(run().start()));
     check(true, &|| run().during(|| panic!("in the run")));
-    check(true, &|| assert_eq!(run().try_during(|| Err::<(), _>("no")), Err("no")));
+    check(true, &|| {
+        assert_eq!(run().try_during(|| Err::<(), _>("no")), Err("no"))
+    });
     check(true, &|| run().start().fail());
 }
 
@@ -42,13 +46,21 @@ fn an_inner_run_is_part_of_the_outer_one() {
     let heard = Heard::default();
     let _scope = diagnostics::scope(told(&heard));
     diagnostics::run("outer").expect("load", 2).during(|| {
-        diagnostics::run("inner").expect("load", 3).expect("save", 1).during(|| ());
+        diagnostics::run("inner")
+            .expect("load", 3)
+            .expect("save", 1)
+            .during(|| ());
         std::thread::scope(|threads| {
             threads.spawn(|| diagnostics::run("on another thread").start().fail());
         });
     });
     diagnostics::run("next").during(|| ());
-    let expected = ["start outer", "finish outer false", "start next", "finish next false"];
+    let expected = [
+        "start outer",
+        "finish outer false",
+        "start next",
+        "finish next false",
+    ];
     assert_eq!(heard.take(), expected);
 }
 
@@ -62,7 +74,9 @@ fn watched_run(expected: &[(&str, u64)], body: impl FnOnce(&State)) -> State {
     let _scope = diagnostics::scope(callbacks);
     let run = expected
         .iter()
-        .fold(diagnostics::run("watched"), |run, (name, tasks)| run.expect(name, *tasks));
+        .fold(diagnostics::run("watched"), |run, (name, tasks)| {
+            run.expect(name, *tasks)
+        });
     run.during(|| {
         let state = lock(&state).clone();
         body(&state.unwrap());
@@ -75,7 +89,12 @@ fn counts(expected: u64, running: u64, finished: u64, failed: u64) -> [u64; 4] {
 }
 
 fn seen(counts: Counts) -> [u64; 4] {
-    [counts.expected, counts.running, counts.finished, counts.failed]
+    [
+        counts.expected,
+        counts.running,
+        counts.finished,
+        counts.failed,
+    ]
 }
 
 #[test]
@@ -93,8 +112,16 @@ fn only_expected_tasks_are_counted() {
     });
     assert_eq!(state.run().unwrap().name(), "watched");
     drop(task("load").start());
-    assert_eq!(seen(state.counts()), counts(5, 0, 1, 1), "a run that is over does not count");
-    let names: Vec<_> = state.counts_by_name().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        seen(state.counts()),
+        counts(5, 0, 1, 1),
+        "a run that is over does not count"
+    );
+    let names: Vec<_> = state
+        .counts_by_name()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(names, ["load".into()]);
 }
 

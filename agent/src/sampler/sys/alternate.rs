@@ -11,8 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nix::sys::signal::Signal;
 
 /// Signals of faults, whose handlers return to the faulting code again and again.
-const FAULTS: [libc::c_int; 5] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+const FAULTS: [libc::c_int; 5] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+];
 /// Signals are numbered from 1.
 const SIGNALS_MAX: libc::c_int = 64;
 /// Attempts to put back a handler that the program installed while ours changed the one before.
@@ -34,7 +39,12 @@ struct Action {
 }
 
 impl Action {
-    const NONE: Action = Action { handler: 0, flags: 0, restorer: 0, blocked: 0 };
+    const NONE: Action = Action {
+        handler: 0,
+        flags: 0,
+        restorer: 0,
+        blocked: 0,
+    };
 
     /// Whether a handler of the program runs on the alternate stack, if there is one.
     fn uses_alternate_stack(&self) -> bool {
@@ -67,7 +77,9 @@ pub(super) fn unblock_in_handlers(own: Signal) {
 }
 
 fn block_in(signal: libc::c_int, own: Signal) {
-    let Some(before) = action_of(signal) else { return };
+    let Some(before) = action_of(signal) else {
+        return;
+    };
     if !before.uses_alternate_stack() || before.blocked & bit(own) != 0 {
         return;
     }

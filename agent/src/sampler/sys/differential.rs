@@ -87,7 +87,9 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     let guarded = GUARDED.get().expect("set before the first signal");
     // `siglongjmp` leaves `walk` where it faults; none of its frames owns anything.
     let crashed = guarded(walk) != 0;
-    ANSWER.state.store(if crashed { CRASHED } else { ANSWERED }, Ordering::Release);
+    ANSWER
+        .state
+        .store(if crashed { CRASHED } else { ANSWERED }, Ordering::Release);
 }
 
 /// Walks the interrupted thread's stack in place.
@@ -139,8 +141,14 @@ fn install(helper: &Helper) {
 fn ask(thread_id: u32) -> bool {
     ANSWER.state.store(ASKED, Ordering::Release);
     // SAFETY: `tgkill` takes plain numbers.
-    let result =
-        unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread_id, libc::SIGUSR1) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_tgkill,
+            std::process::id(),
+            thread_id,
+            libc::SIGUSR1,
+        )
+    };
     assert_eq!(result, 0, "thread {thread_id} is gone");
     let mut polls = 0;
     loop {
@@ -168,14 +176,21 @@ struct Comparison {
 }
 
 fn compare(unwinder: &mut Unwinder) -> Comparison {
-    let registers = ANSWER.registers.each_ref().map(|word| word.load(Ordering::Relaxed));
+    let registers = ANSWER
+        .registers
+        .each_ref()
+        .map(|word| word.load(Ordering::Relaxed));
     // SAFETY: the state is ANSWERED, so no handler writes until the next `ask`.
     let stack: &[u64; STACK_WORDS] = unsafe { &*ANSWER.stack.get() };
     // SAFETY: likewise.
     let found: &[u64; FRAMES_MAX] = unsafe { &*ANSWER.found.get() };
     let words = &stack[..ANSWER.words.load(Ordering::Relaxed)];
     let mut ours = Stack::default();
-    unwinder.unwind(Registers::all(registers), copied(registers[SP] & !7, words), &mut ours);
+    unwinder.unwind(
+        Registers::all(registers),
+        copied(registers[SP] & !7, words),
+        &mut ours,
+    );
     let mut blocked = Stack::default();
     let known = Registers::of_caller(registers[PC], registers[SP], None);
     unwinder.unwind(known, copied(registers[SP] & !7, words), &mut blocked);
@@ -195,7 +210,13 @@ fn compare(unwinder: &mut Unwinder) -> Comparison {
     let caller_lost =
         theirs.len() == 1 && return_address.is_some_and(|address| caller != Some(&address));
     let complete = ours.complete;
-    Comparison { ours: ours.addresses, complete, as_if_blocked, caller_lost, theirs }
+    Comparison {
+        ours: ours.addresses,
+        complete,
+        as_if_blocked,
+        caller_lost,
+        theirs,
+    }
 }
 
 /// Counts of one workload.
@@ -216,7 +237,13 @@ struct Score {
 
 impl Score {
     fn add(&mut self, comparison: &Comparison) {
-        let Comparison { ours, complete, as_if_blocked, caller_lost, theirs } = comparison;
+        let Comparison {
+            ours,
+            complete,
+            as_if_blocked,
+            caller_lost,
+            theirs,
+        } = comparison;
         self.callers_lost += usize::from(*caller_lost);
         self.samples += 1;
         self.complete += usize::from(*complete);
@@ -251,7 +278,10 @@ impl Score {
     fn count_crash(&mut self) {
         self.crashed += 1;
         let pc = ANSWER.registers[PC].load(Ordering::Relaxed);
-        *self.differences.entry(format!("leaf {} | theirs crashed", name(pc))).or_default() += 1;
+        *self
+            .differences
+            .entry(format!("leaf {} | theirs crashed", name(pc)))
+            .or_default() += 1;
     }
 
     fn print(&self, workload: &str) {
@@ -284,7 +314,9 @@ fn name(address: u64) -> String {
         return format!("{address:#x}");
     }
     backtrace::resolve(ptr::without_provenance_mut(address as usize), |symbol| {
-        name = name.take().or_else(|| Some(format!("{:#}", symbol.name()?)));
+        name = name
+            .take()
+            .or_else(|| Some(format!("{:#}", symbol.name()?)));
     });
     name.unwrap_or_else(|| format!("{address:#x}"))
 }
@@ -310,9 +342,15 @@ fn stacks_equal_those_of_the_backtrace_crate() {
         }
         drop(running);
         score.print(name);
-        assert!(score.crashed * CRASHED_OF < samples, "{name}: too few can be compared");
+        assert!(
+            score.crashed * CRASHED_OF < samples,
+            "{name}: too few can be compared"
+        );
         if name == "plt" {
-            assert_eq!(score.callers_lost, 0, "entries of a linkage table without their caller");
+            assert_eq!(
+                score.callers_lost, 0,
+                "entries of a linkage table without their caller"
+            );
         }
         // Neither has `memcpy` a frame, nor does its caller need another register than the stack pointer.
         if name == "memcpy" {
@@ -326,5 +364,8 @@ fn stacks_equal_those_of_the_backtrace_crate() {
             too_few.push(name);
         }
     }
-    assert!(too_few.is_empty(), "fewer than {IDENTICAL_MIN} of 10,000 identical: {too_few:?}");
+    assert!(
+        too_few.is_empty(),
+        "fewer than {IDENTICAL_MIN} of 10,000 identical: {too_few:?}"
+    );
 }

@@ -29,7 +29,9 @@ pub(in crate::sampler) fn mapping_of(address: u64) -> Option<Mapping> {
         Answer::Unknown => {
             let mut text = String::new();
             maps.unchecked().read_to_string(&mut text).ok()?;
-            text.lines().filter_map(parse).find(|map| (map.low..map.end).contains(&address))
+            text.lines()
+                .filter_map(parse)
+                .find(|map| (map.low..map.end).contains(&address))
         }
     }
 }
@@ -67,7 +69,11 @@ fn query(maps: &File, address: u64) -> Answer {
     const REQUEST: libc::c_ulong = 3 << 30 | 104 << 16 | 0x66 << 8 | 17;
 
     let mut name = [0u8; 16];
-    let mut query = Query { size: 104, address, ..Query::default() };
+    let mut query = Query {
+        size: 104,
+        address,
+        ..Query::default()
+    };
     let mut ask = |name: Option<&mut [u8; 16]>| {
         query.name_size = if name.is_some() { 16 } else { 0 };
         query.name = name.map_or(0, |name| name.as_mut_ptr() as u64);
@@ -83,9 +89,11 @@ fn query(maps: &File, address: u64) -> Answer {
         found = ask(None);
     }
     match found {
-        (0, low, end) => {
-            Answer::Mapping(Mapping { low, end, main_stack: name.starts_with(MAIN_STACK) })
-        }
+        (0, low, end) => Answer::Mapping(Mapping {
+            low,
+            end,
+            main_stack: name.starts_with(MAIN_STACK),
+        }),
         (libc::ENOENT, ..) => Answer::None,
         _ => Answer::Unknown,
     }
@@ -96,7 +104,11 @@ fn parse(line: &str) -> Option<Mapping> {
     let (end, _) = rest.split_once(' ')?;
     let low = u64::from_str_radix(low, 16).ok()?;
     let end = u64::from_str_radix(end, 16).ok()?;
-    Some(Mapping { low, end, main_stack: line.ends_with("[stack]") })
+    Some(Mapping {
+        low,
+        end,
+        main_stack: line.ends_with("[stack]"),
+    })
 }
 
 #[cfg(test)]
@@ -107,9 +119,16 @@ mod tests {
     fn the_query_and_the_list_find_the_same_mapping() {
         let text = std::fs::read_to_string(MAPS).unwrap();
         let maps = File::open(MAPS).unwrap();
-        let stack = text.lines().filter_map(parse).find(|map| map.main_stack).unwrap();
+        let stack = text
+            .lines()
+            .filter_map(parse)
+            .find(|map| map.main_stack)
+            .unwrap();
         let code = mapping_of as *const () as u64;
-        let code = text.lines().filter_map(parse).find(|map| (map.low..map.end).contains(&code));
+        let code = text
+            .lines()
+            .filter_map(parse)
+            .find(|map| (map.low..map.end).contains(&code));
         for expected in [stack, code.unwrap()] {
             match query(&maps, expected.end - 8) {
                 Answer::Mapping(found) => assert_eq!(found, expected),

@@ -56,7 +56,9 @@ impl Tables {
         frames_at: u64,
         frames: Arc<[u8]>,
     ) -> Option<Tables> {
-        let [1, 0x1b, 0x03, 0x3b, ..] = *index else { return None };
+        let [1, 0x1b, 0x03, 0x3b, ..] = *index else {
+            return None;
+        };
         if frames_of(index_at, &index)? != frames_at {
             return None;
         }
@@ -68,20 +70,32 @@ impl Tables {
             offset.is_some_and(|offset| offset < frames.len() as u64)
         };
         let is_valid = entries.chunks_exact(8).all(is_inside);
-        is_valid.then_some(Tables { index_at, index, frames_at, frames })
+        is_valid.then_some(Tables {
+            index_at,
+            index,
+            frames_at,
+            frames,
+        })
     }
 }
 
 /// The address of the frames, which an index has behind its first four bytes.
 fn frames_of(index_at: u64, index: &[u8]) -> Option<u64> {
-    Some(index_at.wrapping_add(4).wrapping_add_signed(read_i32(index, 4)?.into()))
+    Some(
+        index_at
+            .wrapping_add(4)
+            .wrapping_add_signed(read_i32(index, 4)?.into()),
+    )
 }
 
 /// The loader's current generation.
 pub(in crate::sampler) fn generation() -> Generation {
     let mut generation = Generation::default();
     visit(|info| {
-        generation = Generation { adds: info.dlpi_adds, removes: info.dlpi_subs };
+        generation = Generation {
+            adds: info.dlpi_adds,
+            removes: info.dlpi_subs,
+        };
         false
     });
     generation
@@ -96,7 +110,13 @@ pub(in crate::sampler) fn load(known: &[Module]) -> (Generation, Vec<Module>) {
         headers.push(Headers::of(info));
         headers.len() < MODULES_MAX
     });
-    (before, headers.iter().filter_map(|headers| headers.read(known)).collect())
+    (
+        before,
+        headers
+            .iter()
+            .filter_map(|headers| headers.read(known))
+            .collect(),
+    )
 }
 
 /// Calls `each` with the loader's description of each module, until it returns `false`.
@@ -139,7 +159,9 @@ impl Headers {
             String::new()
         } else {
             // SAFETY: the loader's name is NUL-terminated and valid for the visit.
-            unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
+            unsafe { CStr::from_ptr(info.dlpi_name) }
+                .to_string_lossy()
+                .into_owned()
         };
         let count = usize::from(info.dlpi_phnum);
         let headers: &[libc::Elf64_Phdr] = if info.dlpi_phdr.is_null() {
@@ -153,10 +175,17 @@ impl Headers {
             .map(|header| {
                 let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
                 let range = start..start.saturating_add(header.p_memsz);
-                Segment { kind: header.p_type, range }
+                Segment {
+                    kind: header.p_type,
+                    range,
+                }
             })
             .collect();
-        Headers { path, base: info.dlpi_addr, segments }
+        Headers {
+            path,
+            base: info.dlpi_addr,
+            segments,
+        }
     }
 
     fn read(&self, known: &[Module]) -> Option<Module> {
@@ -165,7 +194,10 @@ impl Headers {
         let high = loaded().map(|range| range.end).max()?;
         // Only the executable has no name.
         let path = if self.path.is_empty() {
-            std::fs::read_link("/proc/self/exe").ok()?.to_string_lossy().into_owned()
+            std::fs::read_link("/proc/self/exe")
+                .ok()?
+                .to_string_lossy()
+                .into_owned()
         } else {
             self.path.clone()
         };
@@ -188,7 +220,10 @@ impl Headers {
     }
 
     fn of_kind(&self, kind: u32) -> impl Iterator<Item = Range<u64>> {
-        let of_kind = self.segments.iter().filter(move |segment| segment.kind == kind);
+        let of_kind = self
+            .segments
+            .iter()
+            .filter(move |segment| segment.kind == kind);
         of_kind.map(|segment| segment.range.clone())
     }
 
@@ -198,19 +233,25 @@ impl Headers {
         let frames_at = frames_of(index_range.start, &index)?;
         // No header has the end of the frames. Copy to the end of the segment; the frames end with
         // a terminator before that.
-        let segment = self.of_kind(libc::PT_LOAD).find(|range| range.contains(&frames_at))?;
+        let segment = self
+            .of_kind(libc::PT_LOAD)
+            .find(|range| range.contains(&frames_at))?;
         let frames = copy(&(frames_at..segment.end))?;
         Tables::new(index_range.start, index, frames_at, frames)
     }
 
     fn build_id(&self) -> Option<String> {
-        self.of_kind(libc::PT_NOTE).find_map(|range| build_id_in(&copy(&range)?))
+        self.of_kind(libc::PT_NOTE)
+            .find_map(|range| build_id_in(&copy(&range)?))
     }
 }
 
 /// Copies a range of memory up to the first unreadable part; `None` if nothing can be read.
 fn copy(range: &Range<u64>) -> Option<Arc<[u8]>> {
-    let length = range.end.checked_sub(range.start).filter(|length| *length <= TABLE_BYTES_MAX)?;
+    let length = range
+        .end
+        .checked_sub(range.start)
+        .filter(|length| *length <= TABLE_BYTES_MAX)?;
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     let read = read_memory(range.start, &mut bytes);
     bytes.truncate(read);
@@ -248,19 +289,42 @@ mod tests {
         let (generation, modules) = load(&[]);
         assert_eq!(generation, self::generation());
         let here = load as *const () as u64;
-        let own = modules.iter().find(|module| module.range.contains(&here)).unwrap();
-        assert_eq!(*own.path, *std::env::current_exe().unwrap().to_string_lossy());
+        let own = modules
+            .iter()
+            .find(|module| module.range.contains(&here))
+            .unwrap();
+        assert_eq!(
+            *own.path,
+            *std::env::current_exe().unwrap().to_string_lossy()
+        );
         assert!(own.tables.is_some());
-        let libc = modules.iter().find(|module| module.path.contains("libc.so")).unwrap();
-        assert_eq!(libc.build_id.len(), 40, "a SHA-1 in hexadecimal: {}", libc.build_id);
-        let vdso = modules.iter().find(|module| module.path.contains("vdso")).unwrap();
-        assert!(vdso.tables.is_some(), "the vdso's tables are read from memory");
+        let libc = modules
+            .iter()
+            .find(|module| module.path.contains("libc.so"))
+            .unwrap();
+        assert_eq!(
+            libc.build_id.len(),
+            40,
+            "a SHA-1 in hexadecimal: {}",
+            libc.build_id
+        );
+        let vdso = modules
+            .iter()
+            .find(|module| module.path.contains("vdso"))
+            .unwrap();
+        assert!(
+            vdso.tables.is_some(),
+            "the vdso's tables are read from memory"
+        );
     }
 
     #[test]
     fn a_known_module_is_not_read_again() {
         let frames = |modules: &[Module]| {
-            let libc = modules.iter().find(|module| module.path.contains("libc.so")).unwrap();
+            let libc = modules
+                .iter()
+                .find(|module| module.path.contains("libc.so"))
+                .unwrap();
             libc.tables.as_ref().unwrap().frames.clone()
         };
         let (_, known) = load(&[]);
@@ -268,7 +332,10 @@ mod tests {
         assert!(Arc::ptr_eq(&frames(&known), &frames(&again)));
         let others: Vec<Module> = known
             .iter()
-            .map(|module| Module { build_id: "another".into(), ..module.clone() })
+            .map(|module| Module {
+                build_id: "another".into(),
+                ..module.clone()
+            })
             .collect();
         let (_, reread) = load(&others);
         assert!(!Arc::ptr_eq(&frames(&known), &frames(&reread)));
@@ -278,14 +345,20 @@ mod tests {
     fn tables_with_records_outside_of_the_frames_are_rejected() {
         let index = |record: i32| {
             let numbers = [0x3b03_1b01, 0x100 - 4, 1, 0x1000, record];
-            numbers.into_iter().flat_map(i32::to_le_bytes).collect::<Vec<u8>>()
+            numbers
+                .into_iter()
+                .flat_map(i32::to_le_bytes)
+                .collect::<Vec<u8>>()
         };
         let tables = |index: Vec<u8>| Tables::new(0x5000, index.into(), 0x5100, [0; 64].into());
         assert!(tables(index(0x100)).is_some());
         assert!(tables(index(0x100 + 63)).is_some());
         assert!(tables(index(0x100 - 1)).is_none(), "before the frames");
         assert!(tables(index(0x100 + 64)).is_none(), "behind the frames");
-        assert!(tables(index(0x100)[..19].to_vec()).is_none(), "fewer entries than it says");
+        assert!(
+            tables(index(0x100)[..19].to_vec()).is_none(),
+            "fewer entries than it says"
+        );
         assert!(Tables::new(0x5000, index(0x100).into(), 0x5108, [0; 64].into()).is_none());
     }
 

@@ -12,9 +12,14 @@ pub(in crate::sampler) use system::probe::allowed;
 pub(in crate::sampler) fn copy_memory() -> Result<(), Errno> {
     let source = 1u64;
     let mut copy = 0u64;
-    let local = libc::iovec { iov_base: (&raw mut copy).cast(), iov_len: size_of::<u64>() };
-    let remote =
-        libc::iovec { iov_base: (&raw const source).cast_mut().cast(), iov_len: size_of::<u64>() };
+    let local = libc::iovec {
+        iov_base: (&raw mut copy).cast(),
+        iov_len: size_of::<u64>(),
+    };
+    let remote = libc::iovec {
+        iov_base: (&raw const source).cast_mut().cast(),
+        iov_len: size_of::<u64>(),
+    };
     let pid = nix::unistd::getpid().as_raw();
     // SAFETY: writes only to `copy`, within its size.
     let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
@@ -32,8 +37,14 @@ pub(in crate::sampler) fn set_timer() -> Result<(), Errno> {
     let id = &raw mut timer;
     // SAFETY: the kernel reads `event` and writes the id of the timer.
     Errno::result(unsafe { libc::syscall(libc::SYS_timer_create, clock, event, id) })?;
-    let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let setting = libc::itimerspec { it_interval: never, it_value: never };
+    let never = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let setting = libc::itimerspec {
+        it_interval: never,
+        it_value: never,
+    };
     let none = std::ptr::null_mut::<libc::itimerspec>();
     // SAFETY: the kernel reads `setting`; the timer was created above.
     let set = unsafe { libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const setting, none) };

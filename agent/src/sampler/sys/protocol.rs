@@ -46,7 +46,8 @@ impl Word for AtomicU64 {
 
     #[inline(always)]
     fn exchange(&self, old: u64, new: u64, order: Ordering) -> bool {
-        self.compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+        self.compare_exchange(old, new, order, Ordering::Relaxed)
+            .is_ok()
     }
 
     #[inline(always)]
@@ -121,7 +122,9 @@ impl<W: Word> SlotWord<W> {
         let word = self.0.load(Ordering::Relaxed);
         (word / GENERATION) as u32 == generation
             && word & STATE_BITS == ARMED
-            && self.0.exchange(word, word & !STATE_BITS | TAKEN, Ordering::Acquire)
+            && self
+                .0
+                .exchange(word, word & !STATE_BITS | TAKEN, Ordering::Acquire)
     }
 
     /// Handler: ends; `again` lets the next handler in.
@@ -151,7 +154,8 @@ impl<W: Word, const WORDS: usize> ExpiredSlots<W, WORDS> {
     pub(super) fn add(&self, slot: usize) {
         let word = slot / WORD_BITS;
         self.words[word].set_bits(1 << (slot % WORD_BITS), Ordering::Release);
-        self.summary.set_bits(1 << (word / Self::GROUP), Ordering::Release);
+        self.summary
+            .set_bits(1 << (word / Self::GROUP), Ordering::Release);
     }
 
     /// Sampler: removes all slots and calls `each` with every one of them. A slot that is added
@@ -232,7 +236,8 @@ mod tests {
         }
 
         fn exchange(&self, old: u64, new: u64, order: Ordering) -> bool {
-            self.compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+            self.compare_exchange(old, new, order, Ordering::Relaxed)
+                .is_ok()
         }
 
         fn set_bits(&self, bits: u64, order: Ordering) {
@@ -263,7 +268,10 @@ mod tests {
                 asked: UnsafeCell::new(0),
                 buffer: BufferWord(LoomWord::new(0)),
                 answer: UnsafeCell::new(0),
-                expired: ExpiredSlots { summary: LoomWord::new(0), words: [LoomWord::new(0)] },
+                expired: ExpiredSlots {
+                    summary: LoomWord::new(0),
+                    words: [LoomWord::new(0)],
+                },
             })
         }
 
@@ -364,7 +372,10 @@ mod tests {
             handler.join().unwrap();
             answers.push(shared.harvest());
             let answers: Vec<u64> = answers.into_iter().flatten().collect();
-            assert!(answers.is_sorted(), "an old request after a new one: {answers:?}");
+            assert!(
+                answers.is_sorted(),
+                "an old request after a new one: {answers:?}"
+            );
         });
     }
 
@@ -383,7 +394,11 @@ mod tests {
                 assert_eq!(shared.harvest(), Some(1));
             }
             handler.join().unwrap();
-            assert_ne!(shared.has_expired(), early, "each signal is found exactly once");
+            assert_ne!(
+                shared.has_expired(),
+                early,
+                "each signal is found exactly once"
+            );
         });
     }
 

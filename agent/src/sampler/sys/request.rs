@@ -61,9 +61,13 @@ impl Request {
         };
         let clock = ClockId::from_raw(process::cpu_clock_of(thread_id));
         match Timer::new(clock, SigEvent::new(notify)) {
-            Ok(timer) => {
-                Ok(Request { slot, timer, is_set: false, repeats: false, answered_cpu_ns: cpu_ns })
-            }
+            Ok(timer) => Ok(Request {
+                slot,
+                timer,
+                is_set: false,
+                repeats: false,
+                answered_cpu_ns: cpu_ns,
+            }),
             Err(error) => {
                 slots.release(slot);
                 Err(if error == Errno::EINVAL {

@@ -196,7 +196,11 @@ const SIGNALS: [Signal; 2] = [Signal::SIGURG, Signal::SIGWINCH];
 /// # Errors
 /// If the system refuses.
 pub(super) fn install(checked: bool) -> io::Result<Signal> {
-    let pid = if checked { nix::unistd::getpid().as_raw() } else { 0 };
+    let pid = if checked {
+        nix::unistd::getpid().as_raw()
+    } else {
+        0
+    };
     CHECKED_IN.store(pid, Ordering::Relaxed);
     for signal in SIGNALS {
         if is_ours(signal) {
@@ -256,7 +260,9 @@ fn is_pending_on_a_thread(signal: Signal) -> bool {
         return true;
     };
     // Threads that end meanwhile have nothing pending.
-    threads.into_iter().any(|thread| process::has_pending(thread, signal).unwrap_or(false))
+    threads
+        .into_iter()
+        .any(|thread| process::has_pending(thread, signal).unwrap_or(false))
 }
 
 fn is_unused(action: &libc::sigaction) -> bool {
@@ -278,12 +284,20 @@ fn current_action(signal: Signal) -> io::Result<libc::sigaction> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: with a null new action this only reads; `action` is valid for writing.
     let result = unsafe { libc::sigaction(signal as libc::c_int, ptr::null(), &raw mut action) };
-    if result == 0 { Ok(action) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(action)
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 fn install_handler() -> io::Result<Signal> {
     let [first, second] = SIGNALS;
-    let signal = if is_unused(&current_action(first)?) { first } else { second };
+    let signal = if is_unused(&current_action(first)?) {
+        first
+    } else {
+        second
+    };
     let before = current_action(signal)?;
     // SAFETY: as in `current_action`.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -297,7 +311,10 @@ fn install_handler() -> io::Result<Signal> {
         let has = |flag| before.sa_flags & flag != 0;
         CHAINED_TAKES_INFO.store(has(libc::SA_SIGINFO), Ordering::Relaxed);
         CHAINED_ONCE.store(has(libc::SA_RESETHAND), Ordering::Relaxed);
-        CHAINED.store(ptr::without_provenance_mut(before.sa_sigaction), Ordering::Release);
+        CHAINED.store(
+            ptr::without_provenance_mut(before.sa_sigaction),
+            Ordering::Release,
+        );
         // The program's calls are interrupted or restarted, and its handler is nested, as it wants.
         action.sa_flags = before.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO;
         action.sa_mask = before.sa_mask;
@@ -311,7 +328,10 @@ fn install_handler() -> io::Result<Signal> {
         return Err(io::Error::last_os_error());
     }
     if let Ok(mut replaced) = REPLACED.try_lock() {
-        *replaced = Some(Replaced { signal, action: before });
+        *replaced = Some(Replaced {
+            signal,
+            action: before,
+        });
     }
     Ok(signal)
 }
@@ -347,8 +367,21 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
         let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
         let task_word = task_word_of(slot);
         let is_in_task = task_word != NO_WORD && task_word != 0;
-        let begin = if is_in_task { processor::time_stamp() } else { 0 };
-        answer_taken(slot, machine, Stamp { index, generation, task_word, begin });
+        let begin = if is_in_task {
+            processor::time_stamp()
+        } else {
+            0
+        };
+        answer_taken(
+            slot,
+            machine,
+            Stamp {
+                index,
+                generation,
+                task_word,
+                begin,
+            },
+        );
     }
     EXPIRED.add(index);
 }
@@ -405,7 +438,11 @@ fn answer(
     buffer.words.store(words, Ordering::Relaxed);
     buffer.cut.store(cut, Ordering::Relaxed);
     let is_timed = stamp.begin != 0;
-    let took = if is_timed { processor::time_stamp().wrapping_sub(stamp.begin) } else { 0 };
+    let took = if is_timed {
+        processor::time_stamp().wrapping_sub(stamp.begin)
+    } else {
+        0
+    };
     buffer.took.store(took, Ordering::Relaxed);
     BUFFER_WORDS[index].publish();
     true
@@ -416,12 +453,17 @@ fn answer(
 fn fill(buffer: &Buffer, machine: &libc::mcontext_t, stamp: Stamp) {
     buffer.slot.store(stamp.index, Ordering::Relaxed);
     buffer.generation.store(stamp.generation, Ordering::Relaxed);
-    buffer.number.store(NEXT_SAMPLE.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    buffer.number.store(
+        NEXT_SAMPLE.fetch_add(1, Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
     buffer.stamp.store(stamp.begin, Ordering::Relaxed);
     for (index, slot) in buffer.registers.iter().enumerate() {
         slot.store(processor::register(machine, index), Ordering::Relaxed);
     }
-    buffer.thread_pointer.store(processor::thread_pointer(), Ordering::Relaxed);
+    buffer
+        .thread_pointer
+        .store(processor::thread_pointer(), Ordering::Relaxed);
     buffer.task_word.store(stamp.task_word, Ordering::Relaxed);
 }
 

@@ -108,7 +108,10 @@ impl Slots {
     pub(in crate::sampler) fn install(checked: bool) -> io::Result<Slots> {
         let signal = signal::install(checked)?;
         // Left over by an earlier agent, or by the parent of this process.
-        BUFFER_WORDS.iter().filter(|word| word.is_full()).for_each(BufferWord::free);
+        BUFFER_WORDS
+            .iter()
+            .filter(|word| word.is_full())
+            .for_each(BufferWord::free);
         EXPIRED.take(|_| {});
         alternate::block_in_handlers(signal, true);
         Ok(Slots {
@@ -140,7 +143,10 @@ impl Slots {
     /// A slot for one thread; `None` if all are in use.
     pub(in crate::sampler) fn claim(&mut self) -> Option<SlotId> {
         let index = self.free.pop().or_else(|| self.first_use())?;
-        Some(SlotId { index, generation: SLOTS[index].word.generation() })
+        Some(SlotId {
+            index,
+            generation: SLOTS[index].word.generation(),
+        })
     }
 
     /// A slot that this owner has not used yet. An earlier agent's timer may still have its old
@@ -169,7 +175,9 @@ impl Slots {
         repeat: bool,
     ) -> bool {
         let shared = &SLOTS[slot.index];
-        let task = cell.map_or(ptr::null(), |cell| ptr::from_ref(cell.task_word())).cast_mut();
+        let task = cell
+            .map_or(ptr::null(), |cell| ptr::from_ref(cell.task_word()))
+            .cast_mut();
         if !shared.word.is_idle() {
             let same = shared.task.load(Ordering::Relaxed) == task
                 && shared.low.load(Ordering::Relaxed) == span.low
@@ -212,7 +220,12 @@ impl Slots {
     }
 
     fn end_released(&mut self) {
-        let Slots { cells, free, ending, .. } = self;
+        let Slots {
+            cells,
+            free,
+            ending,
+            ..
+        } = self;
         ending.retain(|index| {
             let Slot { word, task, .. } = &SLOTS[*index];
             let retired = word.retire();
@@ -229,7 +242,10 @@ impl Slots {
     /// frees its buffer. The slot may have been released meanwhile.
     pub(in crate::sampler) fn harvest(&mut self, mut see: impl FnMut(SlotId, Sample<'_>)) {
         self.end_released();
-        let full = BUFFER_WORDS.iter().enumerate().filter(|(_, word)| word.is_full());
+        let full = BUFFER_WORDS
+            .iter()
+            .enumerate()
+            .filter(|(_, word)| word.is_full());
         let numbered =
             full.map(|(index, _)| (BUFFERS[index].number.load(Ordering::Relaxed), index));
         self.full.extend(numbered);
@@ -249,7 +265,10 @@ impl Slots {
 
 fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
     Sample {
-        registers: buffer.registers.each_ref().map(|word| word.load(Ordering::Relaxed)),
+        registers: buffer
+            .registers
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed)),
         task_word: Some(buffer.task_word.load(Ordering::Relaxed)).filter(|word| *word != NO_WORD),
         thread_pointer: buffer.thread_pointer.load(Ordering::Relaxed),
         stack,

@@ -44,12 +44,16 @@ impl ThreadProbe {
 
     /// Counts the CPU time of a thread that has ended from before it was seen to leave its last task.
     fn attribute_left(&mut self, thread: &mut Thread, left: LeftTask) {
-        let is_sampled_last = thread.last_sample.is_some_and(|last| last.task_word == left.word);
+        let is_sampled_last = thread
+            .last_sample
+            .is_some_and(|last| last.task_word == left.word);
         if left.uncounted_cpu_ns == 0 && !is_sampled_last {
             return;
         }
         if let Some(attribution) = self.attribution_of_running(thread, left.word) {
-            let weight = thread.time.take_cpu(left.uncounted_cpu_ns, self.quantum_of(thread));
+            let weight = thread
+                .time
+                .take_cpu(left.uncounted_cpu_ns, self.quantum_of(thread));
             self.add(thread, attribution, weight);
             self.add_remainder(thread, attribution, |state| state == State::Cpu);
         }
@@ -65,9 +69,17 @@ impl ThreadProbe {
     ) {
         let remainder = thread.time.take_remainder(wanted);
         let level = self.level_at(attribution);
-        for state in State::ALL.into_iter().filter(|state| remainder.get(*state) > 0) {
-            let time = Share { attribution, state, part: remainder.get(state) };
-            self.remainders.add(&mut self.addresses, self.quantum_ns, level, time);
+        for state in State::ALL
+            .into_iter()
+            .filter(|state| remainder.get(*state) > 0)
+        {
+            let time = Share {
+                attribution,
+                state,
+                part: remainder.get(state),
+            };
+            self.remainders
+                .add(&mut self.addresses, self.quantum_ns, level, time);
         }
     }
 
@@ -87,7 +99,11 @@ impl ThreadProbe {
         let off_cpu_ns = thread.time.unattributed_off_cpu_ns();
         let unreported_ns = off_cpu_ns.saturating_sub(thread.known_off_cpu_ns);
         thread.known_off_cpu_ns = off_cpu_ns;
-        NewDelay { ns, turns, unreported_ns }
+        NewDelay {
+            ns,
+            turns,
+            unreported_ns,
+        }
     }
 
     /// Counts time for which a thread waited for a processor after it was woken: where it had been
@@ -99,10 +115,15 @@ impl ThreadProbe {
         at: Attribution,
         nanoseconds: u64,
     ) {
-        let (weight, taken) = thread.time.take_runnable(nanoseconds, self.quantum_of(thread));
+        let (weight, taken) = thread
+            .time
+            .take_runnable(nanoseconds, self.quantum_of(thread));
         self.add(thread, at, weight);
         let ns = nanoseconds - taken;
-        thread.owed = (ns > 0).then_some(OwedDelay { attribution: at, ns });
+        thread.owed = (ns > 0).then_some(OwedDelay {
+            attribution: at,
+            ns,
+        });
     }
 
     /// Splits the new run delay of a thread that was seen at `before` and has run since. If it got
@@ -117,7 +138,11 @@ impl ThreadProbe {
         if let Some(owed) = thread.owed.take() {
             self.count_wake_delay(thread, owed.attribution, owed.ns);
         }
-        let woken = if delayed.turns > 1 { delayed.ns / 2 } else { delayed.ns };
+        let woken = if delayed.turns > 1 {
+            delayed.ns / 2
+        } else {
+            delayed.ns
+        };
         match before {
             LastObservation::Blocked(at) => self.count_wake_delay(thread, at.attribution, woken),
             LastObservation::Ready if delayed.unreported_ns <= OFF_CPU_MIN_NS => {}
@@ -156,7 +181,8 @@ impl ThreadProbe {
     pub(super) fn attribution(&mut self, thread: &mut Thread, task_word: u64) -> Attribution {
         let levels = thread.levels(task_word);
         let node = self.addresses.node_of(&levels, &self.stack);
-        self.thread_frames.attribution(&mut self.addresses, node, &levels, thread)
+        self.thread_frames
+            .attribution(&mut self.addresses, node, &levels, thread)
     }
 
     /// Counts time that has been unattributed for too long, or waits for a sample that will never
@@ -230,7 +256,10 @@ impl ThreadProbe {
         thread: &mut Thread,
         task_word: u64,
     ) -> Option<Attribution> {
-        let since = thread.time.accounted_to_ns().saturating_sub(UNATTRIBUTED_MAX_NS);
+        let since = thread
+            .time
+            .accounted_to_ns()
+            .saturating_sub(UNATTRIBUTED_MAX_NS);
         let has_ended = thread.gone || thread.seen_task_word != task_word;
         let is_close =
             |last: &LastSample| last.task_word == task_word && (has_ended || last.at_ns >= since);
@@ -251,7 +280,8 @@ impl ThreadProbe {
         reason: NoStack,
     ) -> Attribution {
         let node = self.addresses.node_without_stack(levels, reason);
-        self.thread_frames.attribution(&mut self.addresses, node, levels, thread)
+        self.thread_frames
+            .attribution(&mut self.addresses, node, levels, thread)
     }
 
     /// Why a thread has no stack, if `can_be_seen` tells whether the mode allows one.
@@ -290,16 +320,18 @@ impl ThreadProbe {
             // Its run delay can not be read any more.
             LastObservation::Ready if where_last_seen && thread.gone => {
                 let known_ns = thread.known_off_cpu_ns;
-                thread.time.take_off_cpu_of_ended(known_ns, self.quantum_of(thread))
+                thread
+                    .time
+                    .take_off_cpu_of_ended(known_ns, self.quantum_of(thread))
             }
             // It waits for a processor, and the kernel counts that when the wait has ended; or the
             // hypervisor took the processor.
             LastObservation::Ready if where_last_seen && thread.last.is_some() => {
                 thread.time.take_off_cpu_as_delay(self.quantum_of(thread))
             }
-            LastObservation::Ready => {
-                thread.time.take_off_cpu(State::Other, self.quantum_of(thread))
-            }
+            LastObservation::Ready => thread
+                .time
+                .take_off_cpu(State::Other, self.quantum_of(thread)),
         };
         self.add(thread, attribution, weight);
         self.add_remainder(thread, attribution, |state| state != State::Cpu);

@@ -38,7 +38,10 @@ impl ThreadProbe {
     pub(super) fn waits_for_processor(&mut self, thread: &mut Thread) -> bool {
         let cpu_ns = thread.read_clock();
         cpu_ns.is_some_and(|cpu_ns| thread.time.ran_ns(cpu_ns) == 0)
-            && matches!(self.files.activity(thread.id, &mut thread.files), Ok(Activity::Running))
+            && matches!(
+                self.files.activity(thread.id, &mut thread.files),
+                Ok(Activity::Running)
+            )
     }
 
     /// Counts a thread again if it has not run since it was last seen blocked. Returns whether it
@@ -56,7 +59,10 @@ impl ThreadProbe {
             return false;
         }
         let is_apart = now.saturating_sub(at.seen_ns) >= LOOKS_APART_NS;
-        let cell = thread.cell.as_ref().filter(|_| thread.early.is_none() && is_apart);
+        let cell = thread
+            .cell
+            .as_ref()
+            .filter(|_| thread.early.is_none() && is_apart);
         if let Some(cell) = cell.filter(|cell| !cell.changes.is_noted()) {
             drop(cell.changes.take(true));
         }
@@ -71,7 +77,8 @@ impl ThreadProbe {
             let levels = thread.levels(at.task_word);
             let node = at.attribution.node;
             at.attribution =
-                self.thread_frames.attribution(&mut self.addresses, node, &levels, thread);
+                self.thread_frames
+                    .attribution(&mut self.addresses, node, &levels, thread);
         }
         thread.observation = LastObservation::Blocked(at);
         thread.idle_to_ns = now;
@@ -129,7 +136,12 @@ impl ThreadProbe {
         let mut cpu_ns = cpu_ns;
         for _ in 0..REMOTE_TRIES_MAX {
             let task_word = thread.task_word();
-            let ThreadProbe { unwinder, remote, stack, .. } = self;
+            let ThreadProbe {
+                unwinder,
+                remote,
+                stack,
+                ..
+            } = self;
             remote.reset(site.sp);
             let registers = Registers::of_caller(site.pc, site.sp, None);
             unwinder.unwind(registers, |address| remote.read(address), stack);

@@ -38,7 +38,10 @@ impl ThreadProbe {
         delay: Option<RunDelay>,
     ) {
         let Change { at_ns, usage, word } = change;
-        let at = Moment { ns: at_ns, cpu_ns: usage.cpu_ns };
+        let at = Moment {
+            ns: at_ns,
+            cpu_ns: usage.cpu_ns,
+        };
         let accounted_ns = thread.time.accounted_to_ns();
         if at.ns <= accounted_ns {
             return;
@@ -48,15 +51,22 @@ impl ThreadProbe {
             + thread.time.unattributed_off_cpu_ns();
         let before = std::mem::replace(&mut thread.observation, LastObservation::Ready);
         let has_blocked = matches!(before, LastObservation::Blocked(_))
-            || thread.usage.is_none_or(|before| usage.blocks > before.blocks);
+            || thread
+                .usage
+                .is_none_or(|before| usage.blocks > before.blocks);
         let waited_ns = if has_blocked {
             let off_cpu_after_ns = Times::between(at, now).off_cpu_ns();
-            self.waits_before(thread, turns, off_cpu_after_ns, delay).min(off_cpu_ns)
+            self.waits_before(thread, turns, off_cpu_after_ns, delay)
+                .min(off_cpu_ns)
         } else {
             off_cpu_ns
         };
         thread.observation = before;
-        self.assume_idle(thread, at.ns.saturating_sub(thread.time.ran_ns(at.cpu_ns) + waited_ns));
+        self.assume_idle(
+            thread,
+            at.ns
+                .saturating_sub(thread.time.ran_ns(at.cpu_ns) + waited_ns),
+        );
         self.count_idle(thread);
         thread.observation = LastObservation::Ready;
         thread.time.advance(at.ns, at.cpu_ns);
@@ -98,8 +108,13 @@ impl ThreadProbe {
     /// Counts the time off the processor of a thread that has ended as waiting for one, if it has not blocked
     /// since it noted a change of its task.
     pub(super) fn count_waits_of_ended(&self, thread: &mut Thread) {
-        let ended = thread.cell.as_ref().and_then(|cell| cell.early.ended_usage());
-        let (Some(ended), Some(before)) = (ended, thread.usage) else { return };
+        let ended = thread
+            .cell
+            .as_ref()
+            .and_then(|cell| cell.early.ended_usage());
+        let (Some(ended), Some(before)) = (ended, thread.usage) else {
+            return;
+        };
         if ended.blocks == before.blocks {
             let off_cpu_ns = thread.time.unattributed_off_cpu_ns();
             thread.time.add_run_delay(off_cpu_ns);

@@ -51,7 +51,11 @@ impl Waits {
             return;
         }
         if self.turns >= WAITS_KEPT {
-            *self = Waits { ns: self.ns / 2.0, squares: self.squares / 2.0, turns: self.turns / 2 };
+            *self = Waits {
+                ns: self.ns / 2.0,
+                squares: self.squares / 2.0,
+                turns: self.turns / 2,
+            };
         }
         self.ns += ns as f64;
         self.squares += ns as f64 * ns as f64 / turns as f64;
@@ -135,11 +139,20 @@ impl ThreadProbe {
             let ran_from_ns = began.ns - ran_ns;
             let listed_ns = thread.time.accounted_to_ns();
             let may_have_waited = ran_from_ns.saturating_sub(listed_ns) > START_WAIT_MIN_NS;
-            let stat = if may_have_waited { ThreadStat::read(thread.id) } else { None };
+            let stat = if may_have_waited {
+                ThreadStat::read(thread.id)
+            } else {
+                None
+            };
             let started_ns = stat.map_or(ran_from_ns, |stat| {
-                (stat.started_ns + START_ROUNDED_NS / 2).max(listed_ns).min(ran_from_ns)
+                (stat.started_ns + START_ROUNDED_NS / 2)
+                    .max(listed_ns)
+                    .min(ran_from_ns)
             });
-            thread.time.restart(Moment { ns: started_ns, cpu_ns: 0 });
+            thread.time.restart(Moment {
+                ns: started_ns,
+                cpu_ns: 0,
+            });
         }
         thread.time.advance(began.ns, began.cpu_ns);
         if !thread.gone {
@@ -203,7 +216,9 @@ impl ThreadProbe {
             thread.early = Some(early);
             return;
         };
-        let EarlyTimes { word, since, usage, .. } = times;
+        let EarlyTimes {
+            word, since, usage, ..
+        } = times;
         let lives = !thread.gone && early.account.ended().is_none();
         thread.usage = Some(usage);
         if let Some(cell) = &thread.cell {
@@ -221,7 +236,10 @@ impl ThreadProbe {
             self.to_ask.push_back(thread.id);
             return;
         }
-        let until = early.account.ended().unwrap_or_else(|| now_of(thread, since));
+        let until = early
+            .account
+            .ended()
+            .unwrap_or_else(|| now_of(thread, since));
         let mut last = EarlyTime {
             word,
             elapsed_ns: until.ns.saturating_sub(since.ns),
@@ -229,8 +247,16 @@ impl ThreadProbe {
             blocks: u64::from(!lives || self.may_have_blocked(thread, &early, word)),
             preemptions: 0,
         };
-        let unseen_ns = if lives { self.take_unseen(thread, &early, &mut last) } else { 0 };
-        for time in times.times().chain([last]).filter(|time| time.elapsed_ns > 0) {
+        let unseen_ns = if lives {
+            self.take_unseen(thread, &early, &mut last)
+        } else {
+            0
+        };
+        for time in times
+            .times()
+            .chain([last])
+            .filter(|time| time.elapsed_ns > 0)
+        {
             self.count_early(thread, &early, time);
         }
         self.seen.forget(&mut early);
@@ -250,14 +276,22 @@ impl ThreadProbe {
         let is_wait = |state: State| !matches!(state, State::Cpu | State::Runnable);
         matches!(thread.observation, LastObservation::Blocked(_))
             || self.seen.shares(early, level, is_wait).next().is_some()
-            || !matches!(self.files.activity(thread.id, &mut thread.files), Ok(Activity::Running))
+            || !matches!(
+                self.files.activity(thread.id, &mut thread.files),
+                Ok(Activity::Running)
+            )
     }
 
     /// Takes the CPU time out of the last part of an account, if no sample has said where the thread
     /// ran: it waits for the next one. Returns how much that is.
     fn take_unseen(&mut self, thread: &Thread, early: &EarlyThread, last: &mut EarlyTime) -> u64 {
         let level = self.level_of(&thread.levels(last.word));
-        if self.seen.shares(early, level, |state| state == State::Cpu).next().is_some() {
+        if self
+            .seen
+            .shares(early, level, |state| state == State::Cpu)
+            .next()
+            .is_some()
+        {
             return 0;
         }
         let cpu_ns = last.cpu_ns.min(last.elapsed_ns);
@@ -276,13 +310,24 @@ impl ThreadProbe {
             0 => off_cpu_ns,
             // What was seen divides it.
             _ if self.seen.shares(early, level, is_wait).next().is_some() => 0,
-            blocks => self.waits.of_turns(blocks + time.preemptions).min(off_cpu_ns),
+            blocks => self
+                .waits
+                .of_turns(blocks + time.preemptions)
+                .min(off_cpu_ns),
         };
         let is_cpu = |state: State| state == State::Cpu;
         let parts: [EarlyPart; 3] = [
-            EarlyPart { ns: cpu_ns, state: State::Cpu, wanted: is_cpu },
+            EarlyPart {
+                ns: cpu_ns,
+                state: State::Cpu,
+                wanted: is_cpu,
+            },
             // It waited for a processor where it ran before and after.
-            EarlyPart { ns: waited_ns, state: State::Runnable, wanted: is_cpu },
+            EarlyPart {
+                ns: waited_ns,
+                state: State::Runnable,
+                wanted: is_cpu,
+            },
             EarlyPart {
                 ns: off_cpu_ns - waited_ns,
                 state: State::Other,
@@ -306,15 +351,40 @@ impl ThreadProbe {
         if self.seen.shares(early, level, wanted).next().is_none() {
             let reason = self.no_stack_reason(thread, self.samples_running());
             let attribution = self.without_stack_below(thread, levels, reason);
-            let time = Share { attribution, state, part: ns };
-            return self.remainders.add(&mut self.addresses, self.quantum_ns, level, time);
+            let time = Share {
+                attribution,
+                state,
+                part: ns,
+            };
+            return self
+                .remainders
+                .add(&mut self.addresses, self.quantum_ns, level, time);
         }
-        let ThreadProbe { seen, remainders, addresses, quantum_ns, .. } = self;
+        let ThreadProbe {
+            seen,
+            remainders,
+            addresses,
+            quantum_ns,
+            ..
+        } = self;
         let shares = seen.shares(early, level, wanted);
         let parts = divided(ns, shares.clone().map(|share| share.part));
         for (share, part) in shares.zip(parts) {
-            let state = if state == State::Other { share.state } else { state };
-            remainders.add(addresses, *quantum_ns, level, Share { part, state, ..share });
+            let state = if state == State::Other {
+                share.state
+            } else {
+                state
+            };
+            remainders.add(
+                addresses,
+                *quantum_ns,
+                level,
+                Share {
+                    part,
+                    state,
+                    ..share
+                },
+            );
         }
     }
 
@@ -342,7 +412,11 @@ impl ThreadProbe {
 
     /// Weights of a thread are multiples of this.
     pub(super) fn quantum_of(&self, thread: &Thread) -> u64 {
-        if thread.early.is_some() { 1 } else { self.quantum_ns }
+        if thread.early.is_some() {
+            1
+        } else {
+            self.quantum_ns
+        }
     }
 }
 
@@ -356,12 +430,21 @@ fn close(account: &EarlyAccount) -> Option<EarlyTimes> {
 /// The present of a thread whose account begins its last part at `since`; if the thread is gone, when
 /// it was last seen.
 fn now_of(thread: &Thread, since: Moment) -> Moment {
-    let seen = Moment { ns: thread.time.accounted_to_ns(), cpu_ns: thread.time.cpu_ns() };
+    let seen = Moment {
+        ns: thread.time.accounted_to_ns(),
+        cpu_ns: thread.time.cpu_ns(),
+    };
     let moment = match process::thread_cpu_ns(thread.id) {
-        Some(cpu_ns) if !thread.gone => Moment { ns: monotonic_ns(), cpu_ns },
+        Some(cpu_ns) if !thread.gone => Moment {
+            ns: monotonic_ns(),
+            cpu_ns,
+        },
         _ => seen,
     };
-    Moment { ns: moment.ns.max(since.ns), cpu_ns: moment.cpu_ns.max(since.cpu_ns) }
+    Moment {
+        ns: moment.ns.max(since.ns),
+        cpu_ns: moment.cpu_ns.max(since.cpu_ns),
+    }
 }
 
 #[cfg(test)]
@@ -376,7 +459,10 @@ mod tests {
         assert_eq!(waits.of_turns(2), 2_000);
         waits.add(900_000, 1);
         let long = waits.of_turns(1);
-        assert!((800_000..900_000).contains(&long), "nine tenths of the time is in it: {long}");
+        assert!(
+            (800_000..900_000).contains(&long),
+            "nine tenths of the time is in it: {long}"
+        );
         (0..4 * WAITS_KEPT).for_each(|_| waits.add(1_000, 1));
         assert!(waits.of_turns(1) < 100_000, "it was long ago");
     }

@@ -55,7 +55,10 @@ impl ThreadProbe {
                 thread.signal_blocked_since_cpu_ns = thread.time.cpu_ns();
             }
             let blocked_ns = now - thread.signal_blocked_since_ns;
-            let ran_ns = thread.time.cpu_ns().saturating_sub(thread.signal_blocked_since_cpu_ns);
+            let ran_ns = thread
+                .time
+                .cpu_ns()
+                .saturating_sub(thread.signal_blocked_since_cpu_ns);
             let retry_ns = ran_ns
                 .max(blocked_ns / SIGNAL_BLOCKED_RETRY_PART)
                 .clamp(SIGNAL_BLOCKED_RETRY_NS.start, SIGNAL_BLOCKED_RETRY_NS.end);

@@ -13,7 +13,10 @@ pub(super) fn learn_span(thread: &mut Thread, sample: &Sample<'_>) -> bool {
     if thread.span_after == 0 {
         thread.span_after = SPAN_AFTER_SAMPLES;
         let own = own_span(sp, sample.thread_pointer, maps::mapping_of(sp));
-        thread.span = own.map_or(before, |own| StackSpan { checked: before.checked, ..own });
+        thread.span = own.map_or(before, |own| StackSpan {
+            checked: before.checked,
+            ..own
+        });
     } else {
         thread.span_after -= 1;
     }
@@ -36,7 +39,11 @@ fn own_span(sp: u64, thread_pointer: u64, mapping: Option<Mapping>) -> Option<St
     let mapping = mapping?;
     let low = mapping.low;
     if mapping.main_stack {
-        return Some(StackSpan { low, end: mapping.end, ..StackSpan::default() });
+        return Some(StackSpan {
+            low,
+            end: mapping.end,
+            ..StackSpan::default()
+        });
     }
     (sp < thread_pointer && thread_pointer <= mapping.end).then_some(StackSpan {
         low,
@@ -51,12 +58,38 @@ mod tests {
 
     #[test]
     fn a_stack_ends_at_the_threads_control_block() {
-        let mapping = |main_stack| Some(Mapping { low: 0x1000, end: 0x9000, main_stack });
-        let span = |low, end| Some(StackSpan { low, end, ..StackSpan::default() });
-        assert_eq!(own_span(0x4000, 0x8008, mapping(false)), span(0x1000, 0x8008));
-        assert_eq!(own_span(0x4000, 0xf000, mapping(false)), None, "a fiber's stack");
-        assert_eq!(own_span(0x4000, 0x3000, mapping(false)), None, "a control block below");
-        assert_eq!(own_span(0x4000, 0xf000, mapping(true)), span(0x1000, 0x9000));
+        let mapping = |main_stack| {
+            Some(Mapping {
+                low: 0x1000,
+                end: 0x9000,
+                main_stack,
+            })
+        };
+        let span = |low, end| {
+            Some(StackSpan {
+                low,
+                end,
+                ..StackSpan::default()
+            })
+        };
+        assert_eq!(
+            own_span(0x4000, 0x8008, mapping(false)),
+            span(0x1000, 0x8008)
+        );
+        assert_eq!(
+            own_span(0x4000, 0xf000, mapping(false)),
+            None,
+            "a fiber's stack"
+        );
+        assert_eq!(
+            own_span(0x4000, 0x3000, mapping(false)),
+            None,
+            "a control block below"
+        );
+        assert_eq!(
+            own_span(0x4000, 0xf000, mapping(true)),
+            span(0x1000, 0x9000)
+        );
         assert_eq!(own_span(0x4000, 0x8008, None), None);
     }
 }

@@ -50,7 +50,12 @@ impl ThreadProbe {
         }
         thread.is_watched = true;
         let cpu_ns = thread.time.cpu_ns();
-        self.unarmed.push_back(UnarmedThread { id: thread.id, cpu_ns, next_ns: 0, wait_ns: 0 });
+        self.unarmed.push_back(UnarmedThread {
+            id: thread.id,
+            cpu_ns,
+            next_ns: 0,
+            wait_ns: 0,
+        });
     }
 
     /// The next threads without a timer that have run and may have a timer now: those that ran for a
@@ -65,20 +70,30 @@ impl ThreadProbe {
         if !self.samples_running() {
             return visited;
         }
-        let visited_max = if self.meter.is_in_debt() { ASKED_IN_DEBT } else { VISITED_MAX };
+        let visited_max = if self.meter.is_in_debt() {
+            ASKED_IN_DEBT
+        } else {
+            VISITED_MAX
+        };
         let mut ran = 0;
         let mut ran_shortly = [0; VISITED_MAX];
         let mut shortly = 0;
         for _ in 0..self.unarmed.len().min(LOOKED_AT_MAX) {
-            let Some(mut unarmed) = self.unarmed.pop_front() else { break };
-            let Some(thread) = threads.get_mut(unarmed.id) else { continue };
+            let Some(mut unarmed) = self.unarmed.pop_front() else {
+                break;
+            };
+            let Some(thread) = threads.get_mut(unarmed.id) else {
+                continue;
+            };
             if thread.request.is_some() {
                 thread.is_watched = false;
                 continue;
             }
             let may_be_asked = thread.signal_blocked_until_ns.max(self.refused_until_ns) <= now;
             if unarmed.next_ns <= now && (thread.is_new || may_be_asked) {
-                let Some(cpu_ns) = process::thread_cpu_ns(unarmed.id) else { continue };
+                let Some(cpu_ns) = process::thread_cpu_ns(unarmed.id) else {
+                    continue;
+                };
                 let ran_ns = cpu_ns.saturating_sub(unarmed.cpu_ns);
                 let has_run = ran_ns >= RAN_MIN_NS;
                 unarmed.wait(now, has_run);
@@ -97,7 +112,8 @@ impl ThreadProbe {
             }
         }
         let last = visited[ran..visited_max].iter_mut();
-        last.zip(ran_shortly).for_each(|(visited, id)| *visited = id);
+        last.zip(ran_shortly)
+            .for_each(|(visited, id)| *visited = id);
         visited
     }
 }

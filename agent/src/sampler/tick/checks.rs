@@ -19,7 +19,10 @@ impl Sampler {
         if !last && !self.audit.is_due(self.threads.len()) {
             return;
         }
-        let own = Moment { ns: now, cpu_ns: process::thread_cpu_ns(self.own_id).unwrap_or(0) };
+        let own = Moment {
+            ns: now,
+            cpu_ns: process::thread_cpu_ns(self.own_id).unwrap_or(0),
+        };
         let mut counted = self.probe.counted() + self.own_time.uncounted(own);
         if !last {
             let uncounted = self.threads.iter_mut().map(|thread| thread.uncounted(now));
@@ -27,7 +30,15 @@ impl Sampler {
         }
         let cpu_after_ns = process::process_cpu_ns().unwrap_or(0);
         let unknown_ns = self.thread_list.unknown_ns(now, self.threads.len());
-        self.audit.check(counted, Shown { cpu_before_ns, cpu_after_ns, unknown_ns }, last);
+        self.audit.check(
+            counted,
+            Shown {
+                cpu_before_ns,
+                cpu_after_ns,
+                unknown_ns,
+            },
+            last,
+        );
     }
 
     /// Checks that are made once per cycle.
@@ -51,7 +62,11 @@ impl Sampler {
     /// Reports the threads that block the signal.
     fn report_signal_blocked(&self) {
         // The agent's own threads block all signals.
-        let of_program = self.threads.as_slice().iter().filter(|thread| !thread.of_agent);
+        let of_program = self
+            .threads
+            .as_slice()
+            .iter()
+            .filter(|thread| !thread.of_agent);
         let blocking = of_program.filter(|thread| thread.blocks_signal());
         let since = blocking.map(|thread| thread.signal_blocked_since_ns);
         let blocked = since.clone().min().map(|first_ns| SignalBlocked {
@@ -63,8 +78,14 @@ impl Sampler {
 
     /// CPU time of the agent's other threads.
     fn others_cpu_ns(&self) -> u64 {
-        let others = self.threads.as_slice().iter().filter(|thread| thread.of_agent);
-        others.filter_map(|thread| process::thread_cpu_ns(thread.id)).sum()
+        let others = self
+            .threads
+            .as_slice()
+            .iter()
+            .filter(|thread| thread.of_agent);
+        others
+            .filter_map(|thread| process::thread_cpu_ns(thread.id))
+            .sum()
     }
 
     /// Forgets the cells of threads that have ended and are not known. While sampling is off, none is.

@@ -44,7 +44,10 @@ fn options() -> SamplerOptions {
 
 /// A sampler that ticks when a test says so, and ends no cycle by itself.
 fn sampler_of_one_cycle() -> Sampler {
-    let options = SamplerOptions { cycle_ns: u64::MAX, ..options() };
+    let options = SamplerOptions {
+        cycle_ns: u64::MAX,
+        ..options()
+    };
     let control = Arc::new(Control::new(options.settings()));
     Sampler::new(options, control, Arc::default())
 }
@@ -92,7 +95,13 @@ impl Running {
             move || Sampler::new(options, control, Arc::default()).run(&stop, sender)
         };
         let sampler = Some(thread::spawn(sampler));
-        Running { control, stop, cycles: RefCell::new(sealed), sampler, _alone: alone }
+        Running {
+            control,
+            stop,
+            cycles: RefCell::new(sealed),
+            sampler,
+            _alone: alone,
+        }
     }
 
     /// Receives cycles until one is `wanted`. All of them obey the laws of a cycle.
@@ -104,7 +113,11 @@ impl Running {
             let TreeDelta { delta, threads, .. } = &cycle.tree;
             let mut entries = delta.entries().iter();
             assert!(entries.all(|(.., time)| time.is_multiple_of(cycle.quantum_ns)));
-            assert_eq!(delta.total(), threads.total(), "each weight counts once by thread");
+            assert_eq!(
+                delta.total(),
+                threads.total(),
+                "each weight counts once by thread"
+            );
             assert!(cycle.ticks.made <= cycle.ticks.expected);
             if wanted(&cycle) {
                 return cycle;
@@ -121,16 +134,28 @@ impl Running {
             let _ = self.cycles.borrow_mut().recv_timeout(Duration::ZERO);
             thread::yield_now();
         }
-        while self.cycles.borrow_mut().recv_timeout(Duration::ZERO).is_ok() {}
+        while self
+            .cycles
+            .borrow_mut()
+            .recv_timeout(Duration::ZERO)
+            .is_ok()
+        {}
     }
 
     /// The state of the thread with that id, from a new dump.
     fn dump(&self, id: u32) -> RawThread {
         let request = self.control.request_dump();
-        let is_reply =
-            |cycle: &RawCycle| cycle.dump.as_ref().is_some_and(|dump| dump.request >= request);
+        let is_reply = |cycle: &RawCycle| {
+            cycle
+                .dump
+                .as_ref()
+                .is_some_and(|dump| dump.request >= request)
+        };
         let dump = self.until(is_reply).dump.unwrap();
-        dump.threads.into_iter().find(|thread| thread.id == id).unwrap()
+        dump.threads
+            .into_iter()
+            .find(|thread| thread.id == id)
+            .unwrap()
     }
 }
 
@@ -144,16 +169,25 @@ impl Drop for Running {
             let _ = self.cycles.borrow_mut().recv_timeout(Duration::ZERO);
             thread::yield_now();
         }
-        assert!(sampler.join().is_ok() || thread::panicking(), "the sampler does not panic");
+        assert!(
+            sampler.join().is_ok() || thread::panicking(),
+            "the sampler does not panic"
+        );
     }
 }
 
 fn interval(interval_ns: u64) -> SettingsChange {
-    SettingsChange { interval_ns: Some(interval_ns), ..Default::default() }
+    SettingsChange {
+        interval_ns: Some(interval_ns),
+        ..Default::default()
+    }
 }
 
 fn enabled(enabled: bool) -> SettingsChange {
-    SettingsChange { enabled: Some(enabled), ..Default::default() }
+    SettingsChange {
+        enabled: Some(enabled),
+        ..Default::default()
+    }
 }
 
 #[test]
@@ -170,7 +204,11 @@ fn a_new_interval_leaves_no_gap_and_its_ticks_are_due_by_it() {
     assert!(running.control.desired().1);
     let steady = running.until(|cycle| cycle.ticks.made > 1);
     let due = (steady.stop_ns - steady.start_ns).div_ceil(30_000_000);
-    assert!(steady.ticks.expected.abs_diff(due) <= 1, "{:?} of {due}", steady.ticks);
+    assert!(
+        steady.ticks.expected.abs_diff(due) <= 1,
+        "{:?} of {due}",
+        steady.ticks
+    );
 }
 
 #[test]
@@ -199,7 +237,10 @@ fn a_waiting_thread_is_blocked_longer_in_each_dump() {
 fn time_while_sampling_is_off_is_not_counted() {
     let running = Running::start();
     let cpu: StateSet = [State::Cpu].into_iter().collect();
-    let change = SettingsChange { states: Some(cpu), ..enabled(false) };
+    let change = SettingsChange {
+        states: Some(cpu),
+        ..enabled(false)
+    };
     running.apply(1, change);
     let off_ns = monotonic_ns();
     running.control.change(2, enabled(true));
@@ -231,7 +272,10 @@ fn a_thread_that_is_first_seen_when_it_blocks_is_counted_there() {
     let blocked = thread::spawn(move || {
         let (cell, _rows) = ThreadCell::new();
         registry::register(&cell);
-        cell.set_context(TaskContext { task, phase: NameId::NONE });
+        cell.set_context(TaskContext {
+            task,
+            phase: NameId::NONE,
+        });
         cell.begin_early();
         started.send(cell.clone()).unwrap();
         let read = (&socket).read(&mut [0]).unwrap();
@@ -305,7 +349,12 @@ impl BlockedThread {
         while !is_blocked(sampler) {
             assert!(Instant::now() < deadline, "the thread does not block");
         }
-        BlockedThread { id, cell, end: Some(end), thread: Some(thread) }
+        BlockedThread {
+            id,
+            cell,
+            end: Some(end),
+            thread: Some(thread),
+        }
     }
 }
 
@@ -355,7 +404,10 @@ fn running_without_a_sample_waits_longer_for_one_if_the_thread_is_ready() {
 fn running_without_a_sample_counts_in_the_task_that_the_thread_has_left() {
     let _alone = alone();
     let mut sampler = sampler_of_one_cycle();
-    let context = |name| TaskContext { task: registry::name_id(name), phase: NameId::NONE };
+    let context = |name| TaskContext {
+        task: registry::name_id(name),
+        phase: NameId::NONE,
+    };
     let left = context("left");
     let next = context("next");
     let blocked = BlockedThread::start(&mut sampler, left);
@@ -364,7 +416,11 @@ fn running_without_a_sample_counts_in_the_task_that_the_thread_has_left() {
     thread.observation = LastObservation::Ready;
     let_wait_after_running(thread, 2);
     probe.set_task(thread, thread.task_word());
-    assert_eq!(thread.time.unattributed_cpu_ns(), RAN_NS, "it is in its task");
+    assert_eq!(
+        thread.time.unattributed_cpu_ns(),
+        RAN_NS,
+        "it is in its task"
+    );
     blocked.cell.set_context(next);
     probe.set_task(thread, thread.task_word());
     assert_eq!(thread.time.unattributed_cpu_ns(), 0);
@@ -383,7 +439,10 @@ fn cpu_time_of_an_ended_thread_is_in_its_last_task_until_it_was_seen_to_leave() 
     const THREADS: u64 = 20;
     let _alone = alone();
     let mut sampler = sampler_of_one_cycle();
-    let context = TaskContext { task: registry::name_id("last"), phase: NameId::NONE };
+    let context = TaskContext {
+        task: registry::name_id("last"),
+        phase: NameId::NONE,
+    };
     let quantum_ns = sampler.options.quantum_ns();
     let (cell, _rows) = ThreadCell::new();
     for number in 0..THREADS {
@@ -399,7 +458,11 @@ fn cpu_time_of_an_ended_thread_is_in_its_last_task_until_it_was_seen_to_leave() 
         let was_seen_to_leave = number % 2 == 0;
         if was_seen_to_leave {
             sampler.probe.set_task(&mut thread, 0);
-            assert_eq!(thread.time.unattributed_cpu_ns(), IN_TASK_NS, "a sample may follow");
+            assert_eq!(
+                thread.time.unattributed_cpu_ns(),
+                IN_TASK_NS,
+                "a sample may follow"
+            );
             thread.time.advance_idle(1_000_000_000);
         }
         let end_ns = thread.time.accounted_to_ns() + AFTERWARDS_NS;
@@ -409,7 +472,10 @@ fn cpu_time_of_an_ended_thread_is_in_its_last_task_until_it_was_seen_to_leave() 
     sampler.probe.addresses.seal(|tree| {
         let whole = |ns: u64| ns / quantum_ns * quantum_ns;
         let in_task = THREADS * IN_TASK_NS + THREADS / 2 * AFTERWARDS_NS;
-        assert_eq!(weight_in(&tree, context.task).get(State::Cpu), whole(in_task));
+        assert_eq!(
+            weight_in(&tree, context.task).get(State::Cpu),
+            whole(in_task)
+        );
         let outside = THREADS / 2 * AFTERWARDS_NS;
         let no_task = weight_below(&tree, &AddressFrame::NoTask);
         assert_eq!(no_task.get(State::Cpu), whole(outside));
@@ -427,14 +493,21 @@ fn busy_threads(stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
     fn trees(round: u64) -> usize {
         let mut tree = std::collections::BTreeMap::new();
         for at in 0..500_u64 {
-            tree.entry(at.wrapping_mul(round) % 97).or_insert_with(Vec::new).push(at);
+            tree.entry(at.wrapping_mul(round) % 97)
+                .or_insert_with(Vec::new)
+                .push(at);
         }
         tree.values().filter(|list| list.len() % 2 == 1).count()
     }
     fn tables(round: u64) -> usize {
-        let table: std::collections::HashMap<u64, f64> =
-            (0..500).map(|at| (at ^ round, (at as f64).sqrt())).collect();
-        table.values().map(|value| value.to_string().len()).max().unwrap_or(0)
+        let table: std::collections::HashMap<u64, f64> = (0..500)
+            .map(|at| (at ^ round, (at as f64).sqrt()))
+            .collect();
+        table
+            .values()
+            .map(|value| value.to_string().len())
+            .max()
+            .unwrap_or(0)
     }
     fn waits(_: u64) -> usize {
         thread::park_timeout(Duration::from_millis(3));
@@ -467,30 +540,39 @@ fn ten_thousand_samples_are_named_alike_by_agent_and_collector() {
     let code = RefCell::new(Vec::new());
     running.until(|cycle| {
         let frames = cycle.tree.frames.iter();
-        code.borrow_mut().extend(frames.filter_map(|frame| match frame {
-            AddressFrame::Code { address, module: Some(module) } => {
-                Some((*address, module.clone()))
-            }
-            _ => None,
-        }));
+        code.borrow_mut()
+            .extend(frames.filter_map(|frame| match frame {
+                AddressFrame::Code {
+                    address,
+                    module: Some(module),
+                } => Some((*address, module.clone())),
+                _ => None,
+            }));
         let interval_ns = cycle.quantum_ns * 10;
         let weights = cycle.tree.delta.entries().iter().map(|(.., time)| *time);
         samples.set(samples.get() + weights.sum::<u64>() / interval_ns);
         samples.get() >= SAMPLES
     });
     stop.store(true, Ordering::Release);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
 
     let program = std::env::current_exe().unwrap();
     let mut code = code.into_inner();
     code.retain(|(_, module)| *module.path == *program.to_string_lossy());
     let addresses: Vec<Address<'_>> = code
         .iter()
-        .map(|(address, module)| Address { address: *address, module: Some(module) })
+        .map(|(address, module)| Address {
+            address: *address,
+            module: Some(module),
+        })
         .collect();
     let mut by_agent = vec![Vec::new(); addresses.len()];
     let mut resolver = Resolver::of_this_process(crate::Symbols::Agent);
-    resolver.resolve(&addresses, |index, frames| by_agent[index] = frames.to_vec());
+    resolver.resolve(&addresses, |index, frames| {
+        by_agent[index] = frames.to_vec()
+    });
 
     let mut file = Vec::new();
     symbol_files::reduce(&std::fs::File::open(&program).unwrap(), &mut file).unwrap();
@@ -504,14 +586,20 @@ fn ten_thousand_samples_are_named_alike_by_agent_and_collector() {
             .map(|frame| (&*frame.function, &*frame.file, frame.line, frame.inlined))
             .collect::<Vec<_>>();
         // An address without a function is a frame without a name.
-        let named = by_agent.iter().filter(|frame| frame.kind == FrameKind::Function);
+        let named = by_agent
+            .iter()
+            .filter(|frame| frame.kind == FrameKind::Function);
         let by_agent = named
             .map(|frame| (&*frame.function, &*frame.file, frame.line, frame.inlined))
             .collect::<Vec<_>>();
         assert_eq!(by_agent, by_collector, "{:#x}", offset(frame));
         inlined += by_agent.len().saturating_sub(1);
     }
-    assert!(code.len() >= 50 && inlined >= 20, "{} frames, {inlined} inlined", code.len());
+    assert!(
+        code.len() >= 50 && inlined >= 20,
+        "{} frames, {inlined} inlined",
+        code.len()
+    );
 }
 
 /// Threads that register, run and end while a sampler ticks: neither a tick nor a registration uses the
@@ -520,7 +608,10 @@ fn ten_thousand_samples_are_named_alike_by_agent_and_collector() {
 fn neither_ticks_nor_registrations_use_the_allocator() {
     const THREADS: u32 = 60;
     let _alone = alone();
-    let options = SamplerOptions { cycle_ns: 30_000_000, ..options() };
+    let options = SamplerOptions {
+        cycle_ns: 30_000_000,
+        ..options()
+    };
     let control = Arc::new(Control::new(options.settings()));
     let mut sampler = Sampler::new(options, control, Arc::default());
     let (mut sender, mut sealed) = cycles(1);
@@ -530,7 +621,10 @@ fn neither_ticks_nor_registrations_use_the_allocator() {
         let stop = stop.clone();
         thread::spawn(move || {
             let (cell, _rows) = ThreadCell::new();
-            let context = |task| TaskContext { task, phase: NameId::NONE };
+            let context = |task| TaskContext {
+                task,
+                phase: NameId::NONE,
+            };
             let counted = allocation_counter::measure(|| {
                 cell.begin_early();
                 registry::register(&cell);
@@ -572,7 +666,14 @@ fn neither_ticks_nor_registrations_use_the_allocator() {
         let _ = sealed.recv_timeout(Duration::ZERO);
     }
     stop.store(true, Ordering::Relaxed);
-    let by_threads: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    let by_threads: u64 = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .sum();
     assert!(ticks > 20, "{ticks}");
-    assert_eq!((counted, by_threads), (0, 0), "in {ticks} ticks, and in registrations");
+    assert_eq!(
+        (counted, by_threads),
+        (0, 0),
+        "in {ticks} ticks, and in registrations"
+    );
 }

@@ -56,12 +56,17 @@ pub fn unwind(
     };
     let mut unwinder = Unwinder::without_modules();
     unwinder.set_modules(Arc::from([module]));
-    let starts =
-        [Registers::all(registers), Registers::of_caller(registers[PC], registers[SP], None)];
+    let starts = [
+        Registers::all(registers),
+        Registers::of_caller(registers[PC], registers[SP], None),
+    ];
     starts.map(|start| {
         let mut stack = Stack::default();
         unwinder.unwind(start, copied(stack_at, words), &mut stack);
-        Unwound { addresses: stack.addresses, complete: stack.complete }
+        Unwound {
+            addresses: stack.addresses,
+            complete: stack.complete,
+        }
     })
 }
 

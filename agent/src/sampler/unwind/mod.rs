@@ -82,7 +82,10 @@ pub(super) struct Stack {
 impl Default for Stack {
     /// Room for the deepest stack, and for the caller that a scan adds.
     fn default() -> Stack {
-        Stack { addresses: Vec::with_capacity(STACK_FRAMES_MAX + 1), complete: false }
+        Stack {
+            addresses: Vec::with_capacity(STACK_FRAMES_MAX + 1),
+            complete: false,
+        }
     }
 }
 
@@ -249,7 +252,9 @@ impl Unwinder {
                 UnwindMethod::NotCode => return,
             }
             let saved = state;
-            let mut next = self.framehop.unwind_frame(frame, &mut state, &mut self.cache, read);
+            let mut next = self
+                .framehop
+                .unwind_frame(frame, &mut state, &mut self.cache, read);
             if next.is_err() && frame_pointer(&saved) == UNKNOWN && frame.is_return_address() {
                 // This frame needs the frame pointer: derive it from the function's prologue.
                 let Some(distance) = self.frame_pointer_distance(frame.address_for_lookup()) else {
@@ -257,7 +262,9 @@ impl Unwinder {
                 };
                 state = saved;
                 set_frame_pointer(&mut state, saved.sp().wrapping_add(distance));
-                next = self.framehop.unwind_frame(frame, &mut state, &mut self.cache, read);
+                next = self
+                    .framehop
+                    .unwind_frame(frame, &mut state, &mut self.cache, read);
             }
             match next {
                 // The first frame's return address was in a register that is not known.
@@ -322,8 +329,10 @@ impl Unwinder {
     /// The frame that `word` returns to, if it is after a call in code with unwind tables.
     fn caller_at(&mut self, word: u64) -> Option<FrameAddress> {
         use UnwindMethod::{AnyRegister, StandardRegisters};
-        let has_table =
-            matches!(self.method(word.wrapping_sub(1)), StandardRegisters | AnyRegister);
+        let has_table = matches!(
+            self.method(word.wrapping_sub(1)),
+            StandardRegisters | AnyRegister
+        );
         if !has_table || !returns_here(word) {
             return None;
         }
@@ -405,7 +414,9 @@ impl Unwinder {
         }
         let distance = function_of(&self.modules, address).and_then(|function| {
             let mut code = [0; 64];
-            let length = usize::try_from(address - function.start).ok()?.min(code.len());
+            let length = usize::try_from(address - function.start)
+                .ok()?
+                .min(code.len());
             let read = read_memory(function.start, &mut code[..length]);
             distance_in_prologue(&code[..read])
         });
@@ -435,7 +446,10 @@ mod tests {
         let start = function_of as *const () as u64;
         let function = function_of(unwinder.modules(), start + 5).unwrap();
         assert_eq!(function.start, start);
-        assert!(function.end > start + 5 && function.end < start + 10_000, "{function:?}");
+        assert!(
+            function.end > start + 5 && function.end < start + 10_000,
+            "{function:?}"
+        );
         assert_eq!(function_of(unwinder.modules(), 16), None);
     }
 
@@ -445,7 +459,10 @@ mod tests {
         let mut stack = Stack::default();
         let registers = Registers::of_caller(0x1000, u64::MAX - 20, None);
         unwinder.unwind(registers, |_| Ok(7), &mut stack);
-        assert_eq!((stack.addresses.as_slice(), stack.complete), ([0x1000].as_slice(), false));
+        assert_eq!(
+            (stack.addresses.as_slice(), stack.complete),
+            ([0x1000].as_slice(), false)
+        );
     }
 
     /// Each word of the stack is a return address that leads nowhere, so each of 512 attempts would take 512 steps.
@@ -467,10 +484,17 @@ mod tests {
             Ok(word)
         };
         let mut stack = Stack::default();
-        unwinder.unwind(Registers::of_caller(0x1000, 0x7000_0000, None), read, &mut stack);
+        unwinder.unwind(
+            Registers::of_caller(0x1000, 0x7000_0000, None),
+            read,
+            &mut stack,
+        );
         assert_eq!(unwinder.steps_left, 0);
         assert!(reads < 4 * STEPS_MAX, "{reads} reads");
-        assert_eq!((stack.addresses.as_slice(), stack.complete), ([0x1000].as_slice(), false));
+        assert_eq!(
+            (stack.addresses.as_slice(), stack.complete),
+            ([0x1000].as_slice(), false)
+        );
     }
 
     #[test]
@@ -480,6 +504,9 @@ mod tests {
         let pc = function_of as *const () as u64;
         let registers = Registers::of_caller(pc, 0x1000, None);
         unwinder.unwind(registers, |_| Err(()), &mut stack);
-        assert_eq!((stack.addresses.as_slice(), stack.complete), ([pc].as_slice(), false));
+        assert_eq!(
+            (stack.addresses.as_slice(), stack.complete),
+            ([pc].as_slice(), false)
+        );
     }
 }

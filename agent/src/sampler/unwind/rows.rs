@@ -57,7 +57,10 @@ pub(super) fn needs_standard_registers(
     let found = find(modules, context, address)?;
     let by_offset = |register| {
         use RegisterRule::{Offset, SameValue, Undefined};
-        matches!(found.row.register(register), Offset(_) | SameValue | Undefined)
+        matches!(
+            found.row.register(register),
+            Offset(_) | SameValue | Undefined
+        )
     };
     let cfa = match found.row.cfa() {
         CfaRule::RegisterAndOffset { register, .. } => [SP, FP].contains(&register.0.into()),
@@ -87,11 +90,15 @@ pub(super) fn step(
     if found.row.register(RETURN_ADDRESS) == RegisterRule::Undefined && found.is_root() {
         return Step::Root;
     }
-    let mut frame = Frame { found: &found, values, read };
+    let mut frame = Frame {
+        found: &found,
+        values,
+        read,
+    };
     let cfa = match found.row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } => {
-            frame.value(*register).map(|value| value.wrapping_add_signed(*offset))
-        }
+        CfaRule::RegisterAndOffset { register, offset } => frame
+            .value(*register)
+            .map(|value| value.wrapping_add_signed(*offset)),
         CfaRule::Expression(expression) => frame.evaluate(expression, None),
     };
     let Some(cfa) = cfa else {
@@ -107,7 +114,11 @@ pub(super) fn step(
         return Step::Lost;
     }
     *values = above;
-    if found.is_trampoline() { Step::Interrupted } else { Step::Caller }
+    if found.is_trampoline() {
+        Step::Interrupted
+    } else {
+        Step::Caller
+    }
 }
 
 /// Where the function at `start` stores its return address, relative to its caller's stack pointer.
@@ -141,9 +152,14 @@ fn find<'m, 'c>(
 ) -> Option<AddressRow<'m, 'c>> {
     let section = Section::of(modules, address)?;
     let entry = section.entry(address)?;
-    let row =
-        entry.unwind_info_for_address(&section.frames, &section.bases, context, address).ok()?;
-    Some(AddressRow { section, entry, row })
+    let row = entry
+        .unwind_info_for_address(&section.frames, &section.bases, context, address)
+        .ok()?;
+    Some(AddressRow {
+        section,
+        entry,
+        row,
+    })
 }
 
 /// The tables of one module.
@@ -156,7 +172,9 @@ struct Section<'m> {
 impl<'m> Section<'m> {
     /// The tables of the module that contains `address`.
     fn of(modules: &'m [Module], address: u64) -> Option<Section<'m>> {
-        let module = modules.iter().find(|module| module.range.contains(&address))?;
+        let module = modules
+            .iter()
+            .find(|module| module.range.contains(&address))?;
         let tables = module.tables.as_ref()?;
         let bases = BaseAddresses::default()
             .set_eh_frame_hdr(tables.index_at)
@@ -164,14 +182,27 @@ impl<'m> Section<'m> {
         let mut frames = EhFrame::new(&tables.frames, NativeEndian);
         frames.set_address_size(8);
         frames.set_vendor(VENDOR);
-        let index = EhFrameHdr::new(&tables.index, NativeEndian).parse(&bases, 8).ok()?;
-        Some(Section { frames, index, bases })
+        let index = EhFrameHdr::new(&tables.index, NativeEndian)
+            .parse(&bases, 8)
+            .ok()?;
+        Some(Section {
+            frames,
+            index,
+            bases,
+        })
     }
 
     /// The entry of the function that contains `address`.
     fn entry(&self, address: u64) -> Option<FrameDescriptionEntry<Bytes<'m>>> {
-        let Section { frames, index, bases } = self;
-        index.table()?.fde_for_address(frames, bases, address, EhFrame::cie_from_offset).ok()
+        let Section {
+            frames,
+            index,
+            bases,
+        } = self;
+        index
+            .table()?
+            .fde_for_address(frames, bases, address, EhFrame::cie_from_offset)
+            .ok()
     }
 }
 
@@ -235,7 +266,11 @@ impl<R: FnMut(u64) -> Result<u64, ()>> Frame<'_, '_, '_, R> {
                 let address = cfa.wrapping_add_signed(offset);
                 // Below the stack pointer: an epilogue has popped it already.
                 let popped = Some(address) < self.values[SP];
-                if popped { self.value(register) } else { self.word(address) }
+                if popped {
+                    self.value(register)
+                } else {
+                    self.word(address)
+                }
             }
             RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(offset)),
             RegisterRule::Register(other) => self.value(other),
@@ -269,7 +304,9 @@ impl<R: FnMut(u64) -> Result<u64, ()>> Frame<'_, '_, '_, R> {
                     let value = Value::Generic(self.value(register)?);
                     evaluation.resume_with_register(value).ok()?
                 }
-                EvaluationResult::RequiresMemory { address, size: 8, .. } => {
+                EvaluationResult::RequiresMemory {
+                    address, size: 8, ..
+                } => {
                     let value = Value::Generic(self.word(address)?);
                     evaluation.resume_with_memory(value).ok()?
                 }

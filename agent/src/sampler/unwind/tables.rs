@@ -13,7 +13,9 @@ pub(super) struct Function {
 /// The function that contains `address`; `None` if no table describes it, as for much code written
 /// in assembly.
 pub(super) fn function_of(modules: &[Module], address: u64) -> Option<Function> {
-    let module = modules.iter().find(|module| module.range.contains(&address))?;
+    let module = modules
+        .iter()
+        .find(|module| module.range.contains(&address))?;
     let function = preceding(module.tables.as_ref()?, address)?;
     (address < function.end).then_some(function)
 }
@@ -31,7 +33,11 @@ fn preceding(tables: &Tables, address: u64) -> Option<Function> {
     let mut high = count;
     while low < high {
         let middle = low.midpoint(high);
-        if entry(middle)? <= relative { low = middle + 1 } else { high = middle }
+        if entry(middle)? <= relative {
+            low = middle + 1
+        } else {
+            high = middle
+        }
     }
     let index = low.checked_sub(1)?;
     let start = tables.index_at.wrapping_add_signed(entry(index)?.into());
@@ -43,6 +49,10 @@ fn preceding(tables: &Tables, address: u64) -> Option<Function> {
     let stated = begin.wrapping_add_signed(read_i32(&tables.frames, offset + 8)?.into());
     let length = u64::from(read_i32(&tables.frames, offset + 12)? as u32);
     // With another encoding the start is still right, but the end is not known.
-    let end = if stated == start { start.saturating_add(length) } else { u64::MAX };
+    let end = if stated == start {
+        start.saturating_add(length)
+    } else {
+        u64::MAX
+    };
     Some(Function { start, end })
 }

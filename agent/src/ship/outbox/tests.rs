@@ -1,6 +1,7 @@
 //! The outbox against a slow, obvious collector that stores, refuses, loses answers and forgets,
 //! in any order. After every flush that it applies, the account must add up to what it holds.
 
+mod losses;
 mod telemetry;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +33,11 @@ fn task(id: u64, stop: Option<i64>) -> TaskRecord {
         parent: None,
         start: Timestamp::from_unix_ns(0),
         stop: stop.map(Timestamp::from_unix_ns),
-        outcome: if stop.is_some() { Outcome::Ok } else { Outcome::Running },
+        outcome: if stop.is_some() {
+            Outcome::Ok
+        } else {
+            Outcome::Running
+        },
         cause: "".into(),
         detail: None,
     }
@@ -45,12 +50,23 @@ fn cycle(second: i64, pairs: &[(u32, u64)], tasks: Vec<TaskRecord>) -> Batch {
         (NodeId(*node), state, quanta * QUANTUM_NS)
     };
     let delta = pairs.iter().map(entry).collect();
-    Batch { tasks, ..Batch::of_samples(span(second), delta, Delta::default()) }
+    Batch {
+        tasks,
+        ..Batch::of_samples(span(second), delta, Delta::default())
+    }
 }
 
 fn span(second: i64) -> Span {
-    let ticks = Ticks { made: 90, expected: 100, throttled: 9 };
-    Span { range: range(second, second + 1), quantum_ns: QUANTUM_NS, ticks }
+    let ticks = Ticks {
+        made: 90,
+        expected: 100,
+        throttled: 9,
+    };
+    Span {
+        range: range(second, second + 1),
+        quantum_ns: QUANTUM_NS,
+        ticks,
+    }
 }
 
 fn outbox(change: impl FnOnce(&mut Limits)) -> Outbox {
@@ -76,17 +92,35 @@ fn ids(batch: &Batch) -> Vec<u64> {
 #[test]
 fn a_full_outbox_merges_neighbors_and_keeps_weight_ticks_and_latest_rows() {
     let mut outbox = outbox(|limits| limits.waiting_max = 2);
-    outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, None)]));
+    outbox.push(cycle(
+        0,
+        &[(1, 5), (2, 1)],
+        vec![task(1, None), task(2, None)],
+    ));
     let delta = cycle(1, &[(2, 2)], vec![]).delta;
-    let samples = Batch::of_samples(Span { quantum_ns: 4, ..span(1) }, delta, Delta::default());
-    outbox.push(Batch { tasks: vec![task(1, Some(7))], ..samples });
+    let samples = Batch::of_samples(
+        Span {
+            quantum_ns: 4,
+            ..span(1)
+        },
+        delta,
+        Delta::default(),
+    );
+    outbox.push(Batch {
+        tasks: vec![task(1, Some(7))],
+        ..samples
+    });
     outbox.push(cycle(2, &[(9, 1)], vec![]));
     let batches = drain(&mut outbox);
     assert_eq!(batches.len(), 2);
     let span = Span {
         range: range(0, 2),
         quantum_ns: 2,
-        ticks: Ticks { made: 180, expected: 200, throttled: 18 },
+        ticks: Ticks {
+            made: 180,
+            expected: 200,
+            throttled: 18,
+        },
     };
     assert_eq!(batches[0].span, Some(span));
     assert_eq!(batches[0].delta, cycle(0, &[(1, 5), (2, 3)], vec![]).delta);
@@ -98,10 +132,16 @@ fn a_full_outbox_merges_neighbors_and_keeps_weight_ticks_and_latest_rows() {
 fn all_of_an_outage_keeps_about_the_same_detail() {
     let mut outbox = outbox(|limits| limits.waiting_max = 8);
     (0..64).for_each(|second| outbox.push(cycle(second, &[(1, 1)], vec![])));
-    let lengths = drain(&mut outbox).iter().map(|batch| batch.length_ns()).collect::<Vec<_>>();
+    let lengths = drain(&mut outbox)
+        .iter()
+        .map(|batch| batch.length_ns())
+        .collect::<Vec<_>>();
     let longest = lengths.iter().max().unwrap() / SECOND_NS as u64;
     assert_eq!(lengths.iter().sum::<u64>(), 64 * SECOND_NS as u64);
-    assert!((8..=16).contains(&longest), "the longest of 8 covers {longest} of 64 s");
+    assert!(
+        (8..=16).contains(&longest),
+        "the longest of 8 covers {longest} of 64 s"
+    );
 }
 
 #[test]
@@ -128,14 +168,26 @@ fn rows_that_do_not_fit_are_dropped_oldest_first_running_last_and_counted() {
     let row = row_bytes(&task(1, None));
     let mut outbox =
         outbox(|limits| limits.outbox_bytes_max = size_of::<Batch>() + 2 * 16 + 2 * row);
-    outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, Some(3))]));
+    outbox.push(cycle(
+        0,
+        &[(1, 5), (2, 1)],
+        vec![task(1, None), task(2, Some(3))],
+    ));
     assert_eq!(outbox.current_account().lost_tasks, 0);
-    outbox.push(cycle(1, &[(2, 1)], vec![task(3, Some(4)), task(4, Some(5))]));
+    outbox.push(cycle(
+        1,
+        &[(2, 1)],
+        vec![task(3, Some(4)), task(4, Some(5))],
+    ));
     assert_eq!(outbox.current_account().lost_tasks, 2);
     assert_eq!(outbox.waiting.iter().map(ids).collect::<Vec<_>>(), [[1, 4]]);
     outbox.push(cycle(2, &[(3, 1), (4, 1)], vec![]));
     // Ten entries take more than a row.
-    outbox.push(cycle(2, &(5..15).map(|node| (node, 1)).collect::<Vec<_>>(), vec![]));
+    outbox.push(cycle(
+        2,
+        &(5..15).map(|node| (node, 1)).collect::<Vec<_>>(),
+        vec![],
+    ));
     assert_eq!(outbox.current_account().lost_tasks, 4);
     assert_eq!(outbox.current_account().unacked_ns, 19 * QUANTUM_NS);
 }
@@ -147,25 +199,46 @@ fn a_batch_too_large_for_a_message_becomes_several_flushes_of_the_same_range() {
     let pairs: Vec<_> = (1..=1_000).map(|node| (3 * node, 1 << 14)).collect();
     let rows: Vec<_> = (1..=20).map(|id| task(id, Some(1))).collect();
     let mut outbox = outbox(|limits| limits.flush_bytes_max = 512 + 1_700);
-    outbox.push(Batch { lost_queue_ns: 7, ..cycle(0, &pairs, rows) });
+    outbox.push(Batch {
+        lost_queue_ns: 7,
+        ..cycle(0, &pairs, rows)
+    });
     let batches = drain(&mut outbox);
-    let entries = batches.iter().map(|batch| batch.delta.entries().len()).collect::<Vec<_>>();
-    let rows = batches.iter().map(|batch| batch.tasks.len()).collect::<Vec<_>>();
-    let ticks =
-        batches.iter().map(|batch| batch.span.map(|span| span.ticks.made)).collect::<Vec<_>>();
+    let entries = batches
+        .iter()
+        .map(|batch| batch.delta.entries().len())
+        .collect::<Vec<_>>();
+    let rows = batches
+        .iter()
+        .map(|batch| batch.tasks.len())
+        .collect::<Vec<_>>();
+    let ticks = batches
+        .iter()
+        .map(|batch| batch.span.map(|span| span.ticks.made))
+        .collect::<Vec<_>>();
     assert_eq!(entries, [425, 424, 151, 0]);
     assert_eq!(rows, [0, 0, 9, 11]);
     assert_eq!(ticks, [Some(90), Some(0), Some(0), None]);
-    assert!(batches[..3].iter().all(|batch| batch.span.unwrap().range == range(0, 1)));
+    assert!(
+        batches[..3]
+            .iter()
+            .all(|batch| batch.span.unwrap().range == range(0, 1))
+    );
     assert_eq!(outbox.current_account().lost_queue_ns, 7);
 }
 
 #[test]
 fn an_entry_or_row_larger_than_a_message_goes_alone() {
     let mut outbox = outbox(|limits| limits.flush_bytes_max = 0);
-    outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, None)]));
+    outbox.push(cycle(
+        0,
+        &[(1, 5), (2, 1)],
+        vec![task(1, None), task(2, None)],
+    ));
     let batches = drain(&mut outbox);
-    let sizes = batches.iter().map(|batch| (batch.delta.entries().len(), batch.tasks.len()));
+    let sizes = batches
+        .iter()
+        .map(|batch| (batch.delta.entries().len(), batch.tasks.len()));
     assert_eq!(sizes.collect::<Vec<_>>(), [(1, 0), (1, 0), (0, 1), (0, 1)]);
 }
 
@@ -176,9 +249,15 @@ fn a_collector_that_lost_its_memory_gets_running_tasks_again_and_the_loss_is_cou
     drain(&mut outbox);
     outbox.push(cycle(1, &[(1, 2)], vec![task(2, Some(9))]));
     outbox.welcome(0, 0).unwrap();
-    assert_eq!(outbox.current_account().lost_by_collector_ns, 5 * QUANTUM_NS);
+    assert_eq!(
+        outbox.current_account().lost_by_collector_ns,
+        5 * QUANTUM_NS
+    );
     let batches = drain(&mut outbox);
-    assert_eq!(batches.iter().map(|batch| ids(batch)).collect::<Vec<_>>(), [[1], [2]]);
+    assert_eq!(
+        batches.iter().map(|batch| ids(batch)).collect::<Vec<_>>(),
+        [[1], [2]]
+    );
     assert_eq!(outbox.next_seq, 4);
     // Its older memory comes back: that is not lost any more.
     outbox.welcome(1, 7 * QUANTUM_NS).unwrap();
@@ -191,7 +270,13 @@ fn a_loss_of_rows_only_is_detected_by_the_sequence_number() {
     outbox.push(cycle(0, &[], vec![task(1, None)]));
     drain(&mut outbox);
     outbox.welcome(0, 0).unwrap();
-    assert_eq!(drain(&mut outbox).iter().map(|batch| ids(batch)).collect::<Vec<_>>(), [[1]]);
+    assert_eq!(
+        drain(&mut outbox)
+            .iter()
+            .map(|batch| ids(batch))
+            .collect::<Vec<_>>(),
+        [[1]]
+    );
 }
 
 #[test]
@@ -239,7 +324,10 @@ fn a_flush_whose_refusal_was_lost_counts_as_lost() {
     outbox.welcome(1, 5 * QUANTUM_NS).unwrap();
     assert!(outbox.is_empty());
     let account = outbox.current_account();
-    assert_eq!((account.acked_ns, account.lost_rejected_ns), (5 * QUANTUM_NS, 3 * QUANTUM_NS));
+    assert_eq!(
+        (account.acked_ns, account.lost_rejected_ns),
+        (5 * QUANTUM_NS, 3 * QUANTUM_NS)
+    );
     assert_eq!((account.lost_tasks, account.lost_by_collector_ns), (1, 0));
 }
 
@@ -248,7 +336,14 @@ fn a_weight_between_quanta_stays_whole() {
     let mut outbox = outbox(|_| {});
     for quantum_ns in [0, 4, 7] {
         let delta = cycle(0, &[(1, 1)], vec![]).delta;
-        outbox.push(Batch::of_samples(Span { quantum_ns, ..span(0) }, delta, Delta::default()));
+        outbox.push(Batch::of_samples(
+            Span {
+                quantum_ns,
+                ..span(0)
+            },
+            delta,
+            Delta::default(),
+        ));
         assert_eq!(drain(&mut outbox)[0].span.unwrap().quantum_ns, 1);
     }
 }
@@ -276,10 +371,16 @@ fn only_the_answer_that_is_due_changes_anything() {
         outbox.ack(0).unwrap();
     }
     let account = outbox.current_account();
-    assert_eq!((account.acked_ns, account.lost_rejected_ns), (5 * QUANTUM_NS, 0));
+    assert_eq!(
+        (account.acked_ns, account.lost_rejected_ns),
+        (5 * QUANTUM_NS, 0)
+    );
     // On the next stream nothing is due before it is sent again.
     outbox.welcome(1, 5 * QUANTUM_NS).unwrap();
-    assert_eq!(outbox.ack(2).unwrap_err().to_string(), error(2) + " flush 2");
+    assert_eq!(
+        outbox.ack(2).unwrap_err().to_string(),
+        error(2) + " flush 2"
+    );
     let resent: Vec<u64> = (0..3).map(|_| outbox.next().unwrap().0).collect();
     assert_eq!(resent, [2, 3, 4]);
 }
@@ -303,291 +404,4 @@ fn running_tasks_past_their_limit_are_counted() {
     outbox.push(cycle(1, &[], vec![task(1, Some(1)), task(3, None)]));
     assert_eq!(outbox.current_account().untracked_tasks, 1);
     assert_eq!(outbox.resend.tasks.keys().collect::<Vec<_>>(), [&TaskId(3)]);
-}
-
-/// Data that a collector keeps of one epoch.
-#[derive(Clone, Default)]
-struct Memory {
-    mark: u64,
-    stored_ns: u64,
-    nodes: BTreeMap<NodeId, u64>,
-    ticks: Ticks,
-    tasks: BTreeMap<TaskId, TaskRecord>,
-}
-
-/// On the way to the collector.
-struct Sent {
-    seq: u64,
-    batch: Arc<Batch>,
-    account: v1::LossAccount,
-    /// Rejections on this stream that the agent knows.
-    refused_known_ns: u64,
-}
-
-enum Answer {
-    Ack(u64),
-    Refusal(u64, u64),
-}
-
-/// An agent's outbox, a collector, and what is on the way between them.
-struct World {
-    outbox: Outbox,
-    memory: Memory,
-    backup: Memory,
-    wire: VecDeque<Sent>,
-    answers: VecDeque<Answer>,
-    /// Rejections of the collector on this stream, and the part of them that the agent knows.
-    refused_ns: u64,
-    refused_known_ns: u64,
-    contents: BTreeMap<u64, Arc<Batch>>,
-    pushed_ns: u64,
-    pushed: Memory,
-    seconds: i64,
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Push {
-        pairs: Vec<(u32, u64)>,
-        tasks: Vec<(u64, bool)>,
-        lost_queue_ns: u64,
-    },
-    Send,
-    Apply,
-    Refuse,
-    Answer,
-    /// The stream breaks; messages in transit, both ways, are lost.
-    Reconnect,
-    /// The collector restarts without memory.
-    Forget,
-    /// The collector restarts with the state of the last `Backup`.
-    Restore,
-    Backup,
-}
-
-fn steps(with_losses: bool) -> impl Strategy<Value = Vec<Step>> {
-    let push = (
-        prop::collection::vec((1..40u32, 1..100_000u64), 0..12),
-        prop::collection::vec((1..30u64, any::<bool>()), 0..4),
-        prop_oneof![4 => Just(0), 1 => 1..1_000u64],
-    );
-    let push =
-        push.prop_map(|(pairs, tasks, lost)| Step::Push { pairs, tasks, lost_queue_ns: lost });
-    let losses = u32::from(with_losses);
-    let step = prop_oneof![
-        6 => push,
-        8 => Just(Step::Send),
-        8 => Just(Step::Apply),
-        losses * 2 => Just(Step::Refuse),
-        8 => Just(Step::Answer),
-        2 => Just(Step::Reconnect),
-        losses => Just(Step::Forget),
-        losses => Just(Step::Restore),
-        losses => Just(Step::Backup),
-    ];
-    prop::collection::vec(step, 0..120)
-}
-
-impl World {
-    fn new(limits: Limits) -> Self {
-        World {
-            outbox: Outbox::new(limits),
-            memory: Memory::default(),
-            backup: Memory::default(),
-            wire: VecDeque::new(),
-            answers: VecDeque::new(),
-            refused_ns: 0,
-            refused_known_ns: 0,
-            contents: BTreeMap::new(),
-            pushed_ns: 0,
-            pushed: Memory::default(),
-            seconds: 0,
-        }
-    }
-
-    fn take(&mut self, step: Step) {
-        match step {
-            Step::Push { pairs, tasks, lost_queue_ns } => self.push(&pairs, &tasks, lost_queue_ns),
-            Step::Send => self.send(),
-            Step::Apply => self.apply(),
-            Step::Refuse => self.refuse(),
-            Step::Answer => match self.answers.pop_front() {
-                Some(Answer::Ack(seq)) => self.outbox.ack(seq).unwrap(),
-                Some(Answer::Refusal(seq, weight_ns)) => {
-                    self.outbox.refuse(seq).unwrap();
-                    self.refused_known_ns += weight_ns;
-                }
-                None => {}
-            },
-            Step::Reconnect => self.reconnect(),
-            Step::Forget => {
-                self.memory = Memory::default();
-                self.reconnect();
-            }
-            Step::Restore => {
-                self.memory = self.backup.clone();
-                self.reconnect();
-            }
-            Step::Backup => self.backup = self.memory.clone(),
-        }
-        self.check_limits();
-    }
-
-    fn push(&mut self, pairs: &[(u32, u64)], tasks: &[(u64, bool)], lost_queue_ns: u64) {
-        let tasks: BTreeMap<_, _> = tasks.iter().copied().collect();
-        // A task that ended does not run again.
-        let over = |id: &u64| self.pushed.tasks.get(&TaskId(*id)).is_some_and(|t| t.stop.is_some());
-        let live = tasks.into_iter().filter(|(id, _)| !over(id));
-        let tasks: Vec<_> = live.map(|(id, ends)| task(id, ends.then_some(self.seconds))).collect();
-        let cycle = Batch { lost_queue_ns, ..cycle(self.seconds, pairs, tasks) };
-        self.seconds += 1;
-        self.pushed_ns += cycle.delta.total().total_ns() + lost_queue_ns;
-        self.pushed.add(&cycle);
-        self.outbox.push(cycle);
-    }
-
-    fn send(&mut self) {
-        let could = self.outbox.has_next();
-        let next = self.outbox.next();
-        assert_eq!(could, next.is_some());
-        let Some((seq, batch)) = next else { return };
-        let content = self.contents.entry(seq).or_insert_with(|| batch.clone());
-        assert_eq!(*content, batch, "flush {seq} changed after it was sent");
-        let account = self.outbox.account(seq).unwrap();
-        let through = self.contents.range(..=seq).map(|(_, batch)| batch);
-        let queue_ns: u64 = through.clone().map(|batch| batch.lost_queue_ns).sum();
-        let weight_ns: u64 = through.map(|batch| batch.weight_ns()).sum();
-        assert_eq!(account.lost_queue_ns, queue_ns);
-        assert_eq!(account.accepted_ns, weight_ns + queue_ns, "flush {seq}, each time it is sent");
-        let refused_known_ns = self.refused_known_ns;
-        self.wire.push_back(Sent { seq, batch, account, refused_known_ns });
-    }
-
-    fn apply(&mut self) {
-        let Some(Sent { seq, batch, account, refused_known_ns }) = self.wire.pop_front() else {
-            return;
-        };
-        self.answers.push_back(Answer::Ack(seq));
-        if seq <= self.memory.mark {
-            return;
-        }
-        self.memory.mark = seq;
-        self.memory.add(&batch);
-        let lost = account.lost_rejected_ns + account.lost_by_collector_ns + account.lost_queue_ns;
-        // Time that this collector refused on this stream before the agent could know.
-        let unknown_ns = self.refused_ns - refused_known_ns;
-        assert_eq!(account.accepted_ns, self.memory.stored_ns + lost + unknown_ns, "flush {seq}");
-    }
-
-    fn refuse(&mut self) {
-        if self.wire.front().is_none_or(|sent| sent.seq <= self.memory.mark) {
-            return;
-        }
-        let Some(Sent { seq, batch, .. }) = self.wire.pop_front() else {
-            return;
-        };
-        self.refused_ns += batch.weight_ns();
-        self.answers.push_back(Answer::Refusal(seq, batch.weight_ns()));
-    }
-
-    fn reconnect(&mut self) {
-        self.wire.clear();
-        self.answers.clear();
-        (self.refused_ns, self.refused_known_ns) = (0, 0);
-        self.outbox.welcome(self.memory.mark, self.memory.stored_ns).unwrap();
-    }
-
-    fn check_limits(&self) {
-        let Outbox { limits, waiting, in_flight, .. } = &self.outbox;
-        assert!(in_flight.len() <= limits.in_flight_max && waiting.len() <= limits.waiting_max);
-        let bytes = |batches: &mut dyn Iterator<Item = &Batch>| batches.map(Batch::bytes).sum();
-        assert_eq!(self.outbox.waiting_bytes, bytes(&mut waiting.iter()));
-        let in_flight_bytes: usize = bytes(&mut in_flight.iter().map(|flush| &*flush.batch));
-        assert_eq!(self.outbox.in_flight_bytes, in_flight_bytes);
-        let merged = waiting.len() <= 1 && waiting.iter().all(|batch| batch.tasks.is_empty());
-        assert!(self.outbox.bytes() <= limits.outbox_bytes_max || merged);
-        let current_account = self.outbox.current_account();
-        let parts = [
-            current_account.acked_ns,
-            current_account.unacked_ns,
-            current_account.lost_rejected_ns,
-            current_account.lost_by_collector_ns,
-            current_account.lost_queue_ns,
-        ];
-        assert_eq!(current_account.accepted_ns, parts.iter().sum::<u64>());
-        assert_eq!(current_account.accepted_ns, self.pushed_ns);
-    }
-
-    /// Delivers and answers all messages.
-    fn remove_answered(&mut self) {
-        while !(self.outbox.is_empty() && self.wire.is_empty()) {
-            [Step::Send, Step::Apply, Step::Answer].into_iter().for_each(|step| self.take(step));
-        }
-    }
-}
-
-impl Memory {
-    fn add(&mut self, batch: &Batch) {
-        for (node, _, nanoseconds) in batch.delta.entries() {
-            *self.nodes.entry(*node).or_default() += nanoseconds;
-            self.stored_ns += nanoseconds;
-        }
-        self.ticks += batch.span.map_or(Ticks::default(), |span| span.ticks);
-        self.tasks.extend(batch.tasks.iter().map(|task| (task.id, task.clone())));
-    }
-}
-
-/// Small enough that merging, splitting and a full window all happen.
-fn small_limits() -> impl Strategy<Value = Limits> {
-    (1_000..6_000usize, 1..6usize, 1..5usize, 1_000..100_000usize, 0..700usize).prop_map(
-        |(outbox_bytes_max, waiting_max, in_flight_max, running_bytes_max, flush_bytes_max)| {
-            Limits {
-                outbox_bytes_max,
-                waiting_max,
-                in_flight_max,
-                running_bytes_max,
-                flush_bytes_max,
-            }
-        },
-    )
-}
-
-proptest! {
-    #[test]
-    fn accounts_add_up_whatever_happens(steps in steps(true), limits in small_limits()) {
-        // `take` and `remove_answered` check after every step.
-        let mut world = World::new(limits);
-        steps.into_iter().for_each(|step| world.take(step));
-        world.remove_answered();
-        let current_account = world.outbox.current_account();
-        prop_assert_eq!(current_account.unacked_ns, 0);
-        prop_assert_eq!(current_account.acked_ns, world.memory.stored_ns);
-    }
-
-    #[test]
-    fn a_collector_that_loses_nothing_ends_with_all(steps in steps(false), limits in small_limits()) {
-        let mut world = World::new(limits);
-        steps.into_iter().for_each(|step| world.take(step));
-        world.remove_answered();
-        prop_assert_eq!(&world.memory.nodes, &world.pushed.nodes);
-        prop_assert_eq!(world.memory.ticks, world.pushed.ticks);
-        let lost = world.outbox.current_account().lost_tasks;
-        if lost == 0 {
-            prop_assert_eq!(&world.memory.tasks, &world.pushed.tasks);
-        }
-    }
-
-    // Rows of running tasks come back after a loss of all memory, and no row is ever out of date.
-    // (An older memory may hold a task as running whose end was acked; nobody can know.)
-    #[test]
-    fn what_still_runs_is_known_after_a_loss_of_memory(steps in steps(true)) {
-        let mut world = World::new(Limits::default());
-        let kept = steps.into_iter().filter(|step| !matches!(step, Step::Refuse | Step::Restore));
-        kept.for_each(|step| world.take(step));
-        world.remove_answered();
-        for (id, task) in &world.pushed.tasks {
-            let held = world.memory.tasks.get(id);
-            prop_assert!(held == Some(task) || (held.is_none() && task.stop.is_some()), "{:?}", held);
-        }
-    }
 }

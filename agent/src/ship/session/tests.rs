@@ -1,5 +1,7 @@
 //! A conversation with a small collector that checks and decodes everything as a real one must.
 
+mod rejections;
+
 use profiler_core::limits::{MESSAGE_BYTES_MAX, MESSAGE_BYTES_TARGET, NAME_BYTES_MAX};
 use profiler_core::wire::{
     ThreadDump, Translation, decode_cycle, decode_task, decode_telemetry, decode_thread_dump,
@@ -51,7 +53,11 @@ impl Collector {
     }
 
     fn welcome(&self) -> v1::CollectorMessage {
-        let Marks { strings, frames, nodes } = self.translation.marks();
+        let Marks {
+            strings,
+            frames,
+            nodes,
+        } = self.translation.marks();
         answer(collector_message::Kind::Welcome(v1::Welcome {
             acked_seq: self.mark,
             stored_ns: self.stored_ns,
@@ -90,7 +96,8 @@ impl Collector {
         for task in &flush.tasks {
             self.tasks.push(decode_task(task, &text).unwrap());
         }
-        self.records.append(decode_telemetry(&flush, &text).unwrap());
+        self.records
+            .append(decode_telemetry(&flush, &text).unwrap());
         self.flushes.push(flush);
     }
 }
@@ -140,11 +147,17 @@ impl Agent {
     }
 
     fn open(&mut self, first: v1::CollectorMessage) -> Result<Session<'_>, SessionError> {
-        let held = OutboxRefs { outbox: &self.outbox, tables: &self.tables };
+        let held = OutboxRefs {
+            outbox: &self.outbox,
+            tables: &self.tables,
+        };
         let control = ControlStream::new(&self.control, &self.dump_reply);
         let mut session = Session::open(held, &mut self.offsets, control, first, at(0))?;
         // The first message reports the settings, which these tests are not about.
-        assert!(matches!(session.control.next(), Some(agent_message::Kind::Applied(_))));
+        assert!(matches!(
+            session.control.next(),
+            Some(agent_message::Kind::Applied(_))
+        ));
         Ok(session)
     }
 
@@ -153,8 +166,13 @@ impl Agent {
         let mut session = self.open(collector.welcome()).unwrap();
         while session.has_next() {
             collector.take(session.next_message(at(0)).unwrap());
-            let ack = v1::Ack { seq: collector.mark, receipt: None };
-            session.receive(answer(collector_message::Kind::Ack(ack)), at(0)).unwrap();
+            let ack = v1::Ack {
+                seq: collector.mark,
+                receipt: None,
+            };
+            session
+                .receive(answer(collector_message::Kind::Ack(ack)), at(0))
+                .unwrap();
         }
         assert_eq!(session.next_message(at(0)), None);
     }
@@ -165,15 +183,23 @@ impl Agent {
         let top = tables.symbols.intern(&Frame::task(name));
         let task = tables.trie.insert(NodeId::ROOT, top).unwrap();
         let mut leaf = |function: &&str| {
-            let frame = tables.symbols.intern(&Frame::function(function, "main.rs", 1));
-            (tables.trie.insert(task, frame).unwrap(), Weight::of(State::Cpu, 10))
+            let frame = tables
+                .symbols
+                .intern(&Frame::function(function, "main.rs", 1));
+            (
+                tables.trie.insert(task, frame).unwrap(),
+                Weight::of(State::Cpu, 10),
+            )
         };
         let delta = functions.iter().map(&mut leaf).collect();
         self.push(delta, vec![task_record(name)]);
     }
 
     fn push_records(&mut self, records: Telemetry) {
-        let cycle = Batch { telemetry: records, ..self.sealed(Delta::default(), Vec::new()) };
+        let cycle = Batch {
+            telemetry: records,
+            ..self.sealed(Delta::default(), Vec::new())
+        };
         self.outbox.get_mut().unwrap().push(cycle);
     }
 
@@ -185,9 +211,20 @@ impl Agent {
     fn sealed(&mut self, delta: Delta, tasks: Vec<TaskRecord>) -> Batch {
         self.seconds += 1;
         let range = TimeRange::new(at(self.seconds - 1), at(self.seconds)).unwrap();
-        let ticks = Ticks { made: 7, expected: 10, throttled: 2 };
-        let span = Span { range, quantum_ns: 10, ticks };
-        Batch { tasks, ..Batch::of_samples(span, delta, Delta::default()) }
+        let ticks = Ticks {
+            made: 7,
+            expected: 10,
+            throttled: 2,
+        };
+        let span = Span {
+            range,
+            quantum_ns: 10,
+            ticks,
+        };
+        Batch {
+            tasks,
+            ..Batch::of_samples(span, delta, Delta::default())
+        }
     }
 }
 
@@ -217,14 +254,29 @@ fn dictionary_entries_are_sent_once_and_before_their_use() {
     agent.sample("load", &["parse", "write"]);
     agent.push(Delta::default(), vec![task_record("store")]);
     agent.talk(&mut collector);
-    let strings = collector.dictionaries.iter().map(|d| d.strings.clone()).collect::<Vec<_>>();
-    let expected = [vec!["load", "read", "main.rs", "parse"], vec!["write"], vec!["store"]];
+    let strings = collector
+        .dictionaries
+        .iter()
+        .map(|d| d.strings.clone())
+        .collect::<Vec<_>>();
+    let expected = [
+        vec!["load", "read", "main.rs", "parse"],
+        vec!["write"],
+        vec!["store"],
+    ];
     assert_eq!(strings, expected);
     assert_eq!(collector.stored_ns, 40);
-    let names = collector.tasks.iter().map(|task| &*task.name).collect::<Vec<_>>();
+    let names = collector
+        .tasks
+        .iter()
+        .map(|task| &*task.name)
+        .collect::<Vec<_>>();
     assert_eq!(names, ["load", "load", "store"]);
     let cycle = collector.flushes[0].cycle.as_ref().unwrap();
-    assert_eq!((cycle.ticks, cycle.ticks_expected, cycle.ticks_throttled), (7, 10, 2));
+    assert_eq!(
+        (cycle.ticks, cycle.ticks_expected, cycle.ticks_throttled),
+        (7, 10, 2)
+    );
     assert_eq!(collector.flushes[2].account.unwrap().accepted_ns, 40);
 }
 
@@ -233,7 +285,10 @@ fn a_collector_without_memory_gets_the_whole_dictionary() {
     let mut agent = Agent::new();
     agent.sample("load", &["read"]);
     agent.talk(&mut Collector::new());
-    let mut collector = Collector { mark: 1, ..Collector::new() };
+    let mut collector = Collector {
+        mark: 1,
+        ..Collector::new()
+    };
     agent.sample("load", &["read"]);
     // Its sequence numbers go on, but it holds nothing, and says so with zeros.
     let zeros = answer(collector_message::Kind::Welcome(v1::Welcome::default()));
@@ -242,29 +297,55 @@ fn a_collector_without_memory_gets_the_whole_dictionary() {
         collector.take(message);
     }
     assert_eq!(collector.stored_ns, 10);
-    assert_eq!(collector.flushes[0].account.unwrap().lost_by_collector_ns, 10);
+    assert_eq!(
+        collector.flushes[0].account.unwrap().lost_by_collector_ns,
+        10
+    );
     let first = &collector.dictionaries[0];
-    assert_eq!((first.string_base, first.frame_base, first.node_base), (1, 0, 1));
+    assert_eq!(
+        (first.string_base, first.frame_base, first.node_base),
+        (1, 0, 1)
+    );
 }
 
 #[test]
 fn large_tables_cross_in_several_messages_and_large_cycles_in_several_flushes() {
     const FLUSH_BYTES_MAX: usize = 65_536;
-    let limits = Limits { flush_bytes_max: FLUSH_BYTES_MAX, ..Limits::default() };
-    let mut agent = Agent { outbox: Mutex::new(Outbox::new(limits)), ..Agent::new() };
+    let limits = Limits {
+        flush_bytes_max: FLUSH_BYTES_MAX,
+        ..Limits::default()
+    };
+    let mut agent = Agent {
+        outbox: Mutex::new(Outbox::new(limits)),
+        ..Agent::new()
+    };
     let mut collector = Collector::new();
-    let names: Vec<_> = (0..600).map(|i| format!("{i:0width$}", width = NAME_BYTES_MAX)).collect();
-    agent.sample("load", &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let names: Vec<_> = (0..600)
+        .map(|i| format!("{i:0width$}", width = NAME_BYTES_MAX))
+        .collect();
+    agent.sample(
+        "load",
+        &names.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     agent.talk(&mut collector);
     // One is closed by the entry with which it is full.
-    let largest = collector.dictionaries.iter().map(Message::encoded_len).max();
-    assert!(largest <= Some(DICTIONARY_BYTES_MAX + NAME_BYTES_MAX + 64), "{largest:?}");
+    let largest = collector
+        .dictionaries
+        .iter()
+        .map(Message::encoded_len)
+        .max();
+    assert!(
+        largest <= Some(DICTIONARY_BYTES_MAX + NAME_BYTES_MAX + 64),
+        "{largest:?}"
+    );
 
     let tables = agent.tables.get_mut().unwrap();
     let mut node = |line: u32| {
         // Wide, not deep: each hangs below one of the functions above.
         let parent = NodeId(2 + line % 600);
-        let frame = tables.symbols.intern(&Frame::function("f", "main.rs", line));
+        let frame = tables
+            .symbols
+            .intern(&Frame::function("f", "main.rs", line));
         tables.trie.insert(parent, frame).unwrap()
     };
     let weight = |ns| Weight::of(State::Cpu, ns) + Weight::of(State::Runnable, 10);
@@ -273,16 +354,29 @@ fn large_tables_cross_in_several_messages_and_large_cycles_in_several_flushes() 
     let expected_ns = collector.stored_ns + delta.total().total_ns();
     let mut row = task_record("load");
     row.key = "k".repeat(NAME_BYTES_MAX).into();
-    let rows = (1..=50).map(|id| TaskRecord { id: TaskId(id), ..row.clone() });
+    let rows = (1..=50).map(|id| TaskRecord {
+        id: TaskId(id),
+        ..row.clone()
+    });
     agent.push(delta, rows.collect());
     agent.talk(&mut collector);
     assert_eq!(collector.stored_ns, expected_ns);
     assert_eq!(collector.tasks.len(), 51);
-    let sizes = collector.flushes.iter().map(Message::encoded_len).collect::<Vec<_>>();
-    assert!(sizes.iter().all(|size| *size <= FLUSH_BYTES_MAX), "{sizes:?}");
+    let sizes = collector
+        .flushes
+        .iter()
+        .map(Message::encoded_len)
+        .collect::<Vec<_>>();
+    assert!(
+        sizes.iter().all(|size| *size <= FLUSH_BYTES_MAX),
+        "{sizes:?}"
+    );
     // Full but for less than a row, or for what a list is shorter than it might have been; unless they
     // are the last of their kind.
-    let full = sizes.iter().filter(|size| **size > FLUSH_BYTES_MAX / 8 * 7).count();
+    let full = sizes
+        .iter()
+        .filter(|size| **size > FLUSH_BYTES_MAX / 8 * 7)
+        .count();
     assert_eq!((sizes.len(), full), (6, 4), "{sizes:?}");
 }
 
@@ -291,7 +385,12 @@ fn large_tables_cross_in_several_messages_and_large_cycles_in_several_flushes() 
 fn details_threads_and_sums_of_tasks_reach_the_collector() {
     let mut agent = Agent::new();
     let mut collector = Collector::new();
-    let phase = PhaseInterval { name: "decode".into(), start_ns: 5, duration_ns: 7, count: 1 };
+    let phase = PhaseInterval {
+        name: "decode".into(),
+        start_ns: 5,
+        duration_ns: 7,
+        count: 1,
+    };
     let row = TaskRecord {
         detail: Some(Box::new(TaskDetail {
             attempt: 2,
@@ -308,11 +407,18 @@ fn details_threads_and_sums_of_tasks_reach_the_collector() {
         second: at(5_000_000_000),
         duration_ns: 60,
         buckets: vec![(10, 1), (25, 2)],
-        phases: vec![PhaseInterval { start_ns: 0, ..phase }],
+        phases: vec![PhaseInterval {
+            start_ns: 0,
+            ..phase
+        }],
     };
     let tables = agent.tables.get_mut().unwrap();
     let mut node = NodeId::ROOT;
-    for frame in [Frame::task("load"), Frame::phase("decode"), Frame::thread("pool", 77)] {
+    for frame in [
+        Frame::task("load"),
+        Frame::phase("decode"),
+        Frame::thread("pool", 77),
+    ] {
         let frame = tables.symbols.intern(&frame);
         node = tables.trie.insert(node, frame).unwrap();
     }
@@ -327,7 +433,14 @@ fn details_threads_and_sums_of_tasks_reach_the_collector() {
     agent.talk(&mut collector);
     assert_eq!(collector.tasks, [row]);
     let flush = &collector.flushes[0];
-    let text = |index| Some(collector.symbols.string(collector.translation.string(index)?).clone());
+    let text = |index| {
+        Some(
+            collector
+                .symbols
+                .string(collector.translation.string(index)?)
+                .clone(),
+        )
+    };
     assert_eq!(decode_telemetry(flush, &text).unwrap().totals, [totals]);
     assert_eq!(flush.account.unwrap().aggregated_tasks, 3);
     let cycle = flush.cycle.as_ref().unwrap();
@@ -355,81 +468,6 @@ fn a_resent_flush_has_the_same_content() {
     assert_eq!(flushes[0], flushes[1]);
 }
 
-#[test]
-fn a_rejected_flush_is_counted_and_the_dictionary_continues() {
-    let mut agent = Agent::new();
-    agent.sample("load", &["read"]);
-    agent.sample("load", &["read"]);
-    let mut session = agent.open(Collector::new().welcome()).unwrap();
-    session.next_message(at(0)).unwrap();
-    session.next_message(at(0)).unwrap();
-    session.receive(refusal(1, [1, 0, 1]), at(0)).unwrap();
-    let mut collector = Collector { mark: 1, ..Collector::new() };
-    while let Some(message) = session.next_message(at(0)) {
-        collector.take(message);
-    }
-    assert_eq!(collector.dictionaries[0].strings, ["load", "read", "main.rs"]);
-    let account = collector.flushes[0].account.unwrap();
-    assert_eq!((account.accepted_ns, account.lost_rejected_ns, account.lost_tasks), (20, 10, 1));
-}
-
-#[test]
-fn too_many_rejected_dictionaries_end_the_stream() {
-    let mut agent = Agent::new();
-    agent.sample("load", &["read"]);
-    let mut session = agent.open(Collector::new().welcome()).unwrap();
-    for _ in 1..DICTIONARY_REFUSALS_MAX {
-        let kind = session.next_message(at(0)).unwrap().kind;
-        assert!(matches!(kind, Some(agent_message::Kind::Dictionary(_))), "{kind:?}");
-        session.receive(refusal(0, [0, 0, 0]), at(0)).unwrap();
-    }
-    let error = session.receive(refusal(0, [0, 0, 0]), at(0)).unwrap_err();
-    let text = "the collector rejected 3 dictionaries; last reason: \"no\\nroom\"";
-    assert_eq!(error.to_string(), text);
-    // Nothing was sent that needed it, so nothing is lost.
-    assert_eq!(agent.outbox.get_mut().unwrap().current_account().unacked_ns, 10);
-}
-
-/// Otherwise each flush could cost the whole dictionary.
-#[test]
-fn rejected_flushes_that_forget_the_dictionary_end_the_stream() {
-    let mut agent = Agent::new();
-    for _ in 0..DICTIONARY_REFUSALS_MAX {
-        agent.sample("load", &["read"]);
-    }
-    let mut session = agent.open(Collector::new().welcome()).unwrap();
-    let mut dictionaries = 0;
-    let mut flushes = 0;
-    let error = loop {
-        match session.next_message(at(0)).unwrap().kind {
-            Some(agent_message::Kind::Dictionary(_)) => dictionaries += 1,
-            Some(agent_message::Kind::Flush(_)) => {
-                flushes += 1;
-                if let Err(error) = session.receive(refusal(flushes, [1, 0, 1]), at(0)) {
-                    break error;
-                }
-            }
-            other => panic!("unexpected {other:?}"),
-        }
-    };
-    assert!(matches!(error, SessionError::DictionaryRefused { .. }), "{error}");
-    assert_eq!((dictionaries, flushes), (3, u64::from(DICTIONARY_REFUSALS_MAX)));
-}
-
-#[test]
-fn marks_are_clamped_to_existing_entries() {
-    let mut agent = Agent::new();
-    agent.sample("load", &["read"]);
-    let mut session = agent.open(Collector::new().welcome()).unwrap();
-    session.receive(refusal(0, [u32::MAX; 3]), at(0)).unwrap();
-    let held = marks_of(&lock(session.tables));
-    let kind = session.next_message(at(0)).unwrap().kind;
-    assert!(matches!(kind, Some(agent_message::Kind::Flush(_))), "{kind:?}");
-    assert_eq!(session.next_message(at(0)), None);
-    // New entries after that are still sent.
-    assert_eq!(session.marks, held);
-}
-
 /// Names of peers and types are in the dictionary before the flush that needs them, also on a stream
 /// to a collector that knows nothing yet.
 #[test]
@@ -454,7 +492,11 @@ fn telemetry_is_sent_after_the_names_that_it_needs() {
     };
     let records = Telemetry {
         transfers: vec![transfer],
-        expected: vec![ExpectedTasks { name: "load".into(), total: 5, since: at(0) }],
+        expected: vec![ExpectedTasks {
+            name: "load".into(),
+            total: 5,
+            since: at(0),
+        }],
         ..Telemetry::default()
     };
     agent.push_records(records.clone());
@@ -463,7 +505,13 @@ fn telemetry_is_sent_after_the_names_that_it_needs() {
     // Another collector knows none of it, and receives all state that still holds.
     let mut collector = Collector::new();
     agent.talk(&mut collector);
-    assert_eq!(collector.records, Telemetry { transfers: Vec::new(), ..records });
+    assert_eq!(
+        collector.records,
+        Telemetry {
+            transfers: Vec::new(),
+            ..records
+        }
+    );
 }
 
 #[test]
@@ -472,27 +520,53 @@ fn receipts_set_the_clock_of_later_flushes() {
     agent.sample("load", &["read"]);
     agent.sample("load", &["read"]);
     let receipt = |received_at_ns| {
-        Some(v1::Receipt { agent_sent_at_ns: -100, received_at_ns, sent_at_ns: received_at_ns })
+        Some(v1::Receipt {
+            agent_sent_at_ns: -100,
+            received_at_ns,
+            sent_at_ns: received_at_ns,
+        })
     };
     let acked_seq = 0;
     let stored_ns = 0;
     let strings = 0;
     let frames = 0;
     let nodes = 0;
-    let welcome =
-        v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, receipt: receipt(960) };
-    let mut session = agent.open(answer(collector_message::Kind::Welcome(welcome))).unwrap();
+    let welcome = v1::Welcome {
+        acked_seq,
+        stored_ns,
+        strings,
+        frames,
+        nodes,
+        receipt: receipt(960),
+    };
+    let mut session = agent
+        .open(answer(collector_message::Kind::Welcome(welcome)))
+        .unwrap();
     session.next_message(at(0)).unwrap();
     let next_clock = |session: &mut Session<'_>| match session.next_message(at(0)).unwrap().kind {
         Some(agent_message::Kind::Flush(flush)) => flush.clock.unwrap(),
         other => panic!("unexpected {other:?}"),
     };
-    let expected = v1::Clock { offset_ns: 1_010, error_ns: 51 };
+    let expected = v1::Clock {
+        offset_ns: 1_010,
+        error_ns: 51,
+    };
     assert_eq!(next_clock(&mut session), expected);
     // A quicker exchange is better. The correction by 10 ns is still due.
-    let ack = v1::Ack { seq: 1, receipt: receipt(910) };
-    session.receive(answer(collector_message::Kind::Ack(ack)), at(-80)).unwrap();
-    assert_eq!(next_clock(&mut session), v1::Clock { offset_ns: 1_000, error_ns: 21 });
+    let ack = v1::Ack {
+        seq: 1,
+        receipt: receipt(910),
+    };
+    session
+        .receive(answer(collector_message::Kind::Ack(ack)), at(-80))
+        .unwrap();
+    assert_eq!(
+        next_clock(&mut session),
+        v1::Clock {
+            offset_ns: 1_000,
+            error_ns: 21
+        }
+    );
 }
 
 #[test]
@@ -501,17 +575,26 @@ fn messages_out_of_order_end_the_stream() {
     let ack = || answer(collector_message::Kind::Ack(v1::Ack::default()));
     let text = |error: SessionError| error.to_string();
     let expected = "unexpected message from the collector: Ack; expected Welcome";
-    assert_eq!(agent.open(ack()).map(|_| ()).map_err(text), Err(expected.to_owned()));
+    assert_eq!(
+        agent.open(ack()).map(|_| ()).map_err(text),
+        Err(expected.to_owned())
+    );
     let welcome = Collector::new().welcome();
     let mut session = agent.open(welcome.clone()).unwrap();
     let expected =
         "unexpected message from the collector: Welcome; expected an answer or a request";
-    assert_eq!(session.receive(welcome, at(0)).map_err(text), Err(expected.to_owned()));
+    assert_eq!(
+        session.receive(welcome, at(0)).map_err(text),
+        Err(expected.to_owned())
+    );
     session.receive(ack(), at(0)).unwrap();
     let expected = "unexpected message from the collector: an unknown message; \
                     expected an answer or a request";
     let unknown = v1::CollectorMessage { kind: None };
-    assert_eq!(session.receive(unknown, at(0)).map_err(text), Err(expected.to_owned()));
+    assert_eq!(
+        session.receive(unknown, at(0)).map_err(text),
+        Err(expected.to_owned())
+    );
 }
 
 #[test]
@@ -527,9 +610,14 @@ fn a_thread_dump_is_sent_before_flushes_and_after_its_names() {
         age_ns: 1,
         blocked_ns: 0,
     };
-    let dump_reply = ThreadDump { threads: vec![thread], omitted: 0 };
-    *agent.dump_reply.get_mut().unwrap() =
-        Some(ThreadDumpReply { request: 1, dump: dump_reply.clone() });
+    let dump_reply = ThreadDump {
+        threads: vec![thread],
+        omitted: 0,
+    };
+    *agent.dump_reply.get_mut().unwrap() = Some(ThreadDumpReply {
+        request: 1,
+        dump: dump_reply.clone(),
+    });
     let mut session = agent.open(collector.welcome()).unwrap();
     let request = collector_message::Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id: 40 });
     session.receive(answer(request), at(0)).unwrap();

@@ -138,7 +138,10 @@ impl<F: Fn() -> Timestamp + Send + Sync + 'static> AgentClock for ClockFn<F> {
 
 impl fmt::Debug for SimulatedAgent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SimulatedAgent").field("shipper", &self.shipper).finish()
+        formatter
+            .debug_struct("SimulatedAgent")
+            .field("shipper", &self.shipper)
+            .finish()
     }
 }
 
@@ -150,8 +153,15 @@ impl SimulatedAgent {
         now: impl Fn() -> Timestamp + Send + Sync + 'static,
         elapsed: impl Fn() -> Duration + 'static,
     ) -> SimulatedAgent {
-        let urls = worker.hosts.iter().map(|host| format!("http://{host}:4747"));
-        let settings = Settings { interval_ns: INTERVAL_NS, enabled: true, states: StateSet::ALL };
+        let urls = worker
+            .hosts
+            .iter()
+            .map(|host| format!("http://{host}:4747"));
+        let settings = Settings {
+            interval_ns: INTERVAL_NS,
+            enabled: true,
+            states: StateSet::ALL,
+        };
         let control = Arc::new(Control::new(settings));
         control.set_mode(SamplerMode::Full);
         let options = ShipOptions {
@@ -174,7 +184,11 @@ impl SimulatedAgent {
         };
         let tables = Arc::new(Mutex::new(Tables::new()));
         let prepared = prepare(options, tables.clone(), Arc::new(ClockFn(now)));
-        let Parts { shipper, queue, thread } = prepared.expect("the options are valid");
+        let Parts {
+            shipper,
+            queue,
+            thread,
+        } = prepared.expect("the options are valid");
         let origin = Instant::now();
         let network = SimulatedNetwork::new(worker.hosts, move || origin + elapsed());
         let network = Rc::new(network);
@@ -192,7 +206,13 @@ impl SimulatedAgent {
 
     /// Queues a cycle. Returns the node of each stack's leaf.
     pub fn push(&mut self, cycle: SimulatedCycle<'_>) -> Vec<NodeId> {
-        let SimulatedCycle { range, stacks, tasks, mut telemetry, is_by_thread } = cycle;
+        let SimulatedCycle {
+            range,
+            stacks,
+            tasks,
+            mut telemetry,
+            is_by_thread,
+        } = cycle;
         let mut tables = lock(&self.tables);
         let mut nodes = Vec::new();
         let mut threads = Vec::new();
@@ -210,13 +230,28 @@ impl SimulatedAgent {
         }
         drop(tables);
         let weights = nodes.iter().zip(stacks);
-        let delta: Delta = weights.map(|(node, (_, ns))| (*node, State::Cpu, *ns)).collect();
-        let ticks = Ticks { made: 100, expected: 100, throttled: 0 };
-        let span = Span { range, quantum_ns: 1, ticks };
+        let delta: Delta = weights
+            .map(|(node, (_, ns))| (*node, State::Cpu, *ns))
+            .collect();
+        let ticks = Ticks {
+            made: 100,
+            expected: 100,
+            throttled: 0,
+        };
+        let span = Span {
+            range,
+            quantum_ns: 1,
+            ticks,
+        };
         let samples = Batch::of_samples(span, delta, threads.into_iter().collect());
         if let Some(queue) = &self.queue {
             let totals = std::mem::take(&mut telemetry.totals);
-            queue.push(Batch { tasks, telemetry, totals, ..samples });
+            queue.push(Batch {
+                tasks,
+                telemetry,
+                totals,
+                ..samples
+            });
         }
         nodes
     }
@@ -225,7 +260,9 @@ impl SimulatedAgent {
     pub fn step(&mut self) -> Vec<Action> {
         if let Some(running) = &mut self.running {
             self.network.clear_deadline();
-            let polled = running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let polled = running
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
             if polled.is_ready() {
                 self.running = None;
             }
@@ -265,7 +302,8 @@ impl SimulatedAgent {
     /// Ends the agent, within `limit`: no cycle will come.
     pub fn finish(&mut self, limit: Duration) {
         self.queue = None;
-        self.shipper.request_finish(self.network.now() + limit, limit);
+        self.shipper
+            .request_finish(self.network.now() + limit, limit);
     }
 
     /// Whether the agent has ended.
@@ -284,7 +322,11 @@ impl SimulatedAgent {
     #[must_use]
     pub fn unsettled_epochs(&self) -> Vec<u64> {
         let ended = lock(&self.shipper.shared.ended);
-        ended.unsettled().iter().map(|stay| stay.key.epoch().0).collect()
+        ended
+            .unsettled()
+            .iter()
+            .map(|stay| stay.key.epoch().0)
+            .collect()
     }
 
     /// Returns what happened to the samples so far.

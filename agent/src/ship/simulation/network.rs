@@ -64,7 +64,11 @@ impl SimulatedNetwork {
             last_number: Cell::new(0),
             actions: RefCell::default(),
         };
-        SimulatedNetwork { shared: Rc::new(shared), hosts, deadline: Cell::new(None) }
+        SimulatedNetwork {
+            shared: Rc::new(shared),
+            hosts,
+            deadline: Cell::new(None),
+        }
     }
 
     pub(super) fn clear_deadline(&self) {
@@ -80,17 +84,20 @@ impl SimulatedNetwork {
     }
 
     pub(super) fn note_connected(&self, socket: u64, is_connected: bool) {
-        self.shared.change(socket, |state| state.connected = Some(is_connected));
+        self.shared
+            .change(socket, |state| state.connected = Some(is_connected));
     }
 
     pub(super) fn deliver(&self, socket: u64, message: v1::CollectorMessage) {
         self.note_pong(socket);
-        self.shared.change(socket, |state| state.received.push_back(message));
+        self.shared
+            .change(socket, |state| state.received.push_back(message));
     }
 
     pub(super) fn note_pong(&self, socket: u64) {
         let now = self.now();
-        self.shared.change(socket, |state| state.last_received = Some(now));
+        self.shared
+            .change(socket, |state| state.last_received = Some(now));
     }
 
     pub(super) fn end(&self, socket: u64, end: SocketEnd) {
@@ -121,7 +128,9 @@ pub(super) struct SimulatedSocket {
 impl Drop for SimulatedSocket {
     fn drop(&mut self) {
         self.shared.sockets.borrow_mut().remove(&self.number);
-        self.shared.act(Action::Close { socket: self.number });
+        self.shared.act(Action::Close {
+            socket: self.number,
+        });
     }
 }
 
@@ -135,7 +144,10 @@ impl Network for SimulatedNetwork {
     }
 
     fn poll_by(&self, until: Instant) {
-        let earliest = self.deadline.get().map_or(until, |earlier| earlier.min(until));
+        let earliest = self
+            .deadline
+            .get()
+            .map_or(until, |earlier| earlier.min(until));
         self.deadline.set(Some(earliest));
     }
 
@@ -148,12 +160,24 @@ impl Network for SimulatedNetwork {
         let shared = self.shared.clone();
         let number = shared.last_number.get() + 1;
         shared.last_number.set(number);
-        shared.sockets.borrow_mut().insert(number, SocketState::default());
-        shared.act(Action::Connect { socket: number, collector });
-        let socket = Rc::new(SimulatedSocket { number, connected_at: self.now(), shared });
+        shared
+            .sockets
+            .borrow_mut()
+            .insert(number, SocketState::default());
+        shared.act(Action::Connect {
+            socket: number,
+            collector,
+        });
+        let socket = Rc::new(SimulatedSocket {
+            number,
+            connected_at: self.now(),
+            shared,
+        });
         let connecting = poll_fn(|_| {
             let sockets = self.shared.sockets.borrow();
-            sockets[&number].connected.map_or(Poll::Pending, Poll::Ready)
+            sockets[&number]
+                .connected
+                .map_or(Poll::Pending, Poll::Ready)
         });
         match self.timeout(CONNECT_TIMEOUT, connecting).await {
             Some(true) => Ok(socket),
@@ -170,7 +194,9 @@ impl Network for SimulatedNetwork {
 
     fn last_received(socket: &SimulatedSocket) -> Instant {
         let sockets = socket.shared.sockets.borrow();
-        sockets[&socket.number].last_received.unwrap_or(socket.connected_at)
+        sockets[&socket.number]
+            .last_received
+            .unwrap_or(socket.connected_at)
     }
 
     async fn open(
@@ -180,7 +206,10 @@ impl Network for SimulatedNetwork {
         _token: Option<&Token>,
         first: &v1::AgentMessage,
     ) -> Result<SimulatedCall, CallError> {
-        let mut call = SimulatedCall { socket, decoder: FlushDeltaCodec::default() };
+        let mut call = SimulatedCall {
+            socket,
+            decoder: FlushDeltaCodec::default(),
+        };
         call.send(first)?;
         Ok(call)
     }
@@ -217,8 +246,14 @@ impl MessageStream for SimulatedCall {
 
     fn send(&mut self, message: &v1::AgentMessage) -> Result<(), CallError> {
         let flush = self.content(message);
-        let outgoing = Box::new(Outgoing { message: message.clone(), flush });
-        self.socket.shared.act(Action::Send { socket: self.socket.number, outgoing });
+        let outgoing = Box::new(Outgoing {
+            message: message.clone(),
+            flush,
+        });
+        self.socket.shared.act(Action::Send {
+            socket: self.socket.number,
+            outgoing,
+        });
         Ok(())
     }
 
@@ -227,7 +262,9 @@ impl MessageStream for SimulatedCall {
     }
 
     fn ping(&mut self) -> Result<(), CallError> {
-        self.socket.shared.act(Action::Ping { socket: self.socket.number });
+        self.socket.shared.act(Action::Ping {
+            socket: self.socket.number,
+        });
         Ok(())
     }
 }
@@ -235,10 +272,15 @@ impl MessageStream for SimulatedCall {
 impl SimulatedCall {
     /// The content of a flush.
     fn content(&mut self, message: &v1::AgentMessage) -> Option<FlushContent> {
-        let Some(agent_message::Kind::Flush(flush)) = &message.kind else { return None };
+        let Some(agent_message::Kind::Flush(flush)) = &message.kind else {
+            return None;
+        };
         let mut flush = flush.clone();
         self.decoder.decode(&mut flush);
-        let decoded = flush.cycle.as_ref().map(|cycle| decode_cycle(cycle, u32::MAX));
+        let decoded = flush
+            .cycle
+            .as_ref()
+            .map(|cycle| decode_cycle(cycle, u32::MAX));
         let weights = decoded.map(|decoded| decoded.expect("the agent's own encoding is valid").1);
         let entries = weights.iter().flat_map(Delta::entries);
         let tasks = flush.tasks.iter().map(|task| (task.id, task.stop_ns != 0));

@@ -71,20 +71,26 @@ impl Played {
             for action in self.agent.step() {
                 self.answer(action);
             }
-            let next =
-                self.agent.next_step_after().map_or(end_ms, |after| after.as_millis() as u64);
+            let next = self
+                .agent
+                .next_step_after()
+                .map_or(end_ms, |after| after.as_millis() as u64);
             if self.now_ms.get() >= end_ms {
                 return;
             }
             // Each answer of the collector is there at the next step.
-            self.now_ms.set((self.now_ms.get() + 1).max(next.min(self.now_ms.get() + 50)));
+            self.now_ms
+                .set((self.now_ms.get() + 1).max(next.min(self.now_ms.get() + 50)));
         }
     }
 
     /// The best collector is gone for a while, so that the agent moves. Returns it.
     fn leave_best(&mut self, absent_ms: u64) -> usize {
         self.run(1_000);
-        let Attempt { collector: best, socket } = self.last.unwrap();
+        let Attempt {
+            collector: best,
+            socket,
+        } = self.last.unwrap();
         self.absent = Some(best);
         self.agent.end_call(socket, SocketEnd::Failed);
         self.run(absent_ms);
@@ -98,15 +104,22 @@ impl Played {
             Action::Connect { socket, collector } => {
                 self.connects += 1;
                 self.attempts.push(Attempt { collector, socket });
-                self.agent.note_connected(socket, self.absent != Some(collector));
+                self.agent
+                    .note_connected(socket, self.absent != Some(collector));
             }
             Action::Ping { socket } => self.agent.note_pong(socket),
             Action::Send { socket, outgoing } => match outgoing.message.kind {
                 Some(agent_message::Kind::Hello(_)) => {
-                    self.last =
-                        self.attempts.iter().find(|attempt| attempt.socket == socket).copied();
+                    self.last = self
+                        .attempts
+                        .iter()
+                        .find(|attempt| attempt.socket == socket)
+                        .copied();
                     let receipt = Some(Receipt::default());
-                    let welcome = Welcome { receipt, ..Welcome::default() };
+                    let welcome = Welcome {
+                        receipt,
+                        ..Welcome::default()
+                    };
                     let kind = Some(collector_message::Kind::Welcome(welcome));
                     self.agent.deliver(socket, v1::CollectorMessage { kind });
                 }
@@ -115,7 +128,8 @@ impl Played {
                     self.goodbyes += 1;
                     for seq in 1..=if self.answers_late { self.flushes } else { 0 } {
                         let kind = collector_message::Kind::Ack(Ack { seq, receipt: None });
-                        self.agent.deliver(socket, v1::CollectorMessage { kind: Some(kind) });
+                        self.agent
+                            .deliver(socket, v1::CollectorMessage { kind: Some(kind) });
                     }
                     self.agent.end_call(socket, SocketEnd::Finished);
                 }
@@ -145,7 +159,9 @@ fn an_agent_whose_streams_are_short_returns_to_a_better_collector() {
     let mut played = Played::start(2);
     let best = played.leave_best(20_000);
     for _ in 0..4 {
-        played.agent.end_call(played.last.unwrap().socket, SocketEnd::Failed);
+        played
+            .agent
+            .end_call(played.last.unwrap().socket, SocketEnd::Failed);
         played.run(10_000);
     }
     assert_eq!(played.last.unwrap().collector, best);
@@ -193,6 +209,9 @@ fn an_agent_whose_answers_are_late_says_goodbye_in_time_and_counts_those_that_st
         assert!(played.agent.has_ended());
         let report = played.agent.report();
         let unacked_ns = if answers_late { 0 } else { 5 };
-        assert_eq!((report.stored_ns, report.unacked_ns), (5 - unacked_ns, unacked_ns));
+        assert_eq!(
+            (report.stored_ns, report.unacked_ns),
+            (5 - unacked_ns, unacked_ns)
+        );
     }
 }

@@ -9,7 +9,10 @@ use crate::batch::Batch;
 
 fn urls(list: &str, worker: &str) -> Vec<String> {
     let parsed = parse_list(list, worker).unwrap();
-    parsed.into_iter().map(|destination| destination.url).collect()
+    parsed
+        .into_iter()
+        .map(|destination| destination.url)
+        .collect()
 }
 
 #[test]
@@ -29,8 +32,14 @@ fn a_fleet_spreads_over_its_collectors_and_spreads_again_without_one() {
         assert_eq!(urls(other_list, &format!("worker-{number}")), order);
     }
     assert_eq!((first.len(), second.len()), (3, 2));
-    assert!(first.values().all(|workers| (800..1_200).contains(workers)), "{first:?}");
-    assert!(second.values().all(|workers| (400..600).contains(workers)), "{second:?}");
+    assert!(
+        first.values().all(|workers| (800..1_200).contains(workers)),
+        "{first:?}"
+    );
+    assert!(
+        second.values().all(|workers| (400..600).contains(workers)),
+        "{second:?}"
+    );
 }
 
 #[test]
@@ -38,7 +47,10 @@ fn a_wrong_list_names_the_url_that_is_wrong() {
     let error = |list: &str| parse_list(list, "w").unwrap_err().to_string();
     assert!(error("http://a:4747,ftp://b").contains("\"ftp://b\""));
     assert!(error(" , ").contains("it is empty"));
-    let many = (0..17).map(|number| format!("http://h{number}:1")).collect::<Vec<_>>().join(",");
+    let many = (0..17)
+        .map(|number| format!("http://h{number}:1"))
+        .collect::<Vec<_>>()
+        .join(",");
     assert!(error(&many).contains("it has 17 collectors; at most 16 are allowed"));
 }
 
@@ -106,12 +118,18 @@ impl World {
             Step::Push(weight_ns) => {
                 let delta = Delta::from_iter([(NodeId(1), State::Cpu, weight_ns)]);
                 self.pushed_ns += weight_ns;
-                self.outbox.push(Batch { delta, ..Batch::default() });
+                self.outbox.push(Batch {
+                    delta,
+                    ..Batch::default()
+                });
             }
             Step::Send => {
                 self.welcome();
                 if let Some((seq, batch)) = self.outbox.next() {
-                    self.wire.push_back(Sent { seq, weight_ns: batch.weight_ns() });
+                    self.wire.push_back(Sent {
+                        seq,
+                        weight_ns: batch.weight_ns(),
+                    });
                 }
             }
             Step::Store => {
@@ -137,7 +155,9 @@ impl World {
     fn welcome(&mut self) {
         if !self.is_welcomed {
             let stored = *self.stored.entry((self.at, self.stay)).or_default();
-            self.outbox.welcome(stored.acked_seq, stored.stored_ns).unwrap();
+            self.outbox
+                .welcome(stored.acked_seq, stored.stored_ns)
+                .unwrap();
             self.is_welcomed = true;
         }
     }
@@ -162,13 +182,26 @@ impl World {
         let outbox = Mutex::new(std::mem::replace(&mut self.outbox, unsent));
         // The key has the number of the stay.
         let key = SessionKey::new([self.stay; SessionKey::BYTES]);
-        self.ended.add_unsettled(UnsettledStay { at: self.at, key, outbox }, usize::MAX);
+        self.ended.add_unsettled(
+            UnsettledStay {
+                at: self.at,
+                key,
+                outbox,
+            },
+            usize::MAX,
+        );
         self.at = (self.at + 1) % COLLECTORS;
         self.stay += 1;
     }
 
     fn settle(&mut self, at: usize) {
-        for stay in self.ended.unsettled().to_vec().iter().filter(|stay| stay.at == at) {
+        for stay in self
+            .ended
+            .unsettled()
+            .to_vec()
+            .iter()
+            .filter(|stay| stay.at == at)
+        {
             let number = stay.key.as_bytes()[0];
             let stored = self.stored.entry((at, number)).or_default();
             let mut outbox = lock(&stay.outbox);
@@ -226,10 +259,20 @@ fn the_oldest_stay_is_given_up_and_its_flushes_count_as_unacknowledged() {
     for number in 0..=UNSETTLED_MAX {
         let mut outbox = Outbox::new(Limits::default());
         let delta = Delta::from_iter([(NodeId(1), State::Cpu, 10)]);
-        outbox.push(Batch { delta, ..Batch::default() });
+        outbox.push(Batch {
+            delta,
+            ..Batch::default()
+        });
         outbox.next().unwrap();
         let key = SessionKey::new([0; SessionKey::BYTES]);
-        ended.add_unsettled(UnsettledStay { at: number, key, outbox: Mutex::new(outbox) }, 1 << 20);
+        ended.add_unsettled(
+            UnsettledStay {
+                at: number,
+                key,
+                outbox: Mutex::new(outbox),
+            },
+            1 << 20,
+        );
     }
     let kept: Vec<usize> = ended.unsettled().iter().map(|stay| stay.at).collect();
     assert_eq!(kept, (1..=UNSETTLED_MAX).collect::<Vec<_>>());

@@ -87,7 +87,11 @@ impl Elf {
             let has_content = section.bytes > 0 && section.kind != SHT_NOBITS;
             if has_content && is_needed(index, section) {
                 entry[OFFSET..][..8].copy_from_slice(&at.to_le_bytes());
-                parts.push(Part { at, offset: section.offset, bytes: section.bytes });
+                parts.push(Part {
+                    at,
+                    offset: section.offset,
+                    bytes: section.bytes,
+                });
                 at += section.bytes;
             } else if section.kind != SHT_NULL {
                 entry[KIND..][..4].copy_from_slice(&SHT_NOBITS.to_le_bytes());
@@ -95,7 +99,12 @@ impl Elf {
             }
             headers.extend_from_slice(&entry);
         }
-        Some(Extract { file: &self.file, headers, parts, bytes: at })
+        Some(Extract {
+            file: &self.file,
+            headers,
+            parts,
+            bytes: at,
+        })
     }
 }
 
@@ -106,14 +115,18 @@ impl SectionHeader {
 
     /// Whether it leads to functions and lines, compressed or not.
     fn has_lines(&self) -> bool {
-        let Some(name) =
-            self.name.strip_prefix(".debug_").or_else(|| self.name.strip_prefix(".zdebug_"))
+        let Some(name) = self
+            .name
+            .strip_prefix(".debug_")
+            .or_else(|| self.name.strip_prefix(".zdebug_"))
         else {
             return false;
         };
         self.kind != SHT_NOBITS
             && self.bytes > 0
-            && SECTIONS.iter().any(|id| id.name().strip_prefix(".debug_") == Some(name))
+            && SECTIONS
+                .iter()
+                .any(|id| id.name().strip_prefix(".debug_") == Some(name))
     }
 }
 
@@ -133,10 +146,15 @@ impl Extract<'_> {
         let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(bytes_max);
         let mut content = Vec::new();
         content.try_reserve_exact(bytes).map_err(|_| Unreadable)?;
-        if let Some(headers) = usize::try_from(offset).ok().and_then(|at| self.headers.get(at..)) {
+        if let Some(headers) = usize::try_from(offset)
+            .ok()
+            .and_then(|at| self.headers.get(at..))
+        {
             content.extend_from_slice(&headers[..headers.len().min(bytes)]);
         }
-        let first = self.parts.partition_point(|part| part.at + part.bytes <= offset);
+        let first = self
+            .parts
+            .partition_point(|part| part.at + part.bytes <= offset);
         for part in &self.parts[first..] {
             if content.len() == bytes {
                 break;
@@ -145,7 +163,8 @@ impl Extract<'_> {
             let rest = usize::try_from(part.bytes - skipped).unwrap_or(usize::MAX);
             let start = content.len();
             content.resize(start + rest.min(bytes - start), 0);
-            self.file.read_uncached(part.offset + skipped, &mut content[start..])?;
+            self.file
+                .read_uncached(part.offset + skipped, &mut content[start..])?;
         }
         Ok(content)
     }

@@ -25,12 +25,19 @@ fn names_of_sections_past_every_offset_are_empty() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), &bytes).unwrap();
     let path = file.path().to_str().unwrap().into();
-    let module = Arc::new(CodeModule { path, build_id: "".into(), base: 0 });
+    let module = Arc::new(CodeModule {
+        path,
+        build_id: "".into(),
+        base: 0,
+    });
     let frames = resolved_by(Resolver::default(), &module, code.start..code.start + 1);
     // The table of symbols is found by its kind, not by its name.
     assert_eq!(frames[0][0].kind, FrameKind::Function);
     assert!(
-        Elf::open(file.path(), &ChunkCache::new(None).unwrap()).unwrap().section(".text").is_none()
+        Elf::open(file.path(), &ChunkCache::new(None).unwrap())
+            .unwrap()
+            .section(".text")
+            .is_none()
     );
 }
 
@@ -73,6 +80,12 @@ proptest! {
 fn a_pipe_in_place_of_a_debug_file_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
     assert!(Elf::open(&pipe, &ChunkCache::new(None).unwrap()).is_none());
 }

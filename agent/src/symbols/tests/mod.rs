@@ -2,6 +2,7 @@
 //! the same library with damage.
 
 mod damage;
+mod left_to_collector;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -20,7 +21,12 @@ fn compiled(name: &str, options: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/golden-symbols");
     fs::create_dir_all(&folder).unwrap();
     let library = folder.canonicalize().unwrap().join(name);
-    let fixed = ["--edition=2021", "--crate-type=cdylib", "-Copt-level=2", "-Cpanic=abort"];
+    let fixed = [
+        "--edition=2021",
+        "--crate-type=cdylib",
+        "-Copt-level=2",
+        "-Cpanic=abort",
+    ];
     let linked = ["-Clink-arg=-nostdlib", "-Clink-arg=-Wl,--build-id", "-o"];
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let status = Command::new(rustc)
@@ -34,15 +40,23 @@ fn compiled(name: &str, options: &[&str]) -> PathBuf {
 }
 
 fn run(program: &str, arguments: &[&dyn AsRef<OsStr>]) {
-    let status = Command::new(program).args(arguments.iter().map(AsRef::as_ref)).status();
+    let status = Command::new(program)
+        .args(arguments.iter().map(AsRef::as_ref))
+        .status();
     assert!(status.unwrap().success(), "{program}");
 }
 
 fn module(path: &Path) -> Arc<CodeModule> {
     let cache = ChunkCache::new(None).unwrap();
-    let build_id = Elf::open(path, &cache).and_then(|elf| elf.build_id()).unwrap_or_default();
+    let build_id = Elf::open(path, &cache)
+        .and_then(|elf| elf.build_id())
+        .unwrap_or_default();
     let path = path.to_str().unwrap().into();
-    Arc::new(CodeModule { path, build_id: build_id.into(), base: 0 })
+    Arc::new(CodeModule {
+        path,
+        build_id: build_id.into(),
+        base: 0,
+    })
 }
 
 /// The addresses of all functions that the library has symbols for.
@@ -59,8 +73,12 @@ fn resolved_by(
     module: &Arc<CodeModule>,
     addresses: impl Iterator<Item = u64>,
 ) -> Vec<Vec<Frame<String>>> {
-    let addresses: Vec<_> =
-        addresses.map(|address| Address { address, module: Some(module) }).collect();
+    let addresses: Vec<_> = addresses
+        .map(|address| Address {
+            address,
+            module: Some(module),
+        })
+        .collect();
     let mut found = vec![Vec::new(); addresses.len()];
     resolver.resolve(&addresses, |index, frames| found[index] = frames.to_vec());
     found
@@ -119,7 +137,10 @@ fn names_with_line_tables_only() {
 
 #[test]
 fn names_with_line_tables_only_and_v0_mangling() {
-    let options = ["-Cdebuginfo=line-tables-only", "-Csymbol-mangling-version=v0"];
+    let options = [
+        "-Cdebuginfo=line-tables-only",
+        "-Csymbol-mangling-version=v0",
+    ];
     check(
         "lines-v0.so",
         &options,
@@ -211,26 +232,48 @@ fn names_without_debug_information() {
 #[test]
 fn a_function_is_found_with_its_file_and_line() {
     let source = include_str!("golden.rs");
-    let declared = source.lines().position(|line| line.contains("fn digest")).unwrap() as u32 + 1;
+    let declared = source
+        .lines()
+        .position(|line| line.contains("fn digest"))
+        .unwrap() as u32
+        + 1;
     for level in ["line-tables-only", "1", "2"] {
-        let library = compiled(&format!("line-{level}.so"), &[&format!("-Cdebuginfo={level}")]);
+        let library = compiled(
+            &format!("line-{level}.so"),
+            &[&format!("-Cdebuginfo={level}")],
+        );
         let found = resolved_by(Resolver::default(), &module(&library), code_of(&library));
         let mut frames = found.iter().flatten().filter(|frame| frame.line > 0);
         let is_digest = |frame: &&Frame<String>| frame.function == "golden::shapes::digest";
         let frame = frames.find(is_digest).unwrap();
-        assert!(frame.file.ends_with("src/symbols/tests/golden.rs"), "{frame:?}");
+        assert!(
+            frame.file.ends_with("src/symbols/tests/golden.rs"),
+            "{frame:?}"
+        );
         assert!((declared..declared + 8).contains(&frame.line), "{frame:?}");
     }
 }
 
 #[test]
 fn an_address_without_a_symbol_keeps_module_and_offset() {
-    let module = CodeModule { path: "/opt/x.so".into(), build_id: "ab".into(), base: 0x10 };
+    let module = CodeModule {
+        path: "/opt/x.so".into(),
+        build_id: "ab".into(),
+        base: 0x10,
+    };
     let found = resolved_by(Resolver::default(), &Arc::new(module), 0x30..0x31);
-    let [frames] = &found[..] else { panic!("{found:?}") };
+    let [frames] = &found[..] else {
+        panic!("{found:?}")
+    };
     assert_eq!(frames.len(), 1);
-    assert_eq!((frames[0].kind, frames[0].offset), (FrameKind::Unresolved, 0x20));
-    assert_eq!((&*frames[0].module, &*frames[0].build_id), ("/opt/x.so", "ab"));
+    assert_eq!(
+        (frames[0].kind, frames[0].offset),
+        (FrameKind::Unresolved, 0x20)
+    );
+    assert_eq!(
+        (&*frames[0].module, &*frames[0].build_id),
+        ("/opt/x.so", "ab")
+    );
 }
 
 /// Debug information in another file, found by its link, plain and compressed.
@@ -243,18 +286,34 @@ fn a_separate_debug_file_has_the_same_names() {
         let debug = folder.path().join(format!("{compression}.debug"));
         let stripped = folder.path().join(format!("{compression}.so"));
         let compress = format!("--compress-debug-sections={compression}");
-        run("objcopy", &[&"--only-keep-debug", &compress, &whole, &debug]);
+        run(
+            "objcopy",
+            &[&"--only-keep-debug", &compress, &whole, &debug],
+        );
         let link = format!("--add-gnu-debuglink={}", debug.display());
         run("objcopy", &[&"--strip-all", &link, &whole, &stripped]);
-        let program = Resolver { program: Some(stripped.clone()), ..Resolver::default() };
+        let program = Resolver {
+            program: Some(stripped.clone()),
+            ..Resolver::default()
+        };
         assert_eq!(stacks_by(program, &stripped), expected, "{compression}");
         // Of libraries nothing is decompressed.
         let as_library = stacks(&stripped);
-        assert_eq!(as_library == expected, compression == "none", "{as_library}");
-        assert!(as_library.contains("golden::shapes::digest"), "{as_library}");
+        assert_eq!(
+            as_library == expected,
+            compression == "none",
+            "{as_library}"
+        );
+        assert!(
+            as_library.contains("golden::shapes::digest"),
+            "{as_library}"
+        );
         fs::remove_file(&debug).unwrap();
         let without = stacks(&stripped);
-        assert!(without.contains("entry ()") && !without.contains("digest"), "{without}");
+        assert!(
+            without.contains("entry ()") && !without.contains("digest"),
+            "{without}"
+        );
     }
 }
 
@@ -277,7 +336,10 @@ fn named_with_split(
     let names = file.lookup(code).unwrap();
     let module = module(library);
     let named = names.into_iter().map(|(address, frames)| {
-        let frames = frames.iter().map(|frame| frame.map(str::to_owned)).collect();
+        let frames = frames
+            .iter()
+            .map(|frame| frame.map(str::to_owned))
+            .collect();
         completed(frames, address, Some(&module))
     });
     named.collect()
@@ -299,7 +361,10 @@ fn a_symbol_file_names_every_address_as_the_agent_does() {
         let options = [&[level.as_str()], *options].concat();
         let library = compiled(&format!("file-{number}.so"), &options);
         let code = code_of(&library);
-        let agent = Resolver { program: Some(library.clone()), ..Resolver::default() };
+        let agent = Resolver {
+            program: Some(library.clone()),
+            ..Resolver::default()
+        };
         let expected = resolved_by(agent, &module(&library), code.clone());
         let found = named_by_file(&library, code.clone());
         assert_eq!(found.len(), expected.len());
@@ -316,7 +381,10 @@ fn split_debug_information_has_the_names_of_whole_debug_information() {
         let form = |name: &str, split: &str| {
             let split = format!("-Csplit-debuginfo={split}");
             let dwarf = format!("-Cdwarf-version={version}");
-            compiled(&format!("{name}-{version}.so"), &["-Cdebuginfo=2", &split, &dwarf])
+            compiled(
+                &format!("{name}-{version}.so"),
+                &["-Cdebuginfo=2", &split, &dwarf],
+            )
         };
         let whole = form("whole", "off");
         let expected = stacks_of(named_by_file(&whole, code_of(&whole)));
@@ -328,13 +396,21 @@ fn split_debug_information_has_the_names_of_whole_debug_information() {
             package: Some(&package),
             ..symbol_files::SplitFiles::none()
         };
-        assert_eq!(stacks_of(named_with_split(&packed, &split, code_of(&packed))), expected);
+        assert_eq!(
+            stacks_of(named_with_split(&packed, &split, code_of(&packed))),
+            expected
+        );
 
         let unpacked = form("unpacked", "unpacked");
         let open_unit = |path: &Path| fs::File::open(path).ok();
-        let split =
-            symbol_files::SplitFiles { open_unit: &open_unit, ..symbol_files::SplitFiles::none() };
-        assert_eq!(stacks_of(named_with_split(&unpacked, &split, code_of(&unpacked))), expected);
+        let split = symbol_files::SplitFiles {
+            open_unit: &open_unit,
+            ..symbol_files::SplitFiles::none()
+        };
+        assert_eq!(
+            stacks_of(named_with_split(&unpacked, &split, code_of(&unpacked))),
+            expected
+        );
     }
 }
 
@@ -348,141 +424,32 @@ fn a_symbol_file_names_this_program_as_the_agent_does() {
     let expected = resolved_by(agent, &module(&program), addresses.iter().copied());
     let mut file = Vec::new();
     symbol_files::reduce(&fs::File::open(&program).unwrap(), &mut file).unwrap();
-    let names = symbol_files::SymbolFile::open(file).unwrap().lookup(addresses.clone()).unwrap();
+    let names = symbol_files::SymbolFile::open(file)
+        .unwrap()
+        .lookup(addresses.clone())
+        .unwrap();
     for (address, expected) in addresses.iter().zip(expected) {
-        let found = names[address].iter().map(|frame| frame.map(str::to_owned)).collect();
-        assert_eq!(completed(found, *address, Some(&module(&program))), expected, "{address:#x}");
+        let found = names[address]
+            .iter()
+            .map(|frame| frame.map(str::to_owned))
+            .collect();
+        assert_eq!(
+            completed(found, *address, Some(&module(&program))),
+            expected,
+            "{address:#x}"
+        );
     }
-}
-
-#[test]
-fn addresses_are_left_to_the_collector_once_the_time_for_names_is_over() {
-    let program = fs::read_link("/proc/self/exe").unwrap();
-    let module = module(&program);
-    let addresses: Vec<u64> = code_of(&program).step_by(4_096).take(20).collect();
-    let names_until = Arc::new(OnceLock::new());
-    let named = |names_until: &Arc<OnceLock<Instant>>| {
-        let resolver = Resolver::of_this_process(Symbols::Agent).until(names_until.clone());
-        let frames = resolved_by(resolver, &module, addresses.iter().copied());
-        frames.iter().filter(|frames| frames[0].kind == FrameKind::Function).count()
-    };
-    assert!(named(&names_until) > 10, "the time is not limited yet");
-    names_until.set(Instant::now()).unwrap();
-    assert_eq!(named(&names_until), 0);
-    let resolver = Resolver::of_this_process(Symbols::Agent).until(names_until);
-    let frames = resolved_by(resolver, &module, addresses.iter().copied());
-    for (frames, address) in frames.iter().zip(&addresses) {
-        let [frame] = &frames[..] else { panic!("{frames:?}") };
-        let found = (frame.kind, frame.offset, &*frame.build_id);
-        assert_eq!(found, (FrameKind::Unresolved, *address, &*module.build_id));
-    }
-}
-
-/// The whole of a module's symbols, in pieces as a collector asks for them; each from another process.
-#[cfg(feature = "ship")]
-fn fetched(library: &Path) -> Vec<u8> {
-    let module = module(library);
-    let mut whole = Vec::new();
-    loop {
-        let mut resolver = Resolver { symbols: Symbols::Collector, ..Resolver::default() };
-        resolver.resolve(&[Address { address: 1, module: Some(&module) }], |_, _| {});
-        let piece = resolver.symbol_piece(&module.build_id, whole.len() as u64).unwrap();
-        assert!(!piece.content.is_empty(), "{} of {} bytes", whole.len(), piece.bytes);
-        whole.extend(piece.content);
-        if whole.len() as u64 >= piece.bytes {
-            assert_eq!(whole.len() as u64, piece.bytes);
-            let end = resolver.symbol_piece(&module.build_id, piece.bytes).unwrap();
-            assert!(end.content.is_empty());
-            return whole;
-        }
-    }
-}
-
-/// Also compressed, and with a table of symbols only.
-#[cfg(feature = "ship")]
-#[test]
-fn the_symbols_that_a_collector_fetches_name_what_the_file_names() {
-    let forms: [&[&str]; 3] = [
-        &["-Cdebuginfo=2"],
-        &["-Cdebuginfo=2", "-Clink-arg=-Wl,--compress-debug-sections=zlib"],
-        &["-Cdebuginfo=0"],
-    ];
-    let facts = |source: &Vec<u8>| {
-        let mut file = Vec::new();
-        let reduced = symbol_files::reduce(source, &mut file).unwrap();
-        // All but the trailer, which has the size of the source.
-        let content = file.len() - 128;
-        (symbol_files::Facts { source_bytes: 0, ..reduced.facts }, file[..content].to_vec())
-    };
-    for (number, options) in forms.iter().enumerate() {
-        let library = compiled(&format!("fetched-{number}.so"), options);
-        let whole = fs::read(&library).unwrap();
-        let fetched = fetched(&library);
-        assert!(fetched.len() < whole.len());
-        assert_eq!(facts(&fetched), facts(&whole), "{options:?}");
-        let cache = ChunkCache::new(None).unwrap();
-        let elf = Elf::open(&library, &cache).unwrap();
-        let code = &whole[elf.section(".text").unwrap().offset as usize..][..64];
-        assert!(!fetched.windows(64).any(|part| part == code), "code is not sent");
-    }
-    // The test itself: more than one piece, whose parts begin and end anywhere.
-    let program = fs::read_link("/proc/self/exe").unwrap();
-    assert!(self::fetched(&program).len() > 1 << 20);
-}
-
-#[cfg(feature = "ship")]
-#[test]
-fn symbols_are_sent_of_sampled_modules_only_and_not_of_another_file_in_their_place() {
-    let library = compiled("sampled.so", &["-Cdebuginfo=1"]);
-    let folder = tempfile::tempdir().unwrap();
-    let copy = folder.path().join("copy.so");
-    fs::copy(&library, &copy).unwrap();
-    let module = module(&copy);
-    let mut resolver = Resolver { symbols: Symbols::Collector, ..Resolver::default() };
-    let piece = |resolver: &mut Resolver| resolver.symbol_piece(&module.build_id, 0);
-    let unknown = "no code of this build id was sampled";
-    assert_eq!(piece(&mut resolver), Err(unknown));
-    resolver.resolve(&[Address { address: 1, module: Some(&module) }], |_, _| {});
-    assert!(piece(&mut resolver).is_ok());
-    assert_eq!(resolver.symbol_piece("", 0), Err(unknown));
-
-    let stripped = folder.path().join("stripped.so");
-    run("objcopy", &[&"--strip-all", &library, &stripped]);
-    run("objcopy", &[&"--remove-section=.dynsym", &"--remove-section=.gnu.hash", &stripped]);
-    fs::rename(&stripped, &copy).unwrap();
-    assert_eq!(piece(&mut resolver), Err("the file of the module has no symbols"));
-    fs::copy(compiled("another.so", &["-Cdebuginfo=0", "-Copt-level=1"]), &copy).unwrap();
-    let gone = "the file of the module is gone, or another one is in its place";
-    assert_eq!(piece(&mut resolver), Err(gone));
-    fs::remove_file(&copy).unwrap();
-    assert_eq!(piece(&mut resolver), Err(gone));
-}
-
-#[test]
-fn functions_are_left_to_the_collector_as_the_setting_says() {
-    let full = compiled("setting.so", &["-Cdebuginfo=1"]);
-    let folder = tempfile::tempdir().unwrap();
-    let stripped = folder.path().join("stripped.so");
-    run("objcopy", &[&"--strip-all", &full, &stripped]);
-    let anonymous = folder.path().join("anonymous.so");
-    run("objcopy", &[&"--remove-section=.note.gnu.build-id", &full, &anonymous]);
-    let named = |symbols, library: &Path| {
-        let resolver = Resolver { symbols, ..Resolver::default() };
-        let frames = resolved_by(resolver, &module(library), code_of(library));
-        frames.iter().flatten().filter(|frame| frame.kind == FrameKind::Function).count()
-    };
-    assert_eq!(named(Symbols::Collector, &full), 0);
-    assert_eq!(named(Symbols::Auto, &stripped), 0);
-    assert_eq!(named(Symbols::Auto, &full), named(Symbols::Agent, &full));
-    assert!(named(Symbols::Agent, &stripped) > 0, "what the dynamic linker knows");
-    assert!(named(Symbols::Collector, &anonymous) > 0, "nothing else identifies it");
 }
 
 /// The address of the vDSO in this process.
 fn vdso_base() -> Option<u64> {
     const AT_SYSINFO_EHDR: u64 = 33;
     let entries = fs::read("/proc/self/auxv").unwrap();
-    let mut words = entries.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    let mut words = entries
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word));
     while let (Some(key), Some(value)) = (words.next(), words.next()) {
         if key == AT_SYSINFO_EHDR {
             return Some(value);
@@ -498,33 +465,69 @@ fn functions_of_the_vdso_are_named_from_its_copy_in_memory() {
     let Some(base) = vdso_base() else { return };
     let module = |build_id: &str| {
         let path = "linux-vdso.so.1".into();
-        Arc::new(CodeModule { path, build_id: build_id.into(), base })
+        Arc::new(CodeModule {
+            path,
+            build_id: build_id.into(),
+            base,
+        })
     };
     for symbols in [Symbols::Agent, Symbols::Collector, Symbols::Auto] {
-        let resolver = Resolver { symbols, ..Resolver::default() };
+        let resolver = Resolver {
+            symbols,
+            ..Resolver::default()
+        };
         let named = resolved_by(resolver, &module(""), base..base + 0x2000);
-        let names: BTreeSet<String> =
-            named.into_iter().flatten().map(|frame| frame.function).collect();
-        let clock = if cfg!(target_arch = "x86_64") { "__vdso" } else { "__kernel" };
-        assert!(names.contains(&format!("{clock}_clock_gettime")), "{symbols:?}: {names:?}");
+        let names: BTreeSet<String> = named
+            .into_iter()
+            .flatten()
+            .map(|frame| frame.function)
+            .collect();
+        let clock = if cfg!(target_arch = "x86_64") {
+            "__vdso"
+        } else {
+            "__kernel"
+        };
+        assert!(
+            names.contains(&format!("{clock}_clock_gettime")),
+            "{symbols:?}: {names:?}"
+        );
     }
-    let other = resolved_by(Resolver::default(), &module("0123"), base + 0x800..base + 0x801);
+    let other = resolved_by(
+        Resolver::default(),
+        &module("0123"),
+        base + 0x800..base + 0x801,
+    );
     assert_eq!(other[0][0].kind, FrameKind::Unresolved, "of another kernel");
 }
 
 #[test]
 fn a_file_of_another_build_gives_no_names() {
     let library = compiled("replaced.so", &["-Cdebuginfo=1"]);
-    let loaded = CodeModule { build_id: "0123".into(), ..copy_of(&module(&library)) };
+    let loaded = CodeModule {
+        build_id: "0123".into(),
+        ..copy_of(&module(&library))
+    };
     let code = code_of(&library);
-    let frames = resolved_by(Resolver::default(), &Arc::new(loaded), code.start..code.start + 1);
+    let frames = resolved_by(
+        Resolver::default(),
+        &Arc::new(loaded),
+        code.start..code.start + 1,
+    );
     assert_eq!(frames[0][0].kind, FrameKind::Unresolved);
     assert_eq!(frames[0][0].offset, code.start);
 }
 
 fn copy_of(module: &CodeModule) -> CodeModule {
-    let CodeModule { path, build_id, base } = module;
-    CodeModule { path: path.clone(), build_id: build_id.clone(), base: *base }
+    let CodeModule {
+        path,
+        build_id,
+        base,
+    } = module;
+    CodeModule {
+        path: path.clone(),
+        build_id: build_id.clone(),
+        base: *base,
+    }
 }
 
 #[test]
@@ -533,7 +536,13 @@ fn indexes_are_freed_when_no_address_needs_them() {
     let module = module(&library);
     let mut resolver = Resolver::default();
     let start = code_of(&library).start;
-    resolver.resolve(&[Address { address: start, module: Some(&module) }], |_, _| {});
+    resolver.resolve(
+        &[Address {
+            address: start,
+            module: Some(&module),
+        }],
+        |_, _| {},
+    );
     assert_eq!(resolver.indexes.len(), 1);
     for _ in 0..IDLE_BATCHES_MAX {
         resolver.resolve(&[], |_, _| {});

@@ -60,7 +60,10 @@ pin_project! {
 impl<R> TransferReader<R> {
     /// Counts the bytes read from `inner` as part of a started transfer.
     pub fn new(inner: R, transfer: TransferGuard) -> Self {
-        TransferReader { inner, transfer: Some(transfer) }
+        TransferReader {
+            inner,
+            transfer: Some(transfer),
+        }
     }
 
     /// Returns the transfer, to add compressed bytes; `None` after it has ended.
@@ -77,7 +80,10 @@ impl<R> TransferReader<R> {
 impl<W> TransferWriter<W> {
     /// Counts the bytes written to `inner` as part of a started transfer.
     pub fn new(inner: W, transfer: TransferGuard) -> Self {
-        TransferWriter { inner, transfer: Some(transfer) }
+        TransferWriter {
+            inner,
+            transfer: Some(transfer),
+        }
     }
 
     /// Returns the transfer, to add compressed bytes; `None` after it has ended.
@@ -149,7 +155,9 @@ impl<W: Write> Write for TransferWriter<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush().inspect_err(|error| count_error(&mut self.transfer, error))
+        self.inner
+            .flush()
+            .inspect_err(|error| count_error(&mut self.transfer, error))
     }
 }
 

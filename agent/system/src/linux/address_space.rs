@@ -37,7 +37,10 @@ pub fn check() -> Result<(), Shortage> {
     if free_bytes >= needed_bytes {
         return Ok(());
     }
-    Err(Shortage { free_mib: free_bytes >> 20, needed_mib: needed_bytes >> 20 })
+    Err(Shortage {
+        free_mib: free_bytes >> 20,
+        needed_mib: needed_bytes >> 20,
+    })
 }
 
 /// Address space that this process may still use; `None` if it has no limit.
@@ -49,7 +52,10 @@ fn free_bytes() -> Option<u64> {
     // If the size is unknown, so is the room.
     let pages = file::read_text("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
-    let page_bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4_096);
+    let page_bytes = sysconf(SysconfVar::PAGE_SIZE)
+        .ok()
+        .flatten()
+        .unwrap_or(4_096);
     let used = pages.map(|pages| pages.saturating_mul(page_bytes as u64));
     Some(limit.saturating_sub(used.unwrap_or(limit)))
 }

@@ -131,7 +131,10 @@ mod tests {
             (open_descriptors(), inherited)
         });
         assert_eq!(agent.join().unwrap(), (3, 3), "standard streams only");
-        assert!(own_numbers().contains(&number), "the program's table is untouched");
+        assert!(
+            own_numbers().contains(&number),
+            "the program's table is untouched"
+        );
         assert!(file.metadata().is_ok());
     }
 

@@ -58,7 +58,10 @@ fn parse(name: &[u8]) -> Option<u32> {
 /// The names in the kernel's list of entries.
 fn names(mut entries: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
-        let length = entries.get(LENGTH_AT..)?.first_chunk().map(|it| u16::from_ne_bytes(*it))?;
+        let length = entries
+            .get(LENGTH_AT..)?
+            .first_chunk()
+            .map(|it| u16::from_ne_bytes(*it))?;
         let (entry, rest) = entries.split_at_checked(length.into())?;
         entries = rest;
         entry.get(NAME_AT..)?.split(|byte| *byte == 0).next()

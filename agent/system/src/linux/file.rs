@@ -87,7 +87,9 @@ impl CheckedFile {
 
     fn metadata_if_same(&self) -> Option<Metadata> {
         let metadata = self.file.metadata().ok()?;
-        let is_same = self.identity.is_none_or(|identity| identity == Identity::of(&metadata));
+        let is_same = self
+            .identity
+            .is_none_or(|identity| identity == Identity::of(&metadata));
         is_same.then_some(metadata)
     }
 
@@ -101,7 +103,10 @@ impl CheckedFile {
 
 impl Identity {
     fn of(metadata: &Metadata) -> Identity {
-        Identity { device: metadata.dev(), inode: metadata.ino() }
+        Identity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
     }
 }
 

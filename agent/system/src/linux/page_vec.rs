@@ -27,7 +27,11 @@ impl<T> PageVec<T> {
     /// An empty vector, which has no memory.
     pub const fn new() -> PageVec<T> {
         const { assert!(size_of::<T>() > 0 && size_of::<T>() <= PAGE_BYTES) };
-        PageVec { start: NonNull::dangling(), length: 0, capacity: 0 }
+        PageVec {
+            start: NonNull::dangling(),
+            length: 0,
+            capacity: 0,
+        }
     }
 
     /// Appends `value`. Returns `false` and drops it if there is no memory.
@@ -200,7 +204,10 @@ impl<T> IntoIterator for PageVec<T> {
     type IntoIter = IntoIter<T>;
 
     fn into_iter(self) -> IntoIter<T> {
-        IntoIter { values: ManuallyDrop::new(self), next: 0 }
+        IntoIter {
+            values: ManuallyDrop::new(self),
+            next: 0,
+        }
     }
 }
 

@@ -21,7 +21,10 @@ impl Pages {
     /// refuses.
     pub fn new(length: usize) -> Option<Pages> {
         if length == 0 {
-            return Some(Pages { start: NonNull::dangling(), length });
+            return Some(Pages {
+                start: NonNull::dangling(),
+                length,
+            });
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -30,7 +33,10 @@ impl Pages {
         if start == libc::MAP_FAILED {
             return None;
         }
-        Some(Pages { start: NonNull::new(start.cast())?, length })
+        Some(Pages {
+            start: NonNull::new(start.cast())?,
+            length,
+        })
     }
 }
 

@@ -19,7 +19,11 @@ pub fn allowed(call: fn() -> Result<(), Errno>) -> Result<(), Errno> {
 /// Whether this thread's system calls are filtered; `true` if that cannot be determined.
 fn calls_are_filtered() -> bool {
     let status = file::read_text("/proc/thread-self/status").unwrap_or_default();
-    status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map(str::trim) != Some("0")
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp:"))
+        .map(str::trim)
+        != Some("0")
 }
 
 /// Makes the call in a child and returns how that ended.

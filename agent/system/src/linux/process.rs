@@ -43,8 +43,11 @@ pub fn own_cpu_ns() -> u64 {
 pub fn own_switches() -> [u64; 2] {
     let usage = getrusage(UsageWho::RUSAGE_THREAD);
     usage.map_or([0; 2], |usage| {
-        [usage.voluntary_context_switches(), usage.involuntary_context_switches()]
-            .map(i64::unsigned_abs)
+        [
+            usage.voluntary_context_switches(),
+            usage.involuntary_context_switches(),
+        ]
+        .map(i64::unsigned_abs)
     })
 }
 
@@ -73,7 +76,9 @@ pub fn own_thread_name() -> String {
     // Not from `/proc`, because this may be a thread of the program, whose descriptors are not ours.
     // SAFETY: the kernel writes a string of at most `NAME_BYTES` with a 0 at its end.
     let result = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    let name = CStr::from_bytes_until_nul(&name).ok().filter(|_| result == 0);
+    let name = CStr::from_bytes_until_nul(&name)
+        .ok()
+        .filter(|_| result == 0);
     name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
@@ -85,8 +90,12 @@ pub fn host_name() -> Option<String> {
 /// The name of a thread; empty if it is gone.
 pub fn thread_name(thread_id: u32) -> ThreadName {
     let mut name = [0; NAME_BYTES];
-    let opened = File::open(TaskPath::new(thread_id, "comm")).ok().and_then(CheckedFile::new);
-    let length = opened.map_or(0, |file| file.unchecked().read_at(&mut name, 0).unwrap_or(0));
+    let opened = File::open(TaskPath::new(thread_id, "comm"))
+        .ok()
+        .and_then(CheckedFile::new);
+    let length = opened.map_or(0, |file| {
+        file.unchecked().read_at(&mut name, 0).unwrap_or(0)
+    });
     ThreadName::of(name[..length].trim_ascii_end())
 }
 
@@ -111,7 +120,11 @@ const STATUS_BYTES: usize = 16 * 1024;
 /// Reads a line of a thread's status, without memory of the allocator.
 fn status_value<'b>(thread_id: u32, key: &str, buffer: &'b mut [u8]) -> Option<&'b str> {
     let opened = File::open(TaskPath::new(thread_id, "status")).ok();
-    let length = opened.and_then(CheckedFile::new)?.unchecked().read_at(buffer, 0).ok()?;
+    let length = opened
+        .and_then(CheckedFile::new)?
+        .unchecked()
+        .read_at(buffer, 0)
+        .ok()?;
     let mut lines = buffer[..length].split(|byte| *byte == b'\n');
     let value = lines.find_map(|line| line.strip_prefix(key.as_bytes()))?;
     std::str::from_utf8(value.trim_ascii()).ok()
@@ -142,7 +155,9 @@ pub fn descriptor_kind(descriptor: i32) -> Option<DescriptorKind> {
         mode_in_own_table(descriptor)?
     } else {
         // The number means something else on this thread.
-        fs::metadata(format!("/proc/self/fd/{descriptor}")).ok()?.mode()
+        fs::metadata(format!("/proc/self/fd/{descriptor}"))
+            .ok()?
+            .mode()
     };
     Some(match mode & libc::S_IFMT {
         libc::S_IFSOCK => DescriptorKind::Socket,
@@ -173,7 +188,11 @@ static MEMORY_PID: AtomicI32 = AtomicI32::new(0);
 
 /// Chooses how [`read_memory`] works in this process.
 pub fn set_memory_access(access: MemoryAccess) {
-    let pid = if access == MemoryAccess::Call { Pid::this().as_raw() } else { 0 };
+    let pid = if access == MemoryAccess::Call {
+        Pid::this().as_raw()
+    } else {
+        0
+    };
     MEMORY_PID.store(pid, Ordering::Relaxed);
 }
 
@@ -191,7 +210,10 @@ pub fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
     let Ok(base) = usize::try_from(address) else {
         return 0;
     };
-    let remote = [RemoteIoVec { base, len: buffer.len() }];
+    let remote = [RemoteIoVec {
+        base,
+        len: buffer.len(),
+    }];
     process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(buffer)], &remote).unwrap_or(0)
 }
 
@@ -283,7 +305,10 @@ mod tests {
             (before, raised)
         });
         let (before, raised) = nice_values.join().unwrap();
-        assert!(raised == before || raised == (before - 10).max(-20), "{before}, then {raised}");
+        assert!(
+            raised == before || raised == (before - 10).max(-20),
+            "{before}, then {raised}"
+        );
     }
 
     #[test]

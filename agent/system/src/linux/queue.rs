@@ -321,7 +321,11 @@ mod tests {
                 (0..64).for_each(|_| assert!(reader.pop().is_some()));
             }
             // While 64 items waited, which are more than a page, one more was in use.
-            assert!(added() <= count * page + chunks::WARM_BYTES + OTHERS, "{}", added());
+            assert!(
+                added() <= count * page + chunks::WARM_BYTES + OTHERS,
+                "{}",
+                added()
+            );
         }
         for (writer, _) in &mut queues[..100] {
             (0..CAPACITY).for_each(|_| assert!(writer.push([8; 8])));
@@ -331,7 +335,11 @@ mod tests {
         for (_, reader) in &mut queues[..100] {
             (0..CAPACITY).for_each(|_| assert!(reader.pop().is_some()));
         }
-        assert!(added() <= count * page + chunks::WARM_BYTES + OTHERS, "{}", added());
+        assert!(
+            added() <= count * page + chunks::WARM_BYTES + OTHERS,
+            "{}",
+            added()
+        );
         drop(queues);
         assert!(added() <= chunks::WARM_BYTES + OTHERS, "{}", added());
     }

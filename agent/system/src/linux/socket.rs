@@ -26,7 +26,11 @@ const NUMBER_MIN: u64 = 512;
 /// # Errors
 /// If there is no socket, or it cannot connect to such an address.
 pub fn connect(address: &SocketAddr) -> io::Result<CheckedFile> {
-    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let family = if address.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
     let socket = open(family)?;
     send_at_once(socket.unchecked())?;
     let result = match address {
@@ -138,7 +142,11 @@ pub fn is_writable(socket: &File) -> bool {
 
 /// Returns the events that the socket is ready for.
 fn poll(socket: &File, events: libc::c_short, limit: Duration) -> libc::c_short {
-    let mut polled = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
+    let mut polled = libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events,
+        revents: 0,
+    };
     // Rounded up, or short waits would become a busy loop.
     let milliseconds = limit.as_nanos().div_ceil(1_000_000);
     let milliseconds = libc::c_int::try_from(milliseconds).unwrap_or(libc::c_int::MAX);
@@ -158,10 +166,20 @@ pub fn take_error(socket: &File) -> io::Result<()> {
     let number = socket.as_raw_fd();
     // SAFETY: `value` is one integer of `length` bytes, valid for the call.
     let result = unsafe {
-        libc::getsockopt(number, libc::SOL_SOCKET, libc::SO_ERROR, value, &raw mut length)
+        libc::getsockopt(
+            number,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            value,
+            &raw mut length,
+        )
     };
     Errno::result(result)?;
-    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+    if error == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(error))
+    }
 }
 
 /// Sends bytes without waiting; returns how many.
@@ -189,8 +207,14 @@ pub fn send(socket: &File, bytes: &[u8]) -> io::Result<usize> {
 pub fn receive(socket: &File, buffer: &mut [u8]) -> io::Result<usize> {
     let number = socket.as_raw_fd();
     // SAFETY: `buffer` is valid for the call and has this length.
-    let received =
-        unsafe { libc::recv(number, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
+    let received = unsafe {
+        libc::recv(
+            number,
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            libc::MSG_DONTWAIT,
+        )
+    };
     Ok(Errno::result(received)? as usize)
 }
 
@@ -217,7 +241,10 @@ mod tests {
         peer.read_exact(&mut buffer[..5]).unwrap();
         peer.write_all(b"back").unwrap();
         wait(socket, true, false, Duration::from_secs(60));
-        assert_eq!((receive(socket, &mut buffer).unwrap(), &buffer[..4]), (4, &b"back"[..]));
+        assert_eq!(
+            (receive(socket, &mut buffer).unwrap(), &buffer[..4]),
+            (4, &b"back"[..])
+        );
         drop(peer);
         wait(socket, true, false, Duration::from_secs(60));
         assert_eq!(receive(socket, &mut buffer).unwrap(), 0);
@@ -248,7 +275,10 @@ mod tests {
 
     #[test]
     fn a_refused_connection_is_an_error() {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let refused = match connect(&address) {
             Err(error) => error,
             Ok(socket) => {

@@ -57,7 +57,10 @@ impl ThreadName {
         let length = name.len().min(NAME_BYTES);
         let mut bytes = [0; NAME_BYTES];
         bytes[..length].copy_from_slice(&name[..length]);
-        ThreadName { bytes, length: length as u8 }
+        ThreadName {
+            bytes,
+            length: length as u8,
+        }
     }
 
     /// Whether the thread has no name.
@@ -73,8 +76,13 @@ impl ThreadName {
 
 impl From<&str> for ThreadName {
     fn from(name: &str) -> ThreadName {
-        let characters_end = name.char_indices().map(|(at, character)| at + character.len_utf8());
-        let end = characters_end.take_while(|end| *end <= NAME_BYTES).last().unwrap_or(0);
+        let characters_end = name
+            .char_indices()
+            .map(|(at, character)| at + character.len_utf8());
+        let end = characters_end
+            .take_while(|end| *end <= NAME_BYTES)
+            .last()
+            .unwrap_or(0);
         ThreadName::of(&name.as_bytes()[..end])
     }
 }
@@ -89,7 +97,10 @@ pub struct TaskPath {
 impl TaskPath {
     /// `file` is the name of the file, such as `stat`.
     pub fn new(thread_id: u32, file: &str) -> TaskPath {
-        let mut path = TaskPath { text: [0; 64], length: 0 };
+        let mut path = TaskPath {
+            text: [0; 64],
+            length: 0,
+        };
         // Names of files are short, so there is room.
         let _ = write!(path, "{TASKS}/{thread_id}/{file}");
         path
@@ -98,7 +109,10 @@ impl TaskPath {
 
 impl fmt::Write for TaskPath {
     fn write_str(&mut self, part: &str) -> fmt::Result {
-        let room = self.text.get_mut(self.length..self.length + part.len()).ok_or(fmt::Error)?;
+        let room = self
+            .text
+            .get_mut(self.length..self.length + part.len())
+            .ok_or(fmt::Error)?;
         room.copy_from_slice(part.as_bytes());
         self.length += part.len();
         Ok(())
@@ -147,7 +161,11 @@ impl ThreadStat {
         let started: u64 = fields.nth(19)?.parse().ok()?;
         let blocked = fields.nth(9)?.parse().ok()?;
         let started_ns = (started * NS_PER_CLOCK_TICK).saturating_sub(suspended_ns);
-        Some(ThreadStat { name: ThreadName::of(name), started_ns, blocked })
+        Some(ThreadStat {
+            name: ThreadName::of(name),
+            started_ns,
+            blocked,
+        })
     }
 }
 
@@ -155,7 +173,9 @@ impl ThreadStat {
 /// is suspended.
 fn suspended_ns() -> u64 {
     let monotonic = clock_ns(ClockId::CLOCK_MONOTONIC).unwrap_or(0);
-    clock_ns(ClockId::CLOCK_BOOTTIME).unwrap_or(0).saturating_sub(monotonic)
+    clock_ns(ClockId::CLOCK_BOOTTIME)
+        .unwrap_or(0)
+        .saturating_sub(monotonic)
 }
 
 #[cfg(test)]
@@ -199,7 +219,10 @@ mod tests {
         });
         let text = format!("99 (a) (b) R {} 0 0", fields.collect::<Vec<_>>().join(" "));
         let stat = ThreadStat::parse(text.as_bytes(), 340_000_000).unwrap();
-        assert_eq!((&*stat.name.text(), stat.started_ns), ("a) (b", 12_000_000_000));
+        assert_eq!(
+            (&*stat.name.text(), stat.started_ns),
+            ("a) (b", 12_000_000_000)
+        );
         assert!(stat.blocks(Signal::SIGURG) && !stat.blocks(Signal::SIGWINCH));
         assert_eq!(ThreadStat::parse(b"99 (a) R 1 2", 0), None);
     }
@@ -207,9 +230,15 @@ mod tests {
     #[test]
     fn a_new_thread_started_now_and_blocks_nothing() {
         let before = crate::clock::monotonic_ns();
-        let stat = thread::spawn(|| ThreadStat::read(thread_id())).join().unwrap().unwrap();
+        let stat = thread::spawn(|| ThreadStat::read(thread_id()))
+            .join()
+            .unwrap()
+            .unwrap();
         let after = crate::clock::monotonic_ns();
-        assert!(stat.started_ns + 20_000_000 > before && stat.started_ns < after, "{stat:?}");
+        assert!(
+            stat.started_ns + 20_000_000 > before && stat.started_ns < after,
+            "{stat:?}"
+        );
         assert!(!stat.blocks(Signal::SIGURG));
         assert_eq!(ThreadStat::read(4_194_303), None);
     }

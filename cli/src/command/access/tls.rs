@@ -28,13 +28,18 @@ fn self_signed(args: &SelfSignedArgs) -> anyhow::Result<()> {
         let host = nix::unistd::gethostname().context("could not find this host's name")?;
         names.extend(host.into_string().ok());
     }
-    let first = names.first().cloned().unwrap_or_else(|| LOCAL_NAMES[0].to_owned());
+    let first = names
+        .first()
+        .cloned()
+        .unwrap_or_else(|| LOCAL_NAMES[0].to_owned());
     names.extend(LOCAL_NAMES.map(str::to_owned));
     names.dedup();
     let CertifiedKey { cert, signing_key } = generate(names)?;
     let mut folder = DirBuilder::new();
     folder.recursive(true).mode(0o700);
-    folder.create(&args.out).with_context(|| format!("could not create {}", args.out.display()))?;
+    folder
+        .create(&args.out)
+        .with_context(|| format!("could not create {}", args.out.display()))?;
     let cert_path = args.out.join("cert.pem");
     let key_path = args.out.join("key.pem");
     create(&key_path, 0o600, &signing_key.serialize_pem())?;
@@ -56,9 +61,13 @@ fn generate(names: Vec<String>) -> anyhow::Result<CertifiedKey<KeyPair>> {
     let invalid = |error| BadInput(format!("invalid --name among {shown}: {error}"));
     let mut params = CertificateParams::new(names).map_err(invalid)?;
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "Emberline collector");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "Emberline collector");
     let signing_key = KeyPair::generate().context("could not make a key")?;
-    let cert = params.self_signed(&signing_key).context("could not sign the certificate")?;
+    let cert = params
+        .self_signed(&signing_key)
+        .context("could not sign the certificate")?;
     Ok(CertifiedKey { cert, signing_key })
 }
 

@@ -36,7 +36,9 @@ fn file(place: &TokenPlaceArgs) -> TokenFile {
 
 fn create(args: &NewTokenArgs) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    let expires = args.expires.map(|age| now.checked_add(SignedDuration::try_from(age)?));
+    let expires = args
+        .expires
+        .map(|age| now.checked_add(SignedDuration::try_from(age)?));
     let new = NewToken {
         role: args.role.into(),
         workers: args.workers.clone(),
@@ -60,7 +62,9 @@ fn create(args: &NewTokenArgs) -> anyhow::Result<()> {
     let is_shown = output.is_none();
     if let (Some(mut output), Some(path)) = (output, &args.output) {
         let text = secret_line(&token);
-        let written = output.write_all(text.as_bytes()).and_then(|()| output.sync_all());
+        let written = output
+            .write_all(text.as_bytes())
+            .and_then(|()| output.sync_all());
         written.with_context(|| format!("could not write {}", path.display()))?;
     }
     match args.format {
@@ -91,11 +95,17 @@ fn secret_line(token: &Token) -> Zeroizing<String> {
 }
 
 fn new_secret_file(path: &Path) -> anyhow::Result<std::fs::File> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
     file.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            BadInput(format!("{} exists already; choose another file", path.display())).into()
-        }
+        std::io::ErrorKind::AlreadyExists => BadInput(format!(
+            "{} exists already; choose another file",
+            path.display()
+        ))
+        .into(),
         _ => anyhow::Error::from(error).context(format!("could not create {}", path.display())),
     })
 }

@@ -19,7 +19,11 @@ use crate::view::tasks::missing_from_file;
 /// Functions in the summary.
 const FUNCTIONS: usize = 12;
 /// The default view of the page and of `emberline profile`.
-const VIEW: [(&str, &str); 3] = [("state", "cpu"), ("outside", "hidden"), ("stacks", "simple")];
+const VIEW: [(&str, &str); 3] = [
+    ("state", "cpu"),
+    ("outside", "hidden"),
+    ("stacks", "simple"),
+];
 /// Most tasks in the file of the ledger: the limit of one response.
 const LEDGER_ROWS_MAX: &str = "100000";
 
@@ -35,7 +39,10 @@ pub(super) fn write(out: &Path, client: &Client, started: SystemTime) -> anyhow:
         let from = format!("{}.{:09}", since.as_secs(), since.subsec_nanos());
         Query::default().with("from", from).with("to", "now")
     };
-    let busy = || VIEW.iter().fold(whole(), |query, (name, value)| query.with(name, *value));
+    let busy = || {
+        VIEW.iter()
+            .fold(whole(), |query, (name, value)| query.with(name, *value))
+    };
 
     let mut written = Vec::new();
     for (name, format) in [("profile.svg", "svg"), ("profile.collapsed", "collapsed")] {
@@ -47,20 +54,30 @@ pub(super) fn write(out: &Path, client: &Client, started: SystemTime) -> anyhow:
     let names = ["report.html", "report.json"].map(|name| out.join(name));
     let report = report::write_whole(client, whole(), None, [&names[0], &names[1]])?;
     let tables = report::write_tables(client, &names[0], &report)?;
-    written.extend(names.iter().chain(&tables).map(|name| name.display().to_string()));
+    written.extend(
+        names
+            .iter()
+            .chain(&tables)
+            .map(|name| name.display().to_string()),
+    );
 
     let profile = client.get("profile", &busy().with("format", "json"))?;
     let sampling = Sampling::from_headers(&profile);
     let body: Body = client.parse(&profile.body)?;
     let summary: TaskSummaryAnswer = client.get_json("tasks", &whole().with("summary", "true"))?;
-    let options =
-        TableOptions { rows: FUNCTIONS, order: TableOrder::SelfTime, columns: line_columns() };
+    let options = TableOptions {
+        rows: FUNCTIONS,
+        order: TableOrder::SelfTime,
+        columns: line_columns(),
+    };
     let functions = flamegraph::table(&body.profile.0, options);
     say(&format!("\n{}", sampling.lines().join("\n")));
     print(format!("{}\n{functions}", summary.text()).as_bytes())?;
     say(&format!("\nwrote {}", written.join(", ")));
     let tasks: TasksAnswer = client.parse(&ledger.body)?;
-    missing_from_file(&tasks).iter().for_each(|note| say_wrapped(note));
+    missing_from_file(&tasks)
+        .iter()
+        .for_each(|note| say_wrapped(note));
     if sampling.empty {
         bail!("the profile is empty: {}", sampling.lines().join(" "));
     }

@@ -21,8 +21,16 @@ pub(crate) fn run(args: &ResourcesArgs) -> anyhow::Result<()> {
         return report::write_parts(&client, &scope, file, |same_range| {
             // The ranges of several runs differ.
             let is_one = args.and_run.is_empty();
-            let range = if is_one { same_range.clone() } else { range_query(&args.range) };
-            vec![Part { name: "resources", path: "resources", query: query(range, args) }]
+            let range = if is_one {
+                same_range.clone()
+            } else {
+                range_query(&args.range)
+            };
+            vec![Part {
+                name: "resources",
+                path: "resources",
+                query: query(range, args),
+            }]
         });
     }
     let query = query(range_query(&args.range), args);
@@ -30,7 +38,12 @@ pub(crate) fn run(args: &ResourcesArgs) -> anyhow::Result<()> {
         if format != ResourcesFormat::Csv {
             rows::reject_terminal(&word(format), file, &format!("resources.{}", word(format)))?;
         }
-        return rows::write(&client, "resources", &query.with("format", word(format)), file);
+        return rows::write(
+            &client,
+            "resources",
+            &query.with("format", word(format)),
+            file,
+        );
     }
     let body = client.get("resources", &query)?.body;
     if format == ResourcesFormat::Json {
@@ -76,7 +89,11 @@ fn once_per_machine(answer: &mut ResourcesAnswer) {
             return true;
         }
         series.worker.clone_from(&series.host);
-        seen.insert((series.host.clone(), series.run.clone(), series.measure.clone()))
+        seen.insert((
+            series.host.clone(),
+            series.run.clone(),
+            series.measure.clone(),
+        ))
     });
 }
 
@@ -106,10 +123,18 @@ mod tests {
             ..ResourcesAnswer::default()
         };
         once_per_machine(&mut answer);
-        let rows: Vec<String> =
-            answer.series.iter().map(|one| format!("{} {}", one.worker, one.measure)).collect();
-        let expected =
-            ["h host_cpu", "w-1 threads", "w-2 threads", "other cpu_pressure", "w-4 host_cpu"];
+        let rows: Vec<String> = answer
+            .series
+            .iter()
+            .map(|one| format!("{} {}", one.worker, one.measure))
+            .collect();
+        let expected = [
+            "h host_cpu",
+            "w-1 threads",
+            "w-2 threads",
+            "other cpu_pressure",
+            "w-4 host_cpu",
+        ];
         assert_eq!(rows, expected);
         assert!(is_limit("host_cpus") && is_limit("descriptors_max") && !is_limit("host_cpu"));
     }

@@ -12,7 +12,9 @@ pub(crate) fn list(args: &RunsArgs) -> anyhow::Result<()> {
     let query = Query::default().with_each("name", &args.name);
     show_changed(&args.ask, "runs", &query, |answer: &mut RunsAnswer| {
         let total = answer.runs.len();
-        answer.runs.truncate(usize::try_from(args.limit).unwrap_or(usize::MAX));
+        answer
+            .runs
+            .truncate(usize::try_from(args.limit).unwrap_or(usize::MAX));
         let shown = answer.runs.len();
         let note = || format!("the newest {shown} of {total} runs; --limit shows more");
         (shown < total).then(note)
@@ -25,7 +27,14 @@ pub(crate) fn mark(args: &RunArgs) -> anyhow::Result<()> {
         RunCommand::Stop(run) => ("runs/stop", run),
     };
     let client = Client::new(&run.url.url)?;
-    let body = client.post(path, &RunName { name: run.name.clone() })?.body;
+    let body = client
+        .post(
+            path,
+            &RunName {
+                name: run.name.clone(),
+            },
+        )?
+        .body;
     let run: Run = client.parse(&body)?;
     say(&runs::line(&run));
     Ok(())

@@ -22,7 +22,9 @@ pub(crate) fn run(args: &ThreadDumpArgs) -> anyhow::Result<()> {
     } else {
         print(thread_dump::text(&dump, !args.no_group, args.stacks).as_bytes())?;
     }
-    thread_dump::notes(&dump).iter().for_each(|note| say_wrapped(note));
+    thread_dump::notes(&dump)
+        .iter()
+        .for_each(|note| say_wrapped(note));
     match thread_dump::silent_workers(&dump) {
         0 => Ok(()),
         silent => bail!("{silent} of {} workers did not respond", dump.workers.len()),

@@ -15,7 +15,11 @@ pub(crate) fn run(args: &TimeArgs) -> anyhow::Result<()> {
     let file = args.file.output.file();
     let format = format::choose(args.file.format, file)?;
     let has_steps_only = !matches!(format, FileFormat::Table | FileFormat::Json);
-    let default = if has_steps_only { TimeRow::Step } else { TimeRow::Phase };
+    let default = if has_steps_only {
+        TimeRow::Step
+    } else {
+        TimeRow::Phase
+    };
     let by = args.by.unwrap_or(default);
     if has_steps_only && by != TimeRow::Step {
         let text = format!("--format {} has steps only: --by step", word(format));

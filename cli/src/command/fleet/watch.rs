@@ -25,7 +25,11 @@ const UNREACHABLE_MAX: Duration = Duration::from_secs(30);
 pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.ask.url.url)?;
     let query = range_query(&args.range).with_each("task", &args.task);
-    let progress = if args.once { request(&client, &query)? } else { watch(&client, &query)? };
+    let progress = if args.once {
+        request(&client, &query)?
+    } else {
+        watch(&client, &query)?
+    };
     match args.ask.format {
         RowFormat::Json => print_json(serde_json::to_vec(&progress)?)?,
         RowFormat::Table => {

@@ -36,7 +36,12 @@ fn set(args: &WorkersSetArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     print(settings::table(&answer).as_bytes())?;
-    match answer.workers.iter().filter(|worker| !worker.applied).count() {
+    match answer
+        .workers
+        .iter()
+        .filter(|worker| !worker.applied)
+        .count()
+    {
         0 => Ok(()),
         missing => bail!("{missing} of {} have not applied it", answer.workers.len()),
     }

@@ -58,7 +58,11 @@ pub(super) fn run(args: &ReportDiffArgs) -> anyhow::Result<()> {
         tasks.omitted = tasks.names.len().saturating_sub(limit) as u64;
         tasks.names.truncate(limit);
         notes(&tasks).iter().for_each(|note| say_wrapped(note));
-        let shown = if args.task.is_empty() { Shown::Changes } else { Shown::All };
+        let shown = if args.task.is_empty() {
+            Shown::Changes
+        } else {
+            Shown::All
+        };
         let mut text = totals_text(&totals(&before, &after));
         text.push('\n');
         text.push_str(&comparison(&tasks, shown));
@@ -88,13 +92,25 @@ fn task_changes(before: &ReportFile, after: &ReportFile) -> Result<TaskCompariso
 
 /// Keeps these names only; all if there are none.
 fn keep_tasks(tasks: &mut TaskComparisonAnswer, wanted: &[String]) -> Result<(), BadInput> {
-    let unknown = wanted.iter().find(|task| !tasks.names.iter().any(|name| name.name == **task));
+    let unknown = wanted
+        .iter()
+        .find(|task| !tasks.names.iter().any(|name| name.name == **task));
     if let Some(unknown) = unknown {
-        let known: Vec<&str> = tasks.names.iter().take(20).map(|name| &*name.name).collect();
-        let text = format!("no task {unknown:?} in the reports; expected {}", known.join(", "));
+        let known: Vec<&str> = tasks
+            .names
+            .iter()
+            .take(20)
+            .map(|name| &*name.name)
+            .collect();
+        let text = format!(
+            "no task {unknown:?} in the reports; expected {}",
+            known.join(", ")
+        );
         return Err(BadInput(text));
     }
-    tasks.names.retain(|name| wanted.is_empty() || wanted.contains(&name.name));
+    tasks
+        .names
+        .retain(|name| wanted.is_empty() || wanted.contains(&name.name));
     Ok(())
 }
 
@@ -125,7 +141,10 @@ fn function_changes(
             functions: FunctionChanges::of(&before, &after, [name.before.ended, name.after.ended]),
         }
     };
-    explained(tasks, are_asked_for).iter().map(of_name).collect()
+    explained(tasks, are_asked_for)
+        .iter()
+        .map(of_name)
+        .collect()
 }
 
 /// Sums of whole reports.
@@ -143,10 +162,16 @@ fn totals(before: &ReportFile, after: &ReportFile) -> Vec<Total> {
         }),
         row("tasks ended", Unit::Count, |report| ended(report, |_| true)),
         row("failed or lost", Unit::Count, |report| {
-            ended(report, |outcome| matches!(outcome, "failed" | "panicked" | "lost"))
+            ended(report, |outcome| {
+                matches!(outcome, "failed" | "panicked" | "lost")
+            })
         }),
-        row("program on CPU", Unit::Ns, |report| report.profile.totals.cpu_ns),
-        row("program waiting", Unit::Ns, |report| report.blocked.totals.wait_ns),
+        row("program on CPU", Unit::Ns, |report| {
+            report.profile.totals.cpu_ns
+        }),
+        row("program waiting", Unit::Ns, |report| {
+            report.blocked.totals.wait_ns
+        }),
     ];
     rows.extend(phases(before, after));
     rows
@@ -154,7 +179,10 @@ fn totals(before: &ReportFile, after: &ReportFile) -> Vec<Total> {
 
 fn ended(report: &ReportFile, counts: impl Fn(&str) -> bool) -> u64 {
     let outcomes = report.summary.names.iter().flat_map(|name| &name.outcomes);
-    outcomes.filter(|(outcome, _)| counts(outcome)).map(|(_, count)| count).sum()
+    outcomes
+        .filter(|(outcome, _)| counts(outcome))
+        .map(|(_, count)| count)
+        .sum()
 }
 
 /// Time of all tasks by phase, the longest first.
@@ -165,7 +193,12 @@ fn phases(before: &ReportFile, after: &ReportFile) -> Vec<Total> {
             let name = format!("phase {}", phase.name);
             let known = rows.iter().position(|row| row.name == name);
             let at = known.unwrap_or_else(|| {
-                rows.push(Total { name, unit: Unit::Ns, before: 0, after: 0 });
+                rows.push(Total {
+                    name,
+                    unit: Unit::Ns,
+                    before: 0,
+                    after: 0,
+                });
                 rows.len() - 1
             });
             *side(&mut rows[at]) += phase.duration_ns;
@@ -236,9 +269,13 @@ mod tests {
                 name: vec![0; TASKS as usize],
                 thread: vec![0; TASKS as usize],
                 id: (0..TASKS).collect(),
-                earlier_us: (0..TASKS).map(|at| if at == 0 { 0 } else { 500_000 }).collect(),
+                earlier_us: (0..TASKS)
+                    .map(|at| if at == 0 { 0 } else { 500_000 })
+                    .collect(),
                 duration_us: (0..TASKS).map(|at| task_us + at % 3).collect(),
-                outcome: (0..TASKS).map(|at| if at < failed { 2 } else { 1 }).collect(),
+                outcome: (0..TASKS)
+                    .map(|at| if at < failed { 2 } else { 1 })
+                    .collect(),
             },
             ..TaskColumnsAnswer::default()
         };
@@ -247,7 +284,10 @@ mod tests {
             names: vec![TaskName {
                 name: "load".to_owned(),
                 outcomes: outcomes.into_iter().collect(),
-                durations: Some(Durations { count: TASKS, ..Durations::default() }),
+                durations: Some(Durations {
+                    count: TASKS,
+                    ..Durations::default()
+                }),
                 phases: vec![PhaseSum {
                     name: "execute".to_owned(),
                     tasks: TASKS,
@@ -307,7 +347,10 @@ mod tests {
             before_run: None,
             after_run: Some("nightly"),
             totals: totals(&before, &after),
-            tasks: &TaskComparisonAnswer { names: Vec::new(), ..tasks },
+            tasks: &TaskComparisonAnswer {
+                names: Vec::new(),
+                ..tasks
+            },
             functions: &functions,
         });
         expect![[r#"
@@ -395,9 +438,15 @@ mod tests {
     fn equal_reports_have_no_regression_and_unknown_tasks_are_rejected() {
         let before = read(report(10_000, 3));
         let mut tasks = task_changes(&before, &before).unwrap();
-        assert_eq!((worse_names(&tasks), &*tasks.names[0].verdict), (0, "no_change"));
+        assert_eq!(
+            (worse_names(&tasks), &*tasks.names[0].verdict),
+            (0, "no_change")
+        );
         let error = keep_tasks(&mut tasks, &["laod".to_owned()]).unwrap_err();
-        assert_eq!(error.to_string(), "no task \"laod\" in the reports; expected load");
+        assert_eq!(
+            error.to_string(),
+            "no task \"laod\" in the reports; expected load"
+        );
         keep_tasks(&mut tasks, &["load".to_owned()]).unwrap();
         assert_eq!(tasks.names.len(), 1);
     }
@@ -407,12 +456,18 @@ mod tests {
         for (path, value, why) in [
             ("/columns/columns/name", json!([]), "differ in length"),
             ("/columns/names", json!([]), "a task has no name"),
-            ("/columns/outcomes", json!(["running", "fine"]), "an unknown outcome"),
+            (
+                "/columns/outcomes",
+                json!(["running", "fine"]),
+                "an unknown outcome",
+            ),
             ("/timeline/range/to_ns", json!(-1), "ends before it starts"),
         ] {
             let mut report = report(10_000, 0);
             *report.pointer_mut(path).unwrap() = value;
-            let Err(error) = read(report).ended_tasks() else { panic!("{path} was accepted") };
+            let Err(error) = read(report).ended_tasks() else {
+                panic!("{path} was accepted")
+            };
             assert!(error.to_string().contains(why), "{error}");
         }
     }

@@ -51,7 +51,9 @@ impl ReportFile {
         let failed = || format!("could not read {shown}");
         let mut json = Vec::new();
         let file = File::open(path).with_context(failed)?;
-        file.take(REPORT_BYTES_MAX + 1).read_to_end(&mut json).with_context(failed)?;
+        file.take(REPORT_BYTES_MAX + 1)
+            .read_to_end(&mut json)
+            .with_context(failed)?;
         if json.len() as u64 > REPORT_BYTES_MAX {
             let text = format!("{shown} is larger than 1 GiB, which no report is");
             return Err(BadInput(text).into());
@@ -78,14 +80,28 @@ impl ReportFile {
     /// [`BadInput`] if its columns do not fit each other.
     pub(super) fn ended_tasks(&self) -> Result<EndedTasksOf, BadInput> {
         let invalid = |what: &str| BadInput(format!("invalid report: {what}"));
-        let TaskColumnsAnswer { outcomes, names, first_ns, columns, .. } = &self.columns;
+        let TaskColumnsAnswer {
+            outcomes,
+            names,
+            first_ns,
+            columns,
+            ..
+        } = &self.columns;
         let range = &self.timeline.range;
         let at = Timestamp::from_unix_ns;
         let range = TimeRange::new(at(range.from_ns), at(range.to_ns))
             .ok_or_else(|| invalid("its range ends before it starts"))?;
         let count = columns.id.len();
-        let lengths = [columns.earlier_us.len(), columns.duration_us.len(), columns.name.len()];
-        if lengths.iter().chain([&columns.outcome.len()]).any(|length| *length != count) {
+        let lengths = [
+            columns.earlier_us.len(),
+            columns.duration_us.len(),
+            columns.name.len(),
+        ];
+        if lengths
+            .iter()
+            .chain([&columns.outcome.len()])
+            .any(|length| *length != count)
+        {
             return Err(invalid("the columns of its tasks differ in length"));
         }
         let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
@@ -104,10 +120,17 @@ impl ReportFile {
                 .get(columns.name[task] as usize)
                 .ok_or_else(|| invalid("a task has no name"))?
                 .clone();
-            let stop = at(start_us.saturating_add_unsigned(duration_us).saturating_mul(1_000));
+            let stop = at(start_us
+                .saturating_add_unsigned(duration_us)
+                .saturating_mul(1_000));
             let duration_ns = duration_us.saturating_mul(1_000);
             if outcome != Outcome::Running {
-                tasks.push(EndedTask { name, stop, outcome, duration_ns });
+                tasks.push(EndedTask {
+                    name,
+                    stop,
+                    outcome,
+                    duration_ns,
+                });
             }
         }
         Ok(EndedTasksOf { range, tasks })
@@ -120,5 +143,7 @@ impl ReportFile {
 }
 
 fn outcome(word: &str) -> Option<Outcome> {
-    Outcome::ALL.into_iter().find(|outcome| outcome.name() == word)
+    Outcome::ALL
+        .into_iter()
+        .find(|outcome| outcome.name() == word)
 }

@@ -29,7 +29,10 @@ pub(super) fn wait_for(client: &Client, name: &str, limit: Duration) -> anyhow::
             break run;
         }
         if Instant::now() >= deadline {
-            let text = format!("the run {name:?} has not ended within {} s", limit.as_secs());
+            let text = format!(
+                "the run {name:?} has not ended within {} s",
+                limit.as_secs()
+            );
             return Err(BadInput(text).into());
         }
         thread::sleep(LOOK_EVERY);
@@ -57,7 +60,10 @@ fn newest(client: &Client, name: &str) -> anyhow::Result<Option<Run>> {
     let RunsAnswer { runs, .. } = client.get_json("runs", &Query::default())?;
     let place = |run: &Run| {
         let by_name = run.name == name;
-        let by_worker = run.worker.as_ref().map(|worker| format!("{worker}/{}", run.name));
+        let by_worker = run
+            .worker
+            .as_ref()
+            .map(|worker| format!("{worker}/{}", run.name));
         match run.worker {
             None if by_name => Some(0),
             _ if format!("{}@{}", run.name, run.id) == name => Some(1),
@@ -66,7 +72,10 @@ fn newest(client: &Client, name: &str) -> anyhow::Result<Option<Run>> {
         }
     };
     // The newest come first.
-    Ok(runs.into_iter().filter(|run| place(run).is_some()).min_by_key(place))
+    Ok(runs
+        .into_iter()
+        .filter(|run| place(run).is_some())
+        .min_by_key(place))
 }
 
 /// `None` if the collector does not know the worker any more.
@@ -76,5 +85,9 @@ fn newest_epoch(client: &Client, worker: &str) -> Result<Option<Epoch>, ClientEr
         Err(ClientError::Rejected(_)) => return Ok(None),
         answer => answer?,
     };
-    Ok(answer.workers.into_iter().next().and_then(|mut known| known.epochs.pop()))
+    Ok(answer
+        .workers
+        .into_iter()
+        .next()
+        .and_then(|mut known| known.epochs.pop()))
 }

@@ -20,15 +20,35 @@ struct Table {
 const ROWS_MAX: (&str, &str) = ("limit", "100000");
 
 const TABLES: [Table; 5] = [
-    Table { name: "tasks", path: "tasks", parameters: &[ROWS_MAX] },
+    Table {
+        name: "tasks",
+        path: "tasks",
+        parameters: &[ROWS_MAX],
+    },
     Table {
         name: "functions",
         path: "profile",
-        parameters: &[("threads", "program"), ("outside", "shown"), ("stacks", "simple")],
+        parameters: &[
+            ("threads", "program"),
+            ("outside", "shown"),
+            ("stacks", "simple"),
+        ],
     },
-    Table { name: "resources", path: "resources", parameters: &[] },
-    Table { name: "transfers", path: "transfers", parameters: &[ROWS_MAX] },
-    Table { name: "timeline", path: "timeline", parameters: &[] },
+    Table {
+        name: "resources",
+        path: "resources",
+        parameters: &[],
+    },
+    Table {
+        name: "transfers",
+        path: "transfers",
+        parameters: &[ROWS_MAX],
+    },
+    Table {
+        name: "timeline",
+        path: "timeline",
+        parameters: &[],
+    },
 ];
 
 /// Writes the files of the range, each replaced atomically, and returns their paths. The bytes are copied as
@@ -38,7 +58,10 @@ pub(super) fn write(
     document: &Path,
     same_range: &Query,
 ) -> anyhow::Result<Vec<PathBuf>> {
-    TABLES.iter().map(|table| table.write(client, document, same_range)).collect()
+    TABLES
+        .iter()
+        .map(|table| table.write(client, document, same_range))
+        .collect()
 }
 
 impl Table {
@@ -50,8 +73,10 @@ impl Table {
     ) -> anyhow::Result<PathBuf> {
         let file = document.with_extension(format!("{}.parquet", self.name));
         let query = same_range.clone().with("format", "parquet");
-        let query =
-            self.parameters.iter().fold(query, |query, (key, value)| query.with(key, *value));
+        let query = self
+            .parameters
+            .iter()
+            .fold(query, |query, (key, value)| query.with(key, *value));
         let mut answer = client.stream(self.path, &query)?;
         let count = |name| answer.header::<u64>(name).unwrap_or(0);
         let rows = count("x-emberline-rows");

@@ -42,7 +42,10 @@ pub(super) fn targets(
         targets.push(trace_target(url, service)?);
     }
     let mut urls = HashSet::new();
-    if let Some(twice) = targets.iter().find(|target| !urls.insert(target.url.clone())) {
+    if let Some(twice) = targets
+        .iter()
+        .find(|target| !urls.insert(target.url.clone()))
+    {
         return Err(BadInput(format!("{} is forwarded to twice", twice.url)).into());
     }
     Ok(targets)
@@ -79,8 +82,10 @@ fn trace_target(url: &str, service: &str) -> anyhow::Result<ForwardTarget> {
         // A panic while it was locked left at worst a trace without its root.
         let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
         let messages = spans.messages(tasks).into_iter();
-        let messages = messages
-            .map(|message| EncodedTasks { tasks: message.tasks(), bytes: message.encode_to_vec() });
+        let messages = messages.map(|message| EncodedTasks {
+            tasks: message.tasks(),
+            bytes: message.encode_to_vec(),
+        });
         messages.collect()
     };
     Ok(ForwardTarget {
@@ -95,7 +100,11 @@ fn otlp_receiver(url: &str, is_gzip: bool) -> anyhow::Result<Receiver> {
     if is_gzip {
         headers.push(("content-encoding".to_owned(), "gzip".to_owned()));
     }
-    Ok(Receiver::new(url.to_owned(), "application/x-protobuf", headers)?)
+    Ok(Receiver::new(
+        url.to_owned(),
+        "application/x-protobuf",
+        headers,
+    )?)
 }
 
 fn headers(variable: &str) -> Result<Vec<(String, String)>, BadInput> {
@@ -110,7 +119,10 @@ fn send(
 ) -> Result<Option<String>, ForwardError> {
     let answer = receiver.post(body).map_err(|error: ExternalError| {
         let reason = format!("{:#}", anyhow::Error::from(error));
-        ForwardError::Retry { reason, after: None }
+        ForwardError::Retry {
+            reason,
+            after: None,
+        }
     })?;
     if let 200..=299 = answer.status {
         return Ok(rejected_part(&answer));
@@ -124,16 +136,25 @@ fn send(
     Err(match answer.status {
         // Statuses that blame the message, which never changes.
         400 | 411 | 413 | 415 | 422 => ForwardError::Rejected { reason },
-        _ => ForwardError::Retry { reason, after: answer.retry_after },
+        _ => ForwardError::Retry {
+            reason,
+            after: answer.retry_after,
+        },
     })
 }
 
 /// The answers of OTLP's services have the same form for profiles and traces.
 fn rejected_part(answer: &Received) -> Option<String> {
     let response = ExportTraceServiceResponse::decode(&*answer.body).ok()?;
-    let partial = response.partial_success.filter(|partial| partial.rejected_spans > 0)?;
+    let partial = response
+        .partial_success
+        .filter(|partial| partial.rejected_spans > 0)?;
     let count = partial.rejected_spans;
-    let reason: String = partial.error_message.chars().take(REFUSAL_CHARS_MAX).collect();
+    let reason: String = partial
+        .error_message
+        .chars()
+        .take(REFUSAL_CHARS_MAX)
+        .collect();
     Some(format!("it rejected {count} parts of a message: {reason}"))
 }
 
@@ -152,13 +173,19 @@ mod tests {
             ForwardContent::Otlp => "otlp",
             ForwardContent::Tasks(_) => "traces",
         };
-        Ok(targets.iter().map(|target| format!("{} {}", kind(target), target.url)).collect())
+        Ok(targets
+            .iter()
+            .map(|target| format!("{} {}", kind(target), target.url))
+            .collect())
     }
 
     #[test]
     fn the_path_selects_the_protocol_and_secrets_are_hidden() {
         let targets = addresses(
-            &["http://u:secret@h:4040/", "http://h:4318/v1development/profiles/?key=secret"],
+            &[
+                "http://u:secret@h:4040/",
+                "http://h:4318/v1development/profiles/?key=secret",
+            ],
             &["http://h:4318/?key=secret"],
         );
         let expected = [
@@ -173,7 +200,13 @@ mod tests {
     fn a_server_is_forwarded_to_once_and_few_are() {
         let error = addresses(&["http://h:1", "http://h:1/"], &[]).unwrap_err();
         assert_eq!(error, "http://h:1 is forwarded to twice");
-        let many = ["http://h:1", "http://h:2", "http://h:3", "http://h:4", "http://h:5"];
+        let many = [
+            "http://h:1",
+            "http://h:2",
+            "http://h:3",
+            "http://h:4",
+            "http://h:5",
+        ];
         let error = addresses(&many, &[]).unwrap_err();
         assert_eq!(error, "at most 4 servers can be forwarded to");
     }

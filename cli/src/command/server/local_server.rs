@@ -43,14 +43,21 @@ impl LocalServer {
             // An error means that this command has failed, which is an end too.
             let _ = ended.await;
         }));
-        Ok(LocalServer { url, end, serving, _folder: folder })
+        Ok(LocalServer {
+            url,
+            end,
+            serving,
+            _folder: folder,
+        })
     }
 
     /// Ends it, within a time limit of its own.
     pub(crate) fn end(self, runtime: &Runtime) -> anyhow::Result<()> {
         // Fails only if the server ended before; its own result reports that.
         let _ = self.end.send(());
-        Ok(runtime.block_on(self.serving).context("the collector panicked")??)
+        Ok(runtime
+            .block_on(self.serving)
+            .context("the collector panicked")??)
     }
 }
 
@@ -67,7 +74,11 @@ impl LocalReader {
         let mut arguments = vec!["--store".into(), place.to_string().into()];
         arguments.extend(cluster_arguments(cluster));
         let options = ServeOptions {
-            follow: Some(FollowOptions { place: place.clone(), data: None, cache_bytes: None }),
+            follow: Some(FollowOptions {
+                place: place.clone(),
+                data: None,
+                cache_bytes: None,
+            }),
             cluster: cluster_program(Some(arguments), cluster)?,
             ..ServeOptions::default()
         };

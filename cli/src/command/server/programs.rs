@@ -29,7 +29,10 @@ pub(crate) fn installed_sql_program() -> Result<PathBuf, BadInput> {
 
 fn sql_program_path() -> Option<PathBuf> {
     let own = env::current_exe().ok();
-    find(own.as_deref().and_then(Path::parent), &env::var_os("PATH").unwrap_or_default())
+    find(
+        own.as_deref().and_then(Path::parent),
+        &env::var_os("PATH").unwrap_or_default(),
+    )
 }
 
 /// Looks in the folder of this program, then in those of `path`.
@@ -37,7 +40,9 @@ fn find(own_folder: Option<&Path>, path: &OsStr) -> Option<PathBuf> {
     // A relative folder would be another one in each working directory.
     let listed = env::split_paths(path).filter(|folder| folder.is_absolute());
     let folders = own_folder.map(Path::to_owned).into_iter().chain(listed);
-    folders.map(|folder| folder.join(SQL_PROGRAM)).find(|file| is_program(file))
+    folders
+        .map(|folder| folder.join(SQL_PROGRAM))
+        .find(|file| is_program(file))
 }
 
 fn is_program(file: &Path) -> bool {
@@ -54,14 +59,22 @@ pub(crate) fn cluster_program(
     store: Option<Vec<OsString>>,
     args: &ClusterArgs,
 ) -> Result<Option<Arc<dyn SumCluster>>, BadInput> {
-    let Some(arguments) = store.filter(|_| args.scheduler.is_some()) else { return Ok(None) };
+    let Some(arguments) = store.filter(|_| args.scheduler.is_some()) else {
+        return Ok(None);
+    };
     let program = installed_sql_program()?;
-    Ok(Some(Arc::new(ClusterProgram::new(program, arguments, args.distribute_over()))))
+    Ok(Some(Arc::new(ClusterProgram::new(
+        program,
+        arguments,
+        args.distribute_over(),
+    ))))
 }
 
 /// The cluster of queries as arguments of the program.
 pub(crate) fn cluster_arguments(args: &ClusterArgs) -> Vec<OsString> {
-    let Some(scheduler) = &args.scheduler else { return Vec::new() };
+    let Some(scheduler) = &args.scheduler else {
+        return Vec::new();
+    };
     vec![
         "--scheduler".into(),
         scheduler.to_string().into(),
@@ -77,7 +90,10 @@ pub(crate) fn data_arguments(data: &Path) -> Vec<OsString> {
 
 /// How a collector with this store, if any, answers queries in SQL.
 pub(crate) fn sql_program(store: Option<Vec<OsString>>) -> Option<SqlProgram> {
-    store.map(|store| SqlProgram { program: sql_program_path(), store })
+    store.map(|store| SqlProgram {
+        program: sql_program_path(),
+        store,
+    })
 }
 
 /// A size as the value of an option of `emberline`.
@@ -111,7 +127,11 @@ mod tests {
         assert_eq!(find(Some(&own), &path), None);
         file(&text, 0o644);
         fs::create_dir_all(own.join(SQL_PROGRAM)).unwrap();
-        assert_eq!(find(Some(&own), &path), None, "a text and a folder are no programs");
+        assert_eq!(
+            find(Some(&own), &path),
+            None,
+            "a text and a folder are no programs"
+        );
         let in_second = file(&second, 0o755);
         assert_eq!(find(Some(&own), &path), Some(in_second));
         let in_first = file(&first, 0o755);

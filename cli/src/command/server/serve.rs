@@ -58,7 +58,10 @@ fn reload_on_hangup(reloader: Reloader) -> anyhow::Result<impl Future<Output = (
         while hangups.recv().await.is_some() {
             let reloader = reloader.clone();
             service_manager::reloading();
-            if tokio::task::spawn_blocking(move || reloader.reload()).await.is_err() {
+            if tokio::task::spawn_blocking(move || reloader.reload())
+                .await
+                .is_err()
+            {
                 tracing::error!("reloading panicked: a bug in Emberline");
             }
             service_manager::reloaded();
@@ -85,7 +88,10 @@ fn symbol_source(
     let DebuginfodUrls(mut debuginfod) = servers.unwrap_or_default();
     if !debuginfod.is_empty() && has_data {
         let servers: Vec<String> = debuginfod.iter().map(|url| without_secrets(url)).collect();
-        say(&format!("build ids without names are sent to {}", servers.join(", ")));
+        say(&format!(
+            "build ids without names are sent to {}",
+            servers.join(", ")
+        ));
     } else if !debuginfod.is_empty() {
         say("debuginfod servers are not asked: symbols need --data DIR");
         debuginfod.clear();
@@ -97,7 +103,12 @@ fn symbol_source(
         return Ok(None);
     }
     let program = std::env::current_exe().context("cannot find this program's file")?;
-    Ok(Some(SymbolSource { folder, debuginfod, agents, program }))
+    Ok(Some(SymbolSource {
+        folder,
+        debuginfod,
+        agents,
+        program,
+    }))
 }
 
 /// The store in a bucket, if one was named.
@@ -107,7 +118,12 @@ fn store_options(args: &ServeArgs) -> Option<StoreOptions> {
         (Some(AckArg::Disk), _) | (None, Some(_)) => Ack::Disk,
         (Some(AckArg::Store), _) | (None, None) => Ack::Store,
     };
-    Some(StoreOptions { place, name, ack, cache_bytes: args.cache_size })
+    Some(StoreOptions {
+        place,
+        name,
+        ack,
+        cache_bytes: args.cache_size,
+    })
 }
 
 /// A time that tests shorten, of an hour at most.
@@ -126,7 +142,12 @@ fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Opti
         let text = format!("--adopt-after must be from {least:?} to {ADOPT_AFTER_MAX:?}");
         return Err(BadInput(text).into());
     }
-    let Retention { seconds, rollups, tasks, bytes_max } = (&args.retention).into();
+    let Retention {
+        seconds,
+        rollups,
+        tasks,
+        bytes_max,
+    } = (&args.retention).into();
     let hours = |age: Duration| format!("{}h", age.as_secs() / 3_600);
     let arguments = [
         ("--retention-seconds", hours(seconds)),
@@ -136,21 +157,37 @@ fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Opti
         ("--witness", name.to_string()),
         ("--owner-watch", format!("{}ms", owner_watch.as_millis())),
     ];
-    let arguments = arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]);
+    let arguments = arguments
+        .into_iter()
+        .flat_map(|(option, value)| [option.to_owned(), value]);
     let program = std::env::current_exe().context("cannot find this program's file")?;
-    let arguments = arguments.chain(["--limited".to_owned()]).map(OsString::from).collect();
-    Ok(Some(AutoAdoption { after, program, arguments }))
+    let arguments = arguments
+        .chain(["--limited".to_owned()])
+        .map(OsString::from)
+        .collect();
+    Ok(Some(AutoAdoption {
+        after,
+        program,
+        arguments,
+    }))
 }
 
 /// The stores to answer for, if the server is no collector itself.
 fn follow_options(args: &ServeArgs) -> Option<FollowOptions> {
     let place = args.store.clone().filter(|_| args.read_only)?;
-    Some(FollowOptions { place, data: args.data.clone(), cache_bytes: args.cache_size })
+    Some(FollowOptions {
+        place,
+        data: args.data.clone(),
+        cache_bytes: args.cache_size,
+    })
 }
 
 /// Where the data is, for people.
 fn store_lines(store: Option<&StoreOptions>, data: Option<&Path>) -> Vec<String> {
-    let Some(StoreOptions { place, name, ack, .. }) = store else {
+    let Some(StoreOptions {
+        place, name, ack, ..
+    }) = store
+    else {
         return data.map(demo::store_line).into_iter().collect();
     };
     let acknowledged = match (ack, place, data) {
@@ -178,12 +215,19 @@ fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
 /// The services to scrape; each name is a worker.
 fn scrape_targets(scrapes: Vec<ScrapeArg>) -> Result<Vec<ScrapeTarget>, BadInput> {
     if scrapes.len() > SCRAPES_MAX {
-        return Err(BadInput(format!("at most {SCRAPES_MAX} services can be scraped")));
+        return Err(BadInput(format!(
+            "at most {SCRAPES_MAX} services can be scraped"
+        )));
     }
     let mut names = HashSet::new();
-    if let Some(twice) = scrapes.iter().find(|scrape| !names.insert(scrape.name.clone())) {
+    if let Some(twice) = scrapes
+        .iter()
+        .find(|scrape| !names.insert(scrape.name.clone()))
+    {
         let name = &twice.name;
-        return Err(BadInput(format!("two --scrape are named {name:?}; add name=NAME to one")));
+        return Err(BadInput(format!(
+            "two --scrape are named {name:?}; add name=NAME to one"
+        )));
     }
     let target = |ScrapeArg { url, name, every }| ScrapeTarget {
         name,
@@ -205,7 +249,9 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let follow = follow_options(&args);
     let store_lines = match &follow {
         Some(FollowOptions { place, .. }) => {
-            vec![format!("answers for the collectors in {place}, and accepts nothing")]
+            vec![format!(
+                "answers for the collectors in {place}, and accepts nothing"
+            )]
         }
         None => store_lines(store.as_ref(), args.data.as_deref()),
     };
@@ -218,8 +264,10 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         limits.seal_every = short_time(milliseconds);
     }
     let adopt = adopt_options(&args, limits.owner_watch)?;
-    let certificate =
-        args.tls_cert.zip(args.tls_key).map(|(cert, key)| CertificateFiles { cert, key });
+    let certificate = args
+        .tls_cert
+        .zip(args.tls_key)
+        .map(|(cert, key)| CertificateFiles { cert, key });
     let client_ca = args.client_ca;
     let symbols = symbol_source(
         args.symbols,
@@ -236,7 +284,10 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     }
     let server = Server::bind(ServeOptions {
         listen: args.listen,
-        tls: certificate.map(|certificate| TlsOptions { certificate, client_ca }),
+        tls: certificate.map(|certificate| TlsOptions {
+            certificate,
+            client_ca,
+        }),
         socket_users: args.socket_users,
         insecure_listen: args.insecure_listen,
         public_names: args.public_names,
@@ -268,7 +319,9 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         say(&format!("reader on {url}; agents report to the collectors"));
     }
     if let Some(fingerprint) = server.fingerprint() {
-        say(&format!("clients without the certificate's authority add #{fingerprint} to the URL"));
+        say(&format!(
+            "clients without the certificate's authority add #{fingerprint} to the URL"
+        ));
     }
     store_lines.iter().for_each(|line| say(line));
     demo::report_damage(&server);

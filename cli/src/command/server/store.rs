@@ -55,7 +55,10 @@ fn adopt(args: &AdoptArgs) -> anyhow::Result<()> {
     let mut options = AdoptionOptions {
         retention: (&args.retention).into(),
         log: args.log.clone(),
-        witness: args.witness.as_ref().and_then(|name| args.place.sibling(name)),
+        witness: args
+            .witness
+            .as_ref()
+            .and_then(|name| args.place.sibling(name)),
         ..AdoptionOptions::default()
     };
     if let Some(milliseconds) = args.owner_watch {

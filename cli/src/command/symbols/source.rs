@@ -37,7 +37,10 @@ struct Package {
 impl Source {
     /// Opens a file. A package stands for the program next to it, because it has no addresses.
     pub(super) fn open(path: &Path) -> anyhow::Result<Source> {
-        if path.extension().is_some_and(|extension| extension == PACKAGE) {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == PACKAGE)
+        {
             let program = path.with_extension("");
             let found = [program.clone(), program.with_added_extension(DEBUG)];
             let Some(program) = found.into_iter().find(|candidate| candidate.is_file()) else {
@@ -47,25 +50,51 @@ impl Source {
                     program.display()
                 );
             };
-            let package = Package { path: path.to_owned(), file: open(path)?, is_named: true };
+            let package = Package {
+                path: path.to_owned(),
+                file: open(path)?,
+                is_named: true,
+            };
             let file = open(&program)?;
-            return Ok(Source { file, path: program, package: Some(package), shared: None });
+            return Ok(Source {
+                file,
+                path: program,
+                package: Some(package),
+                shared: None,
+            });
         }
         let file = open(path)?;
         let mut candidates = vec![path.with_added_extension(PACKAGE)];
         if path.extension().is_some_and(|extension| extension == DEBUG) {
             candidates.push(path.with_extension(PACKAGE));
         }
-        let package = candidates.into_iter().find(|candidate| candidate.is_file()).map(|path| {
-            let file = open(&path)?;
-            anyhow::Ok(Package { path, file, is_named: false })
-        });
-        Ok(Source { path: path.to_owned(), file, package: package.transpose()?, shared: None })
+        let package = candidates
+            .into_iter()
+            .find(|candidate| candidate.is_file())
+            .map(|path| {
+                let file = open(&path)?;
+                anyhow::Ok(Package {
+                    path,
+                    file,
+                    is_named: false,
+                })
+            });
+        Ok(Source {
+            path: path.to_owned(),
+            file,
+            package: package.transpose()?,
+            shared: None,
+        })
     }
 
     /// A file that has nothing next to it but what it shares with others.
     pub(super) fn alone(path: &Path, file: File, shared: Option<File>) -> Source {
-        Source { path: path.to_owned(), file, package: None, shared }
+        Source {
+            path: path.to_owned(),
+            file,
+            package: None,
+            shared,
+        }
     }
 
     pub(super) fn file(&self) -> &File {
@@ -80,7 +109,13 @@ impl Source {
         output: &mut impl Write,
     ) -> anyhow::Result<Reduced> {
         let path = self.path.display();
-        let open_unit = |unit: &Path| if is_trusted { self.open_unit(unit) } else { None };
+        let open_unit = |unit: &Path| {
+            if is_trusted {
+                self.open_unit(unit)
+            } else {
+                None
+            }
+        };
         let package = self.package.as_ref();
         let found = self.open_shared(is_trusted);
         let split = SplitFiles {
@@ -90,17 +125,26 @@ impl Source {
         };
         let reduced = reduce_split(&self.file, &split, output).with_context(|| match package {
             Some(package) => {
-                format!("{path} with {} has no usable symbols", package.path.display())
+                format!(
+                    "{path} with {} has no usable symbols",
+                    package.path.display()
+                )
             }
             None => format!("{path} has no usable symbols"),
         })?;
         if let Some(package) = package.filter(|package| package.is_named)
             && reduced.split_units == 0
         {
-            bail!("{path} has no units in {}: was it stripped?", package.path.display());
+            bail!(
+                "{path} has no units in {}: was it stripped?",
+                package.path.display()
+            );
         }
         if reduced.damaged_units > 0 {
-            say(&format!("{path}: {} damaged units have no lines", reduced.damaged_units));
+            say(&format!(
+                "{path}: {} damaged units have no lines",
+                reduced.damaged_units
+            ));
         }
         if reduced.missing_units > 0 {
             say(&format!(
@@ -133,15 +177,21 @@ impl Source {
         if is_trusted {
             candidates.extend([folder.join(&linked.path), by_id(Path::new(DEBUG_FILES))]);
         }
-        let files = candidates.into_iter().filter(is_file).filter_map(|path| File::open(path).ok());
+        let files = candidates
+            .into_iter()
+            .filter(is_file)
+            .filter_map(|path| File::open(path).ok());
         let is_linked = |file: &File| linked.is(file).unwrap_or(false);
         files.into_iter().find(is_linked)
     }
 
     /// The file of a unit: where it was written, or in the program's folder.
     fn open_unit(&self, unit: &Path) -> Option<File> {
-        let in_folder =
-            self.path.parent().zip(unit.file_name()).map(|(folder, name)| folder.join(name));
+        let in_folder = self
+            .path
+            .parent()
+            .zip(unit.file_name())
+            .map(|(folder, name)| folder.join(name));
         let mut candidates = [Some(unit.to_owned()), in_folder].into_iter().flatten();
         File::open(candidates.find(is_file)?).ok()
     }

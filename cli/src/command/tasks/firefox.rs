@@ -28,7 +28,9 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
     if !has_transfers(args) {
         say(WITHOUT_TRANSFERS);
     }
-    rows::notes(&answer).iter().for_each(|note| say_wrapped(note));
+    rows::notes(&answer)
+        .iter()
+        .for_each(|note| say_wrapped(note));
     let transfers = fact("x-emberline-transfers");
     let omitted = fact("x-emberline-transfers-total").saturating_sub(transfers);
     if omitted > 0 {
@@ -38,7 +40,9 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
         let file = file.display();
         let tasks = counted(tasks, "task");
         let transfers = counted(transfers, "transfer");
-        say(&format!("wrote {file}: {tasks} and {transfers}; open it at profiler.firefox.com"));
+        say(&format!(
+            "wrote {file}: {tasks} and {transfers}; open it at profiler.firefox.com"
+        ));
     }
     Ok(())
 }

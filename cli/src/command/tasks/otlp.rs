@@ -40,7 +40,9 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
             let receiver = Receiver::new(url.clone(), "application/x-protobuf", headers)?;
             let about = read_tasks(args, client, &mut |tasks| {
                 let messages = spans.messages(tasks);
-                messages.iter().try_for_each(|message| send(&receiver, &url, message))
+                messages
+                    .iter()
+                    .try_for_each(|message| send(&receiver, &url, message))
             })?;
             (about, Some(format!("sent to {url}")))
         }
@@ -59,7 +61,10 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
     };
     notes(&about).iter().for_each(|note| say_wrapped(note));
     if spans.running > 0 {
-        say(&format!("{} tasks still run: a span needs an end", grouped(spans.running)));
+        say(&format!(
+            "{} tasks still run: a span needs an end",
+            grouped(spans.running)
+        ));
     }
     if let Some(target) = target {
         say(&format!("{target}: {} tasks", grouped(spans.tasks)));
@@ -102,7 +107,10 @@ fn send(receiver: &Receiver, url: &str, message: &ExportTraceServiceRequest) -> 
             status => {
                 let text = String::from_utf8_lossy(&answer.body);
                 let text: String = text.chars().take(REFUSAL_CHARS_MAX).collect();
-                bail!("{url} refused spans with HTTP status {status}\n{}", text.trim());
+                bail!(
+                    "{url} refused spans with HTTP status {status}\n{}",
+                    text.trim()
+                );
             }
         }
     }
@@ -114,7 +122,11 @@ fn report_rejected(answer: &Received) -> anyhow::Result<()> {
     let response = ExportTraceServiceResponse::decode(&*answer.body);
     let partial = response.ok().and_then(|response| response.partial_success);
     if let Some(partial) = partial.filter(|partial| partial.rejected_spans > 0) {
-        bail!("the receiver rejected {} spans: {}", partial.rejected_spans, partial.error_message);
+        bail!(
+            "the receiver rejected {} spans: {}",
+            partial.rejected_spans,
+            partial.error_message
+        );
     }
     Ok(())
 }
@@ -135,8 +147,13 @@ mod tests {
     fn headers_are_read_and_a_bad_one_is_not_shown() {
         let headers = headers_of(HEADERS_VARIABLE, "authorization=Basic x==, tenant = a,").unwrap();
         let expected = [("authorization", "Basic x=="), ("tenant", "a")];
-        assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        let error = headers_of(HEADERS_VARIABLE, "secret").unwrap_err().to_string();
+        assert_eq!(
+            headers,
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
+        let error = headers_of(HEADERS_VARIABLE, "secret")
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "OTEL_EXPORTER_OTLP_HEADERS has an entry without `=`");
     }
 }

@@ -33,8 +33,9 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
     };
     let (about, processes) = write_to(file, |out| {
         let mut trace = Trace::new(out).with_context(failed)?;
-        let mut about =
-            read_tasks(args, client, &mut |tasks| trace.write(tasks).with_context(failed))?;
+        let mut about = read_tasks(args, client, &mut |tasks| {
+            trace.write(tasks).with_context(failed)
+        })?;
         if has_transfers(args) {
             read_transfers(args, client, &mut about, &mut |transfers| {
                 trace.write_transfers(&transfers).with_context(failed)
@@ -84,7 +85,9 @@ fn request(
     limit: u32,
     piece: Option<Range<i64>>,
 ) -> anyhow::Result<Page<Task>> {
-    let range = piece.map(|piece| absolute(&args.range, &piece)).transpose()?;
+    let range = piece
+        .map(|piece| absolute(&args.range, &piece))
+        .transpose()?;
     let query = base_query(args, range.as_ref().unwrap_or(&args.range));
     let answer: TasksAnswer = client.get_json("tasks", &query.with("limit", limit.to_string()))?;
     Ok(answer.into())
@@ -92,7 +95,14 @@ fn request(
 
 /// Whether the tasks are selected by no more than their names, which select transfers too.
 pub(super) fn has_transfers(args: &TasksArgs) -> bool {
-    let TasksArgs { key, type_name, outcome, failed, limit, .. } = args;
+    let TasksArgs {
+        key,
+        type_name,
+        outcome,
+        failed,
+        limit,
+        ..
+    } = args;
     key.is_empty() && type_name.is_empty() && outcome.is_empty() && !failed && limit.is_none()
 }
 
@@ -111,7 +121,9 @@ fn read_transfers(
         label: args.range.label.clone(),
     };
     let mut ask = |piece: Option<Range<i64>>| -> anyhow::Result<Page<Transfer>> {
-        let range = piece.map(|piece| absolute(&args.range, &piece)).transpose()?;
+        let range = piece
+            .map(|piece| absolute(&args.range, &piece))
+            .transpose()?;
         let query = range_query(range.as_ref().unwrap_or(&whole)).with_each("task", &args.task);
         let answer: TransfersAnswer =
             client.get_json("transfers", &query.with("limit", PAGE_ROWS.to_string()))?;
@@ -129,7 +141,10 @@ fn read_transfers(
 /// The same workers, in that piece of time.
 fn absolute(range: &RangeArgs, piece: &Range<i64>) -> anyhow::Result<RangeArgs> {
     let text = |ns: i64| -> anyhow::Result<Option<String>> {
-        Ok(Some(format!("{:.9}", Timestamp::from_nanosecond(ns.into())?)))
+        Ok(Some(format!(
+            "{:.9}",
+            Timestamp::from_nanosecond(ns.into())?
+        )))
     };
     Ok(RangeArgs {
         from: text(piece.start)?,
@@ -143,13 +158,19 @@ fn absolute(range: &RangeArgs, piece: &Range<i64>) -> anyhow::Result<RangeArgs> 
 pub(super) fn notes(about: &About) -> Vec<String> {
     let mut notes = Vec::new();
     if about.tasks == 0 {
-        notes.push(format!("no matching tasks in {}", span(&about.from, &about.to)));
+        notes.push(format!(
+            "no matching tasks in {}",
+            span(&about.from, &about.to)
+        ));
     }
     if about.omitted > 0 {
         notes.push(format!("{} tasks are left out", grouped(about.omitted)));
     }
     if about.omitted_transfers > 0 {
-        notes.push(format!("{} transfers are left out", grouped(about.omitted_transfers)));
+        notes.push(format!(
+            "{} transfers are left out",
+            grouped(about.omitted_transfers)
+        ));
     }
     notes.extend(aggregated(about.aggregated));
     notes.extend(corrupt_files(&about.corrupt_files));
@@ -195,15 +216,40 @@ struct Page<R> {
 
 impl From<TasksAnswer> for Page<Task> {
     fn from(answer: TasksAnswer) -> Page<Task> {
-        let TasksAnswer { range, total, aggregated, corrupt_files, tasks, .. } = answer;
-        Page { range, total, aggregated, corrupt_files, rows: tasks }
+        let TasksAnswer {
+            range,
+            total,
+            aggregated,
+            corrupt_files,
+            tasks,
+            ..
+        } = answer;
+        Page {
+            range,
+            total,
+            aggregated,
+            corrupt_files,
+            rows: tasks,
+        }
     }
 }
 
 impl From<TransfersAnswer> for Page<Transfer> {
     fn from(answer: TransfersAnswer) -> Page<Transfer> {
-        let TransfersAnswer { range, total, corrupt_files, transfers, .. } = answer;
-        Page { range, total, aggregated: 0, corrupt_files, rows: transfers }
+        let TransfersAnswer {
+            range,
+            total,
+            corrupt_files,
+            transfers,
+            ..
+        } = answer;
+        Page {
+            range,
+            total,
+            aggregated: 0,
+            corrupt_files,
+            rows: transfers,
+        }
     }
 }
 
@@ -285,7 +331,9 @@ fn all<R: Row>(
             // A little less than should fit, because rows are not spread evenly.
             let fits =
                 u128::from(length_ns) * u128::from(listed) * 3 / (u128::from(page.total) * 4);
-            let fits = u64::try_from(fits).unwrap_or(u64::MAX).clamp(1, length_ns / 2);
+            let fits = u64::try_from(fits)
+                .unwrap_or(u64::MAX)
+                .clamp(1, length_ns / 2);
             piece.end = piece.start.saturating_add_unsigned(fits);
             page = ask(Some(piece.clone()))?;
             continue;
@@ -298,8 +346,11 @@ fn all<R: Row>(
         if piece.end >= to_ns {
             break;
         }
-        let next_ns =
-            if listed < u64::from(PAGE_ROWS) / 2 { length_ns.saturating_mul(2) } else { length_ns };
+        let next_ns = if listed < u64::from(PAGE_ROWS) / 2 {
+            length_ns.saturating_mul(2)
+        } else {
+            length_ns
+        };
         piece = piece.end..piece.end.saturating_add_unsigned(next_ns).min(to_ns);
         page = ask(Some(piece.clone()))?;
     }

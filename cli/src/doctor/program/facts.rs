@@ -79,7 +79,10 @@ impl Facts {
         let cache = Cache::new(File::open(file)?);
         let elf = Elf::parse(&cache)?;
         let build_id = elf.build_id()?.map(hex);
-        let has = |section| elf.section_by_name(section).is_some_and(|found| found.size() > 0);
+        let has = |section| {
+            elf.section_by_name(section)
+                .is_some_and(|found| found.size() > 0)
+        };
         let mut facts = Facts {
             machine: match elf.architecture() {
                 Architecture::X86_64 => "x86-64".to_owned(),
@@ -112,7 +115,10 @@ impl Facts {
         if lines.is_none_or(|lines| lines.size() == 0) {
             return;
         }
-        if [".debug_line", ".debug_info", ".debug_abbrev"].iter().any(|name| is_packed(elf, name)) {
+        if [".debug_line", ".debug_info", ".debug_abbrev"]
+            .iter()
+            .any(|name| is_packed(elf, name))
+        {
             self.compressed = true;
             return;
         }
@@ -123,7 +129,9 @@ impl Facts {
     fn add_units(&mut self, elf: &Elf<'_>) -> gimli::Result<()> {
         let dwarf = gimli::Dwarf::load(|id| {
             let section = elf.section_by_name(id.name());
-            let data = section.and_then(|section| section.data().ok()).unwrap_or_default();
+            let data = section
+                .and_then(|section| section.data().ok())
+                .unwrap_or_default();
             Ok::<_, gimli::Error>(EndianSlice::new(data, LittleEndian))
         })?;
         let mut headers = dwarf.units();
@@ -133,7 +141,9 @@ impl Facts {
             if unit.line_program.is_none() {
                 continue;
             }
-            let of_library = unit.comp_dir.is_some_and(|folder| folder.starts_with(b"/rustc/"));
+            let of_library = unit
+                .comp_dir
+                .is_some_and(|folder| folder.starts_with(b"/rustc/"));
             if of_library {
                 self.library_units += 1;
                 continue;
@@ -156,7 +166,9 @@ impl Facts {
         let mut entries = unit.entries_raw(None)?;
         let mut inlined = false;
         while !entries.is_empty() && !inlined {
-            let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+            let Some(abbreviation) = entries.read_abbreviation()? else {
+                continue;
+            };
             match abbreviation.tag() {
                 gimli::DW_TAG_inlined_subroutine => inlined = true,
                 gimli::DW_TAG_namespace => self.modules = true,
@@ -170,7 +182,9 @@ impl Facts {
 
     /// Reads the debug file that the program names in place of what it lacks.
     fn look_beside(&mut self, elf: &Elf<'_>, name: &Path) {
-        let Ok(Some((link, _))) = elf.gnu_debuglink() else { return };
+        let Ok(Some((link, _))) = elf.gnu_debuglink() else {
+            return;
+        };
         let link = String::from_utf8_lossy(link).into_owned();
         let path = name.canonicalize().unwrap_or_else(|_| name.to_owned());
         let found = places(&path, &link, self.build_id.as_deref())
@@ -193,7 +207,11 @@ fn places(program: &Path, link: &str, build_id: Option<&str>) -> Vec<PathBuf> {
     let folder = program.parent().unwrap_or(Path::new("/"));
     let debug = Path::new("/usr/lib/debug");
     let mut places = vec![folder.join(link), folder.join(".debug").join(link)];
-    places.push(debug.join(folder.strip_prefix("/").unwrap_or(folder)).join(link));
+    places.push(
+        debug
+            .join(folder.strip_prefix("/").unwrap_or(folder))
+            .join(link),
+    );
     if let Some((first, rest)) = build_id.and_then(|id| id.split_at_checked(2)) {
         places.push(debug.join(format!(".build-id/{first}/{rest}.debug")));
     }
@@ -201,12 +219,16 @@ fn places(program: &Path, link: &str, build_id: Option<&str>) -> Vec<PathBuf> {
 }
 
 fn functions<'data>(symbols: impl Iterator<Item = impl object::ObjectSymbol<'data>>) -> usize {
-    symbols.filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text).count()
+    symbols
+        .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
+        .count()
 }
 
 /// Whether a section is compressed, which compilers do one by one.
 fn is_packed(elf: &Elf<'_>, name: &str) -> bool {
-    let range = elf.section_by_name(name).map(|section| section.compressed_file_range());
+    let range = elf
+        .section_by_name(name)
+        .map(|section| section.compressed_file_range());
     range.is_some_and(|range| range.is_ok_and(|range| range.format != CompressionFormat::None))
 }
 
@@ -224,7 +246,9 @@ fn linking(elf: &Elf<'_>) -> Linking {
 
 /// Compilers sign in a section that `strip` leaves.
 fn is_rust(elf: &Elf<'_>) -> bool {
-    let comment = elf.section_by_name(".comment").and_then(|section| section.data().ok());
+    let comment = elf
+        .section_by_name(".comment")
+        .and_then(|section| section.data().ok());
     comment.is_some_and(|text| text.windows(5).any(|word| word == b"rustc"))
 }
 

@@ -23,7 +23,10 @@ fn complete() -> Facts {
 }
 
 fn check(facts: &Facts, expected: Expect) {
-    let report = Report { subject: "worker".to_owned(), findings: findings(facts) };
+    let report = Report {
+        subject: "worker".to_owned(),
+        findings: findings(facts),
+    };
     expected.assert_eq(&report.text());
 }
 
@@ -45,8 +48,13 @@ fn a_program_with_everything_has_no_warnings() {
 
 #[test]
 fn a_stripped_rust_program_gets_cargo_advice() {
-    let stripped =
-        Facts { functions: 0, units: None, library_units: 0, inlined: false, ..complete() };
+    let stripped = Facts {
+        functions: 0,
+        units: None,
+        library_units: 0,
+        inlined: false,
+        ..complete()
+    };
     check(
         &stripped,
         expect![[r#"
@@ -115,7 +123,12 @@ fn a_stripped_c_program_gets_compiler_advice() {
 
 #[test]
 fn lines_of_the_standard_library_alone_are_a_warning() {
-    let facts = Facts { units: None, inlined: false, unwind_index: false, ..complete() };
+    let facts = Facts {
+        units: None,
+        inlined: false,
+        unwind_index: false,
+        ..complete()
+    };
     check(
         &facts,
         expect![[r#"
@@ -140,7 +153,10 @@ fn lines_of_the_standard_library_alone_are_a_warning() {
 
 #[test]
 fn line_tables_only_are_a_warning_in_a_rust_program() {
-    let facts = Facts { modules: false, ..complete() };
+    let facts = Facts {
+        modules: false,
+        ..complete()
+    };
     check(
         &facts,
         expect![[r#"
@@ -156,7 +172,10 @@ fn line_tables_only_are_a_warning_in_a_rust_program() {
         ok    build id           ab12
     "#]],
     );
-    let inlined = super::inlined(&Facts { is_rust: false, ..facts });
+    let inlined = super::inlined(&Facts {
+        is_rust: false,
+        ..facts
+    });
     assert_eq!(inlined.found, "recorded", "C has no modules");
 }
 
@@ -164,7 +183,12 @@ fn line_tables_only_are_a_warning_in_a_rust_program() {
 fn separate_debug_files_are_read_or_named() {
     let read = DebugFile::Read("/app/.debug/worker.debug".into());
     check(
-        &Facts { debug_file: read, linking: Linking::StaticPie, compressed: true, ..complete() },
+        &Facts {
+            debug_file: read,
+            linking: Linking::StaticPie,
+            compressed: true,
+            ..complete()
+        },
         expect![[r#"
             worker
             ok    program            x86-64, statically linked, position independent
@@ -177,7 +201,13 @@ fn separate_debug_files_are_read_or_named() {
     );
     let missing = DebugFile::Missing("worker.debug".to_owned());
     check(
-        &Facts { debug_file: missing, functions: 0, units: None, inlined: false, ..complete() },
+        &Facts {
+            debug_file: missing,
+            functions: 0,
+            units: None,
+            inlined: false,
+            ..complete()
+        },
         expect![[r#"
             worker
             ok    program            x86-64, dynamically linked
@@ -206,8 +236,14 @@ fn this_program_is_read() {
         let (file, name) = find(program).unwrap();
         assert_eq!(name, path);
         let facts = Facts::read(&file, &name).unwrap();
-        assert!(facts.functions > 1_000 && facts.is_rust && facts.inlined, "{facts:?}");
-        assert!(facts.units > Some(0) && facts.library_units > 0, "{facts:?}");
+        assert!(
+            facts.functions > 1_000 && facts.is_rust && facts.inlined,
+            "{facts:?}"
+        );
+        assert!(
+            facts.units > Some(0) && facts.library_units > 0,
+            "{facts:?}"
+        );
         assert!(facts.unwind_table && facts.unwind_index, "{facts:?}");
         assert_eq!(facts.linking, Linking::Dynamic);
     }

@@ -71,8 +71,13 @@ pub(super) fn conflict(rank: Rank) -> Option<String> {
 
 fn conflict_unless(rank: Rank, is_fine: impl Fn(Rank) -> bool) -> Option<String> {
     let wrong = HELD.with_borrow(|locks| locks.iter().find(|lock| !is_fine(lock.rank)).copied());
-    let HeldLock { rank: held, taken_at } = wrong?;
-    Some(format!("lock order: {rank:?} is locked while {held:?} is held since {taken_at}"))
+    let HeldLock {
+        rank: held,
+        taken_at,
+    } = wrong?;
+    Some(format!(
+        "lock order: {rank:?} is locked while {held:?} is held since {taken_at}"
+    ))
 }
 
 /// Panics because of a conflict. A thread that panics already is left alone: a second panic would end the process.

@@ -54,7 +54,10 @@ const _: () = {
 
 impl<T, R> Mutex<T, R> {
     pub const fn new(value: T) -> Mutex<T, R> {
-        Mutex { inner: sync::Mutex::new(value), rank: PhantomData }
+        Mutex {
+            inner: sync::Mutex::new(value),
+            rank: PhantomData,
+        }
     }
 
     /// For a look at whether it is locked: in no order, because it never waits.
@@ -65,7 +68,10 @@ impl<T, R> Mutex<T, R> {
 
 impl<T, R> RwLock<T, R> {
     pub const fn new(value: T) -> RwLock<T, R> {
-        RwLock { inner: sync::RwLock::new(value), rank: PhantomData }
+        RwLock {
+            inner: sync::RwLock::new(value),
+            rank: PhantomData,
+        }
     }
 
     /// As [`Mutex::try_lock`].
@@ -91,19 +97,28 @@ impl<G: DerefMut> DerefMut for Guard<G> {
 #[track_caller]
 pub fn lock<T, R: Ranked>(mutex: &Mutex<T, R>) -> MutexGuard<'_, T> {
     let held = HeldRank::take(R::RANK);
-    Guard { guard: mutex.inner.lock().unwrap_or_else(PoisonError::into_inner), _held: held }
+    Guard {
+        guard: mutex.inner.lock().unwrap_or_else(PoisonError::into_inner),
+        _held: held,
+    }
 }
 
 #[track_caller]
 pub fn read<T, R: Ranked>(lock: &RwLock<T, R>) -> Guard<sync::RwLockReadGuard<'_, T>> {
     let held = HeldRank::take(R::RANK);
-    Guard { guard: lock.inner.read().unwrap_or_else(PoisonError::into_inner), _held: held }
+    Guard {
+        guard: lock.inner.read().unwrap_or_else(PoisonError::into_inner),
+        _held: held,
+    }
 }
 
 #[track_caller]
 pub fn write<T, R: Ranked>(lock: &RwLock<T, R>) -> Guard<sync::RwLockWriteGuard<'_, T>> {
     let held = HeldRank::take(R::RANK);
-    Guard { guard: lock.inner.write().unwrap_or_else(PoisonError::into_inner), _held: held }
+    Guard {
+        guard: lock.inner.write().unwrap_or_else(PoisonError::into_inner),
+        _held: held,
+    }
 }
 
 /// Like [`write()`], while another lock of the same rank is held. Only for the union of several stores, which copies
@@ -111,7 +126,10 @@ pub fn write<T, R: Ranked>(lock: &RwLock<T, R>) -> Guard<sync::RwLockWriteGuard<
 #[track_caller]
 pub fn write_second<T, R: Ranked>(lock: &RwLock<T, R>) -> Guard<sync::RwLockWriteGuard<'_, T>> {
     let held = HeldRank::take_second(R::RANK);
-    Guard { guard: lock.inner.write().unwrap_or_else(PoisonError::into_inner), _held: held }
+    Guard {
+        guard: lock.inner.write().unwrap_or_else(PoisonError::into_inner),
+        _held: held,
+    }
 }
 
 /// Asserts that the thread holds no lock but those that exist to let one use files at a time. Called before files are
@@ -149,7 +167,10 @@ impl Condvar {
     ) -> MutexGuard<'a, T> {
         let Guard { guard, _held } = guard;
         let waited = self.0.wait_while(guard, is_waiting);
-        Guard { guard: waited.unwrap_or_else(PoisonError::into_inner), _held }
+        Guard {
+            guard: waited.unwrap_or_else(PoisonError::into_inner),
+            _held,
+        }
     }
 
     pub fn wait_timeout_while<'a, T>(

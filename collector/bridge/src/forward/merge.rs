@@ -32,7 +32,11 @@ pub(super) fn merge(lives: Vec<LifeSamples>, every: Duration) -> Vec<Merged> {
             let period = window.range.start().unix_ns().div_euclid(every_ns);
             by_period.entry(period).or_default().push(window);
         }
-        merged.extend(by_period.into_values().map(|windows| sum(life.clone(), &windows)));
+        merged.extend(
+            by_period
+                .into_values()
+                .map(|windows| sum(life.clone(), &windows)),
+        );
     }
     merged
 }
@@ -44,10 +48,17 @@ fn sum(life: Arc<Life>, windows: &[PendingWindow]) -> Merged {
     for window in windows {
         range = range.hull(window.range);
         for (node, state, nanoseconds) in window.samples.entries() {
-            weights.entry(node).or_insert(Weight::ZERO).count(state, nanoseconds);
+            weights
+                .entry(node)
+                .or_insert(Weight::ZERO)
+                .count(state, nanoseconds);
         }
     }
-    Merged { life, range, weights: weights.into_iter().collect() }
+    Merged {
+        life,
+        range,
+        weights: weights.into_iter().collect(),
+    }
 }
 
 /// The profile of these sums: the program's threads, by task and line, without phases.
@@ -57,22 +68,32 @@ pub(super) fn profile_of(state: &CollectorState, weights: &[(NodeId, Weight)]) -
         let found = weights.binary_search_by_key(&node, |(node, _)| *node);
         found.map_or(Weight::ZERO, |index| weights[index].1)
     };
-    let scope = SampleScope { filter: &Filter::default(), phases: &PhaseFilter::All };
-    let form = ProfileForm { has_phases: false, by_function: false };
+    let scope = SampleScope {
+        filter: &Filter::default(),
+        phases: &PhaseFilter::All,
+    };
+    let form = ProfileForm {
+        has_phases: false,
+        by_function: false,
+    };
     state.excerpt(ids).profile(scope, own, form)
 }
 
 /// The name of the service that a worker belongs to, as in the answers to Grafana.
 pub(super) fn service_name(life: &Life) -> &str {
-    let name =
-        ["service_name", "service", "service.name"].iter().find_map(|key| life.labels.get(*key));
+    let name = ["service_name", "service", "service.name"]
+        .iter()
+        .find_map(|key| life.labels.get(*key));
     name.map_or("unknown_service", String::as_str)
 }
 
 /// The labels that are forwarded besides our own: the first ones by key.
 pub(super) fn labels_of(life: &Life, most: usize) -> impl Iterator<Item = (&str, &str)> {
     let ours: BTreeSet<&str> = ["service_name", "service.name", "worker", "host"].into();
-    let labels = life.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let labels = life
+        .labels
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()));
     let is_kept = move |(key, value): &(&str, &str)| {
         !ours.contains(key) && !key.starts_with("__") && !value.is_empty()
     };
@@ -101,8 +122,12 @@ mod tests {
             labels: BTreeMap::new(),
         });
         // The last one is late.
-        let windows =
-            vec![window(109, 2, 1), window(110, 2, 2), window(119, 3, 4), window(95, 2, 8)];
+        let windows = vec![
+            window(109, 2, 1),
+            window(110, 2, 2),
+            window(119, 3, 4),
+            window(95, 2, 8),
+        ];
         let merged = merge(vec![LifeSamples { life, windows }], Duration::from_secs(10));
         let found: Vec<_> = merged
             .iter()
@@ -111,7 +136,9 @@ mod tests {
                 let weights = merged.weights.iter();
                 (
                     seconds,
-                    weights.map(|(node, weight)| (node.0, weight.total_ns())).collect::<Vec<_>>(),
+                    weights
+                        .map(|(node, weight)| (node.0, weight.total_ns()))
+                        .collect::<Vec<_>>(),
                 )
             })
             .collect();

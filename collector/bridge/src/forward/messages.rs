@@ -43,7 +43,12 @@ pub(super) fn encode<R: Request>(
     merged: &[Merged],
     sink: impl FnMut(Message),
 ) {
-    let mut encoder = Encoder { state, request: R::default(), amount: 0, sink };
+    let mut encoder = Encoder {
+        state,
+        request: R::default(),
+        amount: 0,
+        sink,
+    };
     for merged in merged {
         encoder.add(merged, &merged.weights);
     }

@@ -84,7 +84,9 @@ pub struct ForwardTarget {
 
 impl fmt::Debug for ForwardTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ForwardTarget").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("ForwardTarget")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
     }
 }
 
@@ -99,7 +101,10 @@ pub struct ForwardOptions {
 
 impl Default for ForwardOptions {
     fn default() -> ForwardOptions {
-        ForwardOptions { targets: Vec::new(), every: FORWARD_EVERY }
+        ForwardOptions {
+            targets: Vec::new(),
+            every: FORWARD_EVERY,
+        }
     }
 }
 
@@ -131,17 +136,32 @@ impl Forwarding {
                 ForwardContent::Tasks(encode) => tasks.push((outlet.clone(), encode)),
                 ForwardContent::Pyroscope | ForwardContent::Otlp => profiles.push(outlet.clone()),
             }
-            let delivery = Delivery { collector: collector.clone(), outlet, send };
+            let delivery = Delivery {
+                collector: collector.clone(),
+                outlet,
+                send,
+            };
             running.spawn(delivery.run(is_ending.clone()));
         }
-        let periods = Periods { every: options.every, ending: is_ending };
+        let periods = Periods {
+            every: options.every,
+            ending: is_ending,
+        };
         if !profiles.is_empty() {
-            running.spawn(forward_profiles(collector.clone(), profiles, periods.clone()));
+            running.spawn(forward_profiles(
+                collector.clone(),
+                profiles,
+                periods.clone(),
+            ));
         }
         if !tasks.is_empty() {
             running.spawn(forward_tasks(collector.clone(), tasks, periods));
         }
-        Forwarding { running, outlets, ending }
+        Forwarding {
+            running,
+            outlets,
+            ending,
+        }
     }
 
     /// Forwards the rest, for at most [`FORWARD_AT_END_MAX`]. The receivers lose the rest.
@@ -156,7 +176,12 @@ impl Forwarding {
             if lost > 0 {
                 let status = outlet.status();
                 let unit = status.protocol.unit();
-                tracing::warn!(url = status.url, lost, unit, "not forwarded before the stop");
+                tracing::warn!(
+                    url = status.url,
+                    lost,
+                    unit,
+                    "not forwarded before the stop"
+                );
             }
         }
     }
@@ -252,8 +277,10 @@ fn encode_tasks(state: &CollectorState, targets: &[(Arc<Outlet>, Arc<EncodeTasks
         outlet.lose(batch.lost);
         let tasks = batch.rows.iter().map(|row| task_body(row, now)).collect();
         let messages = encode(tasks).into_iter();
-        let messages =
-            messages.map(|EncodedTasks { bytes, tasks }| Message { bytes, amount: tasks });
+        let messages = messages.map(|EncodedTasks { bytes, tasks }| Message {
+            bytes,
+            amount: tasks,
+        });
         outlet.push(messages.collect());
     }
 }
@@ -319,7 +346,11 @@ impl Delivery {
         let url = self.outlet.status().url;
         match reason {
             Some(reason) if !had_failed => {
-                tracing::warn!(url, reason, "a receiver rejected a part of what was forwarded");
+                tracing::warn!(
+                    url,
+                    reason,
+                    "a receiver rejected a part of what was forwarded"
+                );
             }
             None if had_failed => tracing::info!(url, "forwarding works again"),
             _ => {}

@@ -29,7 +29,10 @@ impl messages::Request for Request {
         // Tables are shared within a message, so only one of its own tells the size.
         let mut alone = OtlpRequest::new(SCOPE);
         alone.add(attributes(merged), &profile, merged.range);
-        Part { bytes: alone.bytes(), profile }
+        Part {
+            bytes: alone.bytes(),
+            profile,
+        }
     }
 
     fn add(&mut self, merged: &Merged, part: Part<Profile>) {
@@ -48,8 +51,9 @@ impl messages::Request for Request {
 fn attributes(merged: &Merged) -> BTreeMap<String, String> {
     let life = &merged.life;
     let labels = labels_of(life, FORWARD_LABELS_MAX);
-    let mut attributes: BTreeMap<String, String> =
-        labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let mut attributes: BTreeMap<String, String> = labels
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
     let ours = [
         ("service.name", service_name(life)),
         ("service.instance.id", &life.worker.0),

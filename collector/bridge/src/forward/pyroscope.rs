@@ -58,14 +58,19 @@ impl messages::Request for Request {
 
     fn part(merged: &Merged, profile: Profile) -> Part<Vec<u8>> {
         let pushed = pushed_pprof(&profile, merged.range);
-        Part { bytes: pushed.bytes, profile: pushed.gzip }
+        Part {
+            bytes: pushed.bytes,
+            profile: pushed.gzip,
+        }
     }
 
     fn add(&mut self, merged: &Merged, part: Part<Vec<u8>>) {
         self.bytes += part.bytes;
         self.message.series.push(RawProfileSeries {
             labels: labels(merged),
-            samples: vec![RawSample { raw_profile: part.profile }],
+            samples: vec![RawSample {
+                raw_profile: part.profile,
+            }],
         });
     }
 
@@ -95,14 +100,21 @@ fn labels(merged: &Merged) -> Vec<LabelPair> {
         labels.insert(name.to_owned(), value);
     }
     let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
-    labels.map(|(name, value)| LabelPair { name, value: value.to_owned() }).collect()
+    labels
+        .map(|(name, value)| LabelPair {
+            name,
+            value: value.to_owned(),
+        })
+        .collect()
 }
 
 /// A key in the alphabet of Pyroscope, which takes dots too.
 fn label_name(key: &str) -> String {
     let valid = |character: char| character.is_ascii_alphanumeric() || "_.".contains(character);
-    let mut name: String =
-        key.chars().map(|character| if valid(character) { character } else { '_' }).collect();
+    let mut name: String = key
+        .chars()
+        .map(|character| if valid(character) { character } else { '_' })
+        .collect();
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         name.insert(0, '_');
     }
@@ -115,9 +127,12 @@ mod tests {
 
     #[test]
     fn names_of_labels_are_valid_in_pyroscope() {
-        for (key, name) in
-            [("a.b", "a.b"), ("k8s/pod", "k8s_pod"), ("1a", "_1a"), ("größe", "gr__e")]
-        {
+        for (key, name) in [
+            ("a.b", "a.b"),
+            ("k8s/pod", "k8s_pod"),
+            ("1a", "_1a"),
+            ("größe", "gr__e"),
+        ] {
             assert_eq!(label_name(key), name);
         }
     }

@@ -260,9 +260,9 @@ impl NumberOrText {
     fn number<E: serde::de::Error>(self) -> Result<i64, E> {
         match self {
             NumberOrText::Number(number) => Ok(number),
-            NumberOrText::Text(text) => {
-                text.parse().map_err(|_| E::custom(format!("{text:?} is not an integer")))
-            }
+            NumberOrText::Text(text) => text
+                .parse()
+                .map_err(|_| E::custom(format!("{text:?} is not an integer"))),
         }
     }
 
@@ -270,9 +270,10 @@ impl NumberOrText {
     fn one_of<E: serde::de::Error>(self, names: &[&str]) -> Result<i32, E> {
         let number = match &self {
             NumberOrText::Number(number) => i32::try_from(*number).ok(),
-            NumberOrText::Text(text) => {
-                names.iter().position(|name| name == text).and_then(|at| i32::try_from(at).ok())
-            }
+            NumberOrText::Text(text) => names
+                .iter()
+                .position(|name| name == text)
+                .and_then(|at| i32::try_from(at).ok()),
         };
         number.ok_or_else(|| E::custom(format!("allowed: {}", names.join(", "))))
     }
@@ -283,18 +284,25 @@ fn int64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
 }
 
 fn optional_int64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    Option::<NumberOrText>::deserialize(deserializer)?.map(NumberOrText::number).transpose()
+    Option::<NumberOrText>::deserialize(deserializer)?
+        .map(NumberOrText::number)
+        .transpose()
 }
 
 fn profile_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-    const NAMES: [&str; 3] =
-        ["PROFILE_FORMAT_UNSPECIFIED", "PROFILE_FORMAT_FLAMEGRAPH", "PROFILE_FORMAT_TREE"];
+    const NAMES: [&str; 3] = [
+        "PROFILE_FORMAT_UNSPECIFIED",
+        "PROFILE_FORMAT_FLAMEGRAPH",
+        "PROFILE_FORMAT_TREE",
+    ];
     NumberOrText::deserialize(deserializer)?.one_of(&NAMES)
 }
 
 fn aggregation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
-    const NAMES: [&str; 2] =
-        ["TIME_SERIES_AGGREGATION_TYPE_SUM", "TIME_SERIES_AGGREGATION_TYPE_AVERAGE"];
+    const NAMES: [&str; 2] = [
+        "TIME_SERIES_AGGREGATION_TYPE_SUM",
+        "TIME_SERIES_AGGREGATION_TYPE_AVERAGE",
+    ];
     let given = Option::<NumberOrText>::deserialize(deserializer)?;
     given.map(|given| given.one_of(&NAMES)).transpose()
 }

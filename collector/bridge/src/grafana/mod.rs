@@ -99,7 +99,11 @@ impl Call {
             let answer = ErrorAnswer::new(StatusCode::NOT_IMPLEMENTED, error);
             return Err(answer.with_allowed(&METHODS));
         }
-        Ok(Call { method, encoding, message })
+        Ok(Call {
+            method,
+            encoding,
+            message,
+        })
     }
 
     fn message<M: prost::Message + Default + for<'de> Deserialize<'de>>(
@@ -134,11 +138,15 @@ impl Call {
             }
             "LabelNames" => {
                 let asked: LabelNamesRequest = self.message()?;
-                self.answer(&NamesResponse { names: label_names(&asked.matchers, asking)? })
+                self.answer(&NamesResponse {
+                    names: label_names(&asked.matchers, asking)?,
+                })
             }
             "LabelValues" => {
                 let LabelValuesRequest { name, matchers } = self.message()?;
-                self.answer(&NamesResponse { names: label_values(&name, &matchers, asking)? })
+                self.answer(&NamesResponse {
+                    names: label_values(&name, &matchers, asking)?,
+                })
             }
             "SelectSeries" => self.answer(&select_series(self.message()?, asking)?),
             "SelectMergeStacktraces" => {
@@ -201,12 +209,19 @@ fn scopes(matchers: &[String], asking: &Asking<'_>) -> Result<Vec<LabelScope>, E
         return Err(invalid(error));
     }
     let everything = [String::new()];
-    let matchers = if matchers.is_empty() { &everything } else { matchers };
+    let matchers = if matchers.is_empty() {
+        &everything
+    } else {
+        matchers
+    };
     let mut scopes = Vec::new();
     for text in matchers {
         let mut matchers = LabelMatchers::parse(text)?;
         let of_type = matchers.split_off(PROFILE_TYPE_LABEL);
-        if PROFILE_KINDS.iter().any(|kind| of_type.accept(PROFILE_TYPE_LABEL, &kind.id())) {
+        if PROFILE_KINDS
+            .iter()
+            .any(|kind| of_type.accept(PROFILE_TYPE_LABEL, &kind.id()))
+        {
             scopes.push(LabelScope::new(&asking.collector.state, matchers));
         }
     }
@@ -219,21 +234,36 @@ fn select_series(
 ) -> Result<SelectSeriesResponse, ErrorAnswer> {
     query::check_call_site(asked.stack_trace_selector.as_ref())?;
     if asked.aggregation.unwrap_or_default() != 0 {
-        return Err(invalid("this aggregation is not supported; allowed: SUM".to_owned()));
+        return Err(invalid(
+            "this aggregation is not supported; allowed: SUM".to_owned(),
+        ));
     }
     if asked.group_by.len() > GROUP_LABELS_MAX {
         let labels = asked.group_by.len();
         let error = format!("group_by has {labels} labels; at most {GROUP_LABELS_MAX} are allowed");
         return Err(invalid(error));
     }
-    let GrafanaQuery { kind, matchers, range } =
-        GrafanaQuery::new(&asked.profile_type_id, &asked.label_selector, asked.start, asked.end)?;
-    let limit =
-        asked.limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
+    let GrafanaQuery {
+        kind,
+        matchers,
+        range,
+    } = GrafanaQuery::new(
+        &asked.profile_type_id,
+        &asked.label_selector,
+        asked.start,
+        asked.end,
+    )?;
+    let limit = asked
+        .limit
+        .and_then(|limit| usize::try_from(limit).ok())
+        .filter(|limit| *limit > 0);
     let query = LabelSeriesQuery::new(range, matchers, kind.states(), asked.step)?;
     let query = query.by(asked.group_by, limit.unwrap_or(usize::MAX));
-    let LabelSeriesAnswer { first, step_ns, series } =
-        Queries(&asking.collector.state).label_series(&query, asking.cancel)?;
+    let LabelSeriesAnswer {
+        first,
+        step_ns,
+        series,
+    } = Queries(&asking.collector.state).label_series(&query, asking.cancel)?;
     let message_of = |series: LabelSeries| {
         let labels = series.labels.into_iter();
         let points = (1..).zip(&series.sums).map(|(steps, sum)| Point {
@@ -242,16 +272,24 @@ fn select_series(
             timestamp: first.unix_ns().saturating_add_unsigned(step_ns * steps) / 1_000_000,
         });
         Series {
-            labels: labels.map(|(name, value)| LabelPair { name, value }).collect(),
+            labels: labels
+                .map(|(name, value)| LabelPair { name, value })
+                .collect(),
             points: points.collect(),
         }
     };
-    Ok(SelectSeriesResponse { series: series.into_iter().map(message_of).collect() })
+    Ok(SelectSeriesResponse {
+        series: series.into_iter().map(message_of).collect(),
+    })
 }
 
 fn flame_graph(profile: &Profile, nodes_max: usize) -> FlameGraph {
-    let Flamebearer { names, levels, totals_ns, most_own_ns } =
-        flamegraph::flamebearer(profile, nodes_max);
+    let Flamebearer {
+        names,
+        levels,
+        totals_ns,
+        most_own_ns,
+    } = flamegraph::flamebearer(profile, nodes_max);
     FlameGraph {
         names,
         levels: levels.into_iter().map(|values| Level { values }).collect(),
@@ -269,8 +307,12 @@ fn diff(asked: DiffRequest, asking: &Asking<'_>) -> Result<DiffResponse, ErrorAn
     let nodes_max = nodes_max(left.max_nodes);
     let before = left.query()?.profile(asking)?;
     let after = right.query()?.profile(asking)?;
-    let Flamebearer { names, levels, totals_ns, most_own_ns } =
-        flamegraph::diff_flamebearer(&before, &after, nodes_max);
+    let Flamebearer {
+        names,
+        levels,
+        totals_ns,
+        most_own_ns,
+    } = flamegraph::diff_flamebearer(&before, &after, nodes_max);
     let flamegraph = FlameGraphDiff {
         names,
         levels: levels.into_iter().map(|values| Level { values }).collect(),
@@ -279,13 +321,19 @@ fn diff(asked: DiffRequest, asking: &Asking<'_>) -> Result<DiffResponse, ErrorAn
         left_ticks: totals_ns[0],
         right_ticks: totals_ns[1],
     };
-    Ok(DiffResponse { flamegraph: Some(flamegraph) })
+    Ok(DiffResponse {
+        flamegraph: Some(flamegraph),
+    })
 }
 
 /// The limit on nodes that a query asks for; none is the default.
 fn nodes_max(asked: Option<i64>) -> usize {
-    let asked = asked.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
-    asked.unwrap_or(FLAMEBEARER_NODES_DEFAULT).min(FLAMEBEARER_NODES_MAX)
+    let asked = asked
+        .and_then(|nodes| usize::try_from(nodes).ok())
+        .filter(|nodes| *nodes > 0);
+    asked
+        .unwrap_or(FLAMEBEARER_NODES_DEFAULT)
+        .min(FLAMEBEARER_NODES_MAX)
 }
 
 fn invalid(error: String) -> ErrorAnswer {

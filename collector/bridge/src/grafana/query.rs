@@ -26,10 +26,26 @@ pub(super) struct ProfileKind {
 
 /// The kinds, with names as of Pyroscope's own profiles where it has such.
 pub(super) const PROFILE_KINDS: [ProfileKind; 4] = [
-    ProfileKind { name: "process_cpu", sample_type: "cpu", states: "cpu" },
-    ProfileKind { name: "wall", sample_type: "wall", states: "all" },
-    ProfileKind { name: "wait", sample_type: "wait", states: "wait" },
-    ProfileKind { name: "runnable", sample_type: "runnable", states: "runnable" },
+    ProfileKind {
+        name: "process_cpu",
+        sample_type: "cpu",
+        states: "cpu",
+    },
+    ProfileKind {
+        name: "wall",
+        sample_type: "wall",
+        states: "all",
+    },
+    ProfileKind {
+        name: "wait",
+        sample_type: "wait",
+        states: "wait",
+    },
+    ProfileKind {
+        name: "runnable",
+        sample_type: "runnable",
+        states: "runnable",
+    },
 ];
 
 impl ProfileKind {
@@ -40,13 +56,18 @@ impl ProfileKind {
             let known: Vec<String> = PROFILE_KINDS.iter().map(ProfileKind::id).collect();
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
             let id: String = id.chars().take(200).collect();
-            let error = format!("no profile type has the id {id:?}; allowed: {}", known.join(", "));
+            let error = format!(
+                "no profile type has the id {id:?}; allowed: {}",
+                known.join(", ")
+            );
             invalid(error).with_allowed(&known)
         })
     }
 
     pub(super) fn id(&self) -> String {
-        let ProfileKind { name, sample_type, .. } = self;
+        let ProfileKind {
+            name, sample_type, ..
+        } = self;
         format!("{name}:{sample_type}:nanoseconds:{sample_type}:nanoseconds")
     }
 
@@ -89,7 +110,9 @@ impl GrafanaQuery {
         let time = |ms: i64| Timestamp::from_unix_ns(ms.saturating_mul(1_000_000));
         let range = TimeRange::new(time(start_ms), time(end_ms)).ok_or_else(|| {
             let [start, end] = [start_ms, end_ms].map(|ms| format_time(time(ms)));
-            invalid(format!("the range is empty: it starts at {start} and ends at {end}"))
+            invalid(format!(
+                "the range is empty: it starts at {start} and ends at {end}"
+            ))
         })?;
         GrafanaQuery::of(profile_type, matchers, range)
     }
@@ -101,7 +124,11 @@ impl GrafanaQuery {
     ) -> Result<GrafanaQuery, ErrorAnswer> {
         let kind = ProfileKind::parse(profile_type)?;
         let matchers = LabelMatchers::parse(matchers)?;
-        Ok(GrafanaQuery { kind, matchers, range })
+        Ok(GrafanaQuery {
+            kind,
+            matchers,
+            range,
+        })
     }
 
     /// The profile; an empty one if the matchers select nothing.
@@ -124,14 +151,24 @@ impl SelectMergeStacktracesRequest {
             let error = "profile_id_selector is not supported: profiles are merged and have no ids";
             return Err(invalid(error.to_owned()));
         }
-        GrafanaQuery::new(&self.profile_type_id, &self.label_selector, self.start, self.end)
+        GrafanaQuery::new(
+            &self.profile_type_id,
+            &self.label_selector,
+            self.start,
+            self.end,
+        )
     }
 }
 
 impl SelectMergeSpanProfileRequest {
     pub(super) fn query(&self) -> Result<GrafanaQuery, ErrorAnswer> {
         check_format(self.format)?;
-        GrafanaQuery::new(&self.profile_type_id, &self.label_selector, self.start, self.end)
+        GrafanaQuery::new(
+            &self.profile_type_id,
+            &self.label_selector,
+            self.start,
+            self.end,
+        )
     }
 }
 

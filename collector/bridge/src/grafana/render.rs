@@ -74,15 +74,27 @@ impl Metadata {
 
 impl Bars {
     fn new(flamebearer: Flamebearer) -> Bars {
-        let Flamebearer { names, levels, totals_ns, most_own_ns } = flamebearer;
-        Bars { names, levels, num_ticks: totals_ns.iter().sum(), max_self: most_own_ns }
+        let Flamebearer {
+            names,
+            levels,
+            totals_ns,
+            most_own_ns,
+        } = flamebearer;
+        Bars {
+            names,
+            levels,
+            num_ticks: totals_ns.iter().sum(),
+            max_self: most_own_ns,
+        }
     }
 }
 
 /// `GET /pyroscope/render?query=TYPE{MATCHERS}&from=…&until=…`
 pub fn render(asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
-    let params =
-        Params::new(asking.pairs, &["query", "from", "until", "maxNodes", "max-nodes", "format"])?;
+    let params = Params::new(
+        asking.pairs,
+        &["query", "from", "until", "maxNodes", "max-nodes", "format"],
+    )?;
     params.choice("format", &[("json", ())])?;
     let query = query_of(&params, ["query", "from", "until"], asking)?;
     let nodes = asked_nodes(&params)?;
@@ -141,7 +153,11 @@ fn query_of(
     let (profile_type, matchers) = split_query(text);
     let from = RenderTime(params.one(from)?.unwrap_or("now-1h"));
     let until = RenderTime(params.one(until)?.unwrap_or("now"));
-    let range = RangeText { from: &from.text(), to: &until.text() }.resolve(asking.now)?;
+    let range = RangeText {
+        from: &from.text(),
+        to: &until.text(),
+    }
+    .resolve(asking.now)?;
     GrafanaQuery::of(profile_type, matchers, range)
 }
 
@@ -157,7 +173,11 @@ struct RenderTime<'a>(&'a str);
 impl RenderTime<'_> {
     /// The time as Emberline's API takes it.
     fn text(&self) -> String {
-        if let Some(span) = self.0.strip_prefix("now").filter(|span| span.starts_with('-')) {
+        if let Some(span) = self
+            .0
+            .strip_prefix("now")
+            .filter(|span| span.starts_with('-'))
+        {
             return span.to_owned();
         }
         match self.0.parse::<u64>() {
@@ -179,7 +199,11 @@ fn asked_nodes(params: &Params<'_>) -> Result<usize, ErrorAnswer> {
 
 /// The sums of a query by step.
 fn timeline(query: GrafanaQuery, asking: &Asking<'_>) -> Result<Timeline, ErrorAnswer> {
-    let GrafanaQuery { kind, matchers, range } = query;
+    let GrafanaQuery {
+        kind,
+        matchers,
+        range,
+    } = query;
     let step_s = step_s(range);
     let query = LabelSeriesQuery::new(range, matchers, kind.states(), step_s as f64)?;
     let answer = Queries(&asking.collector.state).label_series(&query, asking.cancel)?;
@@ -192,7 +216,10 @@ fn timeline(query: GrafanaQuery, asking: &Asking<'_>) -> Result<Timeline, ErrorA
 }
 
 fn step_s(range: TimeRange) -> u64 {
-    range.length_ns().div_ceil(TIMELINE_POINTS * SECOND_NS).max(1)
+    range
+        .length_ns()
+        .div_ceil(TIMELINE_POINTS * SECOND_NS)
+        .max(1)
 }
 
 fn seconds(time: Timestamp) -> i64 {

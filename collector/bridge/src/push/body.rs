@@ -55,12 +55,18 @@ pub(super) async fn read(
             );
             return Err(Failure::new(Kind::TooLarge, text));
         }
-        held.grow(chunk.len(), BEGUN_WINDOW).await.map_err(gave_way)?;
+        held.grow(chunk.len(), BEGUN_WINDOW)
+            .await
+            .map_err(gave_way)?;
         bytes.extend_from_slice(&chunk);
     }
     let wait = account.charge_bytes(bytes.len()).map_err(too_fast)?;
     sleep(wait).await;
-    Ok(HeldBody { bytes: bytes.into(), _held: held, revoked })
+    Ok(HeldBody {
+        bytes: bytes.into(),
+        _held: held,
+        revoked,
+    })
 }
 
 /// The content of a body with the encoding that its headers say.
@@ -76,7 +82,9 @@ pub(crate) fn decoded(
         b"" | b"identity" => Ok(bytes),
         b"gzip" => {
             if !bytes.starts_with(&[0x1f, 0x8b]) {
-                return Err(Failure::invalid("the body is not gzip, as its content-encoding says"));
+                return Err(Failure::invalid(
+                    "the body is not gzip, as its content-encoding says",
+                ));
             }
             Ok(decompressed(&bytes, bytes_max)?.into_owned().into())
         }
@@ -102,7 +110,10 @@ fn broken(error: &axum::Error) -> Failure {
 }
 
 fn gave_way(_: Full) -> Failure {
-    Failure::new(Kind::Exhausted, "too many pushes arrive at once; push again later")
+    Failure::new(
+        Kind::Exhausted,
+        "too many pushes arrive at once; push again later",
+    )
 }
 
 fn too_fast(TooFast { retry_after }: TooFast) -> Failure {

@@ -28,8 +28,12 @@ pub(crate) enum Encoding {
 
 impl Encoding {
     pub(crate) fn of(headers: &HeaderMap) -> Result<Encoding, Failure> {
-        let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let media_type = value.and_then(|value| value.split(';').next()).unwrap_or_default();
+        let value = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
+        let media_type = value
+            .and_then(|value| value.split(';').next())
+            .unwrap_or_default();
         match media_type.trim() {
             "application/proto" => Ok(Encoding::Proto),
             "application/json" => Ok(Encoding::Json),
@@ -46,8 +50,15 @@ impl Encoding {
 
 /// Name of the client that sends a message, for people.
 pub(super) fn client(headers: &HeaderMap) -> String {
-    let value = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-    value.and_then(|value| value.split(' ').next()).unwrap_or("unknown").chars().take(80).collect()
+    let value = headers
+        .get(header::USER_AGENT)
+        .and_then(|value| value.to_str().ok());
+    value
+        .and_then(|value| value.split(' ').next())
+        .unwrap_or("unknown")
+        .chars()
+        .take(80)
+        .collect()
 }
 
 /// One series with its profiles, as the message has it.
@@ -93,9 +104,18 @@ pub(super) fn profiles(
     };
     let mut profiles = Vec::new();
     for RawSeries { labels, samples } in series {
-        let labels: Labels = labels.into_iter().map(|label| (label.name, label.value)).collect();
-        let kind = labels.get(KIND_LABEL).cloned().unwrap_or_else(|| "profile".to_owned());
-        let name = labels.get(NAME_LABEL).map_or(UNNAMED, String::as_str).to_owned();
+        let labels: Labels = labels
+            .into_iter()
+            .map(|label| (label.name, label.value))
+            .collect();
+        let kind = labels
+            .get(KIND_LABEL)
+            .cloned()
+            .unwrap_or_else(|| "profile".to_owned());
+        let name = labels
+            .get(NAME_LABEL)
+            .map_or(UNNAMED, String::as_str)
+            .to_owned();
         let series = Series::new(Source::Pyroscope, &name, labels)?;
         for sample in samples {
             if profiles.len() >= PUSH_PROFILES_MAX {
@@ -130,9 +150,16 @@ fn json(message: &[u8]) -> Result<Vec<RawSeries>, Failure> {
         |error: &dyn std::fmt::Display| Failure::invalid(format!("invalid JSON: {error}"));
     let mut request: RawRequest =
         serde_json::from_slice(message).map_err(|error| invalid(&error))?;
-    for sample in request.series.iter_mut().flat_map(|series| &mut series.samples) {
+    for sample in request
+        .series
+        .iter_mut()
+        .flat_map(|series| &mut series.samples)
+    {
         let text = std::mem::take(&mut sample.base64);
-        sample.bytes = STANDARD.decode(text).map_err(|error| invalid(&error))?.into();
+        sample.bytes = STANDARD
+            .decode(text)
+            .map_err(|error| invalid(&error))?
+            .into();
     }
     Ok(request.series)
 }
@@ -143,7 +170,9 @@ fn proto(message: &Bytes) -> Result<Vec<RawSeries>, Failure> {
     let mut series = Vec::new();
     let mut labels_left = PUSH_LABELS_MAX;
     for field in Fields(message.clone()) {
-        let Field { tag: 1, content } = field? else { continue };
+        let Field { tag: 1, content } = field? else {
+            continue;
+        };
         let mut raw = RawSeries::default();
         for field in Fields(content) {
             match field? {
@@ -222,7 +251,10 @@ impl Fields {
             if length > self.0.len() {
                 return Err("it is truncated".to_owned());
             }
-            return Ok(Some(Field { tag, content: self.0.split_to(length) }));
+            return Ok(Some(Field {
+                tag,
+                content: self.0.split_to(length),
+            }));
         }
         Ok(None)
     }

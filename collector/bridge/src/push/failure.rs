@@ -80,7 +80,11 @@ struct ConnectError {
 impl Failure {
     pub fn new(kind: Kind, text: impl Into<String>) -> Failure {
         let is_retried = matches!(kind, Kind::Exhausted | Kind::Unavailable);
-        Failure { kind, text: text.into(), retry_after: is_retried.then_some(RETRY_AFTER) }
+        Failure {
+            kind,
+            text: text.into(),
+            retry_after: is_retried.then_some(RETRY_AFTER),
+        }
     }
 
     pub(super) fn invalid(text: impl Into<String>) -> Failure {
@@ -88,7 +92,10 @@ impl Failure {
     }
 
     pub(super) fn after(self, retry_after: Duration) -> Failure {
-        Failure { retry_after: Some(retry_after), ..self }
+        Failure {
+            retry_after: Some(retry_after),
+            ..self
+        }
     }
 
     /// Says how much of the request was stored before.
@@ -102,7 +109,13 @@ impl Failure {
 
     /// The answer of `/ingest`.
     pub fn http(self) -> Response {
-        self.response(|text| Json(Body { error: text, ..Body::default() }).into_response())
+        self.response(|text| {
+            Json(Body {
+                error: text,
+                ..Body::default()
+            })
+            .into_response()
+        })
     }
 
     /// The answer of a method of Connect.

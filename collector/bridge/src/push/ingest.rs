@@ -77,7 +77,10 @@ pub(super) struct Query {
 impl Query {
     pub(super) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<Query, Failure> {
         let value = |name: &str| {
-            let found = pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+            let found = pairs
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.as_str());
             found.filter(|value| !value.is_empty())
         };
         let name = value("name").ok_or_else(|| {
@@ -91,7 +94,11 @@ impl Query {
         // Pyroscope's server ignores any other text too: Go's client sends 0 for profiles that are not sampled.
         let rate_hz = value("sampleRate").and_then(|text| text.parse().ok());
         let rate_hz = rate_hz.filter(|rate_hz| (1..=1_000_000).contains(rate_hz));
-        let spy: String = value("spyName").unwrap_or("unknown").chars().take(60).collect();
+        let spy: String = value("spyName")
+            .unwrap_or("unknown")
+            .chars()
+            .take(60)
+            .collect();
         Ok(Query {
             series: Series::parse(name)?,
             range: range(from, stop)?,
@@ -108,7 +115,9 @@ impl Query {
         headers: &HeaderMap,
         body: Bytes,
     ) -> Result<Profile, Failure> {
-        let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
         let media_type = media_type.unwrap_or_default();
         if media_type.starts_with("binary/octet-stream+") {
             let text = format!(
@@ -121,7 +130,10 @@ impl Query {
             let form = Form::read(media_type, body).await?;
             let format = self.format.unwrap_or(Format::Pprof);
             let earlier = form.earlier.filter(|_| form.is_cumulative);
-            return Ok(Profile { earlier, ..self.into_profile(format, form.profile) });
+            return Ok(Profile {
+                earlier,
+                ..self.into_profile(format, form.profile)
+            });
         }
         let format = self.format.unwrap_or(Format::Folded);
         Ok(self.into_profile(format, body))
@@ -163,7 +175,10 @@ fn time(name: &str, text: &str) -> Result<Timestamp, Failure> {
     const MILLISECONDS_MIN: i64 = 100_000_000_000;
     const MICROSECONDS_MIN: i64 = MILLISECONDS_MIN * 1_000;
     const NANOSECONDS_MIN: i64 = MICROSECONDS_MIN * 1_000;
-    let number = text.parse::<u64>().ok().and_then(|number| i64::try_from(number).ok());
+    let number = text
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| i64::try_from(number).ok());
     let invalid = || {
         let text = format!(
             "{name} must be a Unix time in seconds; milli-, micro- and nanoseconds work too"
@@ -177,7 +192,10 @@ fn time(name: &str, text: &str) -> Result<Timestamp, Failure> {
         MICROSECONDS_MIN..NANOSECONDS_MIN => 1_000,
         _ => 1,
     };
-    number.checked_mul(unit_ns).map(Timestamp::from_unix_ns).ok_or_else(invalid)
+    number
+        .checked_mul(unit_ns)
+        .map(Timestamp::from_unix_ns)
+        .ok_or_else(invalid)
 }
 
 /// The time of a push. Whole seconds may be equal at both ends.
@@ -239,7 +257,11 @@ impl Form {
                 "the form has no part `profile`; allowed: profile, prev_profile, sample_type_config",
             )
         })?;
-        Ok(Form { profile, earlier, is_cumulative })
+        Ok(Form {
+            profile,
+            earlier,
+            is_cumulative,
+        })
     }
 }
 
@@ -257,11 +279,23 @@ mod tests {
     fn times_are_read_in_any_unit() {
         let nanoseconds = |text: &str| time("from", text).map(Timestamp::unix_ns);
         let expected = 1_795_455_600_000_000_000;
-        for text in ["1795455600", "1795455600000", "1795455600000000", "1795455600000000000"] {
+        for text in [
+            "1795455600",
+            "1795455600000",
+            "1795455600000000",
+            "1795455600000000000",
+        ] {
             assert_eq!(nanoseconds(text), Ok(expected), "{text}");
         }
         assert_eq!(nanoseconds("0"), Ok(0));
-        for text in ["", "-1", "now", "1.5", "9223372036854775808", "99999999999999999999"] {
+        for text in [
+            "",
+            "-1",
+            "now",
+            "1.5",
+            "9223372036854775808",
+            "99999999999999999999",
+        ] {
             assert!(nanoseconds(text).is_err(), "{text}");
         }
     }

@@ -66,7 +66,12 @@ impl Inlet {
     fn new(collector: Arc<Collector>, task_label: &str) -> Inlet {
         let bodies = MemoryPool::new(Quota::BegunBytes, PUSH_BODIES_BYTES_MAX);
         let task_label = task_label.into();
-        Inlet { collector, bodies, task_label, otlp_decoding: Arc::default() }
+        Inlet {
+            collector,
+            bodies,
+            task_label,
+            otlp_decoding: Arc::default(),
+        }
     }
 }
 
@@ -130,8 +135,14 @@ impl Outcome {
 
     /// [`warning`](Outcome::warning) as a header, where a protocol has no place for it.
     fn header(&self) -> Option<(&'static str, HeaderValue)> {
-        let warning: String = self.warning().chars().flat_map(char::escape_default).collect();
-        let value = HeaderValue::from_str(&warning).ok().filter(|value| !value.is_empty())?;
+        let warning: String = self
+            .warning()
+            .chars()
+            .flat_map(char::escape_default)
+            .collect();
+        let value = HeaderValue::from_str(&warning)
+            .ok()
+            .filter(|value| !value.is_empty())?;
         Some((WARNING_HEADER, value))
     }
 }
@@ -161,7 +172,9 @@ async fn push(
     let pushed = match encoding {
         Ok(encoding) => {
             let client = connect::client(request.headers());
-            sender.store(request, Content::Push { encoding, client }).await
+            sender
+                .store(request, Content::Push { encoding, client })
+                .await
         }
         Err(failure) => Err(failure),
     };
@@ -215,8 +228,10 @@ async fn export(
     let sender = Sender::new(inlet, identity, caller);
     let stored = sender.store(request, Content::Otlp(transport)).await;
     match sender.counted(Source::Otlp, stored) {
-        Ok(outcome) => transport
-            .stored(ExportProfilesServiceResponse::new(outcome.dropped.len(), outcome.warning())),
+        Ok(outcome) => transport.stored(ExportProfilesServiceResponse::new(
+            outcome.dropped.len(),
+            outcome.warning(),
+        )),
         Err(failure) => transport.failed(failure),
     }
 }
@@ -246,7 +261,9 @@ impl Content {
                     let _decoding = decoding;
                     otlp::profiles(transport, &headers, &body)
                 };
-                spawn_blocking(decode).await.unwrap_or_else(|_| Err(panicked()))
+                spawn_blocking(decode)
+                    .await
+                    .unwrap_or_else(|_| Err(panicked()))
             }
         }
     }
@@ -264,12 +281,20 @@ struct Sender {
 impl Sender {
     fn new(inlet: Inlet, identity: &Identity, caller: Caller) -> Sender {
         let account = inlet.collector.accounts.of(identity, caller.quotas());
-        Sender { inlet, account, caller: Some(caller) }
+        Sender {
+            inlet,
+            account,
+            caller: Some(caller),
+        }
     }
 
     fn of_collector(inlet: Inlet) -> Sender {
         let account = inlet.collector.accounts.of(&Identity::Collector, None);
-        Sender { inlet, account, caller: None }
+        Sender {
+            inlet,
+            account,
+            caller: None,
+        }
     }
 
     async fn ingest(&self, request: Request) -> Result<Outcome, Failure> {
@@ -283,7 +308,9 @@ impl Sender {
     async fn store(&self, request: Request, content: Content) -> Result<Outcome, Failure> {
         let (parts, body) = request.into_parts();
         let body = body::read(body, &self.inlet.bodies, &self.account).await?;
-        let turn = body.waiting(self.inlet.collector.pushed.turns.take(&self.account)).await?;
+        let turn = body
+            .waiting(self.inlet.collector.pushed.turns.take(&self.account))
+            .await?;
         let sender = self.clone();
         // Goes on even if the client goes away: a series must not be left between two messages.
         let stored = tokio::spawn(async move {
@@ -317,7 +344,9 @@ impl Sender {
             let bytes = body.bytes.clone();
             move || body::decoded(&headers, bytes, PUSH_CONTENT_BYTES_MAX)
         };
-        let decoded = spawn_blocking(decode).await.unwrap_or_else(|_| Err(panicked()))?;
+        let decoded = spawn_blocking(decode)
+            .await
+            .unwrap_or_else(|_| Err(panicked()))?;
         content.profiles(&self.inlet, headers, decoded).await
     }
 
@@ -326,9 +355,14 @@ impl Sender {
         let now = self.inlet.collector.state.clock.now();
         let parse = move || {
             let mut parser = Parser::new(&task_label, now);
-            profiles.into_iter().map(|profile| parser.parse(profile)).collect()
+            profiles
+                .into_iter()
+                .map(|profile| parser.parse(profile))
+                .collect()
         };
-        spawn_blocking(parse).await.unwrap_or_else(|_| Err(panicked()))
+        spawn_blocking(parse)
+            .await
+            .unwrap_or_else(|_| Err(panicked()))
     }
 
     async fn store_parsed(&self, parsed: Vec<Parsed>) -> Result<Outcome, Failure> {
@@ -345,14 +379,22 @@ impl Sender {
                 Parsed::WithoutTime(reason) => outcome.dropped.push(reason),
             }
         }
-        for PushedSeries { description, base, .. } in &series {
+        for PushedSeries {
+            description, base, ..
+        } in &series
+        {
             self.check_worker(&description.worker)?;
             self.check_worker(&base.worker)?;
         }
         let count = series.len();
         for (number, pushed) in series.into_iter().enumerate() {
             let now = self.inlet.collector.state.clock.now();
-            let stored = self.inlet.collector.pushed.store(&self.account, pushed, now).await;
+            let stored = self
+                .inlet
+                .collector
+                .pushed
+                .store(&self.account, pushed, now)
+                .await;
             outcome.stored_ns +=
                 stored.map_err(|error| Failure::from(error).with_stored(number, count))?;
         }
@@ -361,13 +403,20 @@ impl Sender {
     }
 
     fn check_worker(&self, worker: &str) -> Result<(), Failure> {
-        if self.caller.as_ref().is_none_or(|caller| caller.covers(worker)) {
+        if self
+            .caller
+            .as_ref()
+            .is_none_or(|caller| caller.covers(worker))
+        {
             return Ok(());
         }
         let text = format!(
             "the token may not report as {worker}; run: emberline token new --role agent --worker \
              {}",
-            api::shell_quoted(&format!("{}:*", worker.split(':').next().unwrap_or_default()))
+            api::shell_quoted(&format!(
+                "{}:*",
+                worker.split(':').next().unwrap_or_default()
+            ))
         );
         Err(Failure::new(Kind::Denied, text))
     }
@@ -380,7 +429,12 @@ impl Sender {
     ) -> Result<Outcome, Failure> {
         let counters = &self.inlet.collector.pushed.counters;
         match &outcome {
-            Ok(Outcome { stored_ns, series, dropped, .. }) => {
+            Ok(Outcome {
+                stored_ns,
+                series,
+                dropped,
+                ..
+            }) => {
                 counters.count(source.name(), |counts| {
                     counts.stored += u64::from(*series > 0);
                     counts.stored_ns += stored_ns;
@@ -395,18 +449,31 @@ impl Sender {
 
     fn count_rejection(&self, source: Source, failure: &Failure) {
         let source = source.name();
-        self.inlet.collector.pushed.counters.count(source, |counts| {
-            counts.rejected += 1;
-            counts.last_rejection = Some(failure.text.clone());
-        });
+        self.inlet
+            .collector
+            .pushed
+            .counters
+            .count(source, |counts| {
+                counts.rejected += 1;
+                counts.last_rejection = Some(failure.text.clone());
+            });
         if let Some(Admitted { suppressed }) = REJECTED.admit() {
             let sender = self.account.identity.to_string();
             let reason = &*failure.text;
-            tracing::info!(source, sender, reason, suppressed, "rejected pushed profiles");
+            tracing::info!(
+                source,
+                sender,
+                reason,
+                suppressed,
+                "rejected pushed profiles"
+            );
         }
     }
 }
 
 fn panicked() -> Failure {
-    Failure::new(Kind::Internal, "storing the profile panicked: a bug in Emberline")
+    Failure::new(
+        Kind::Internal,
+        "storing the profile panicked: a bug in Emberline",
+    )
 }

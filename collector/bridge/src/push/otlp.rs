@@ -82,8 +82,12 @@ pub(super) enum Transport {
 impl Transport {
     /// That of a request over HTTP.
     pub(super) fn of_http(headers: &HeaderMap) -> Result<Transport, Failure> {
-        let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let media_type = value.and_then(|value| value.split(';').next()).unwrap_or_default();
+        let value = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
+        let media_type = value
+            .and_then(|value| value.split(';').next())
+            .unwrap_or_default();
         match media_type.trim() {
             PROTOBUF => Ok(Transport::Http(OtlpEncoding::Protobuf)),
             "application/json" => Ok(Transport::Http(OtlpEncoding::Json)),
@@ -116,7 +120,10 @@ impl Transport {
         match self {
             Transport::Http(encoding) => {
                 let code = code(failure.kind) as i32;
-                let status = RpcStatus { code, message: failure.text.clone() };
+                let status = RpcStatus {
+                    code,
+                    message: failure.text.clone(),
+                };
                 failure.response(|_| encoded(encoding, &status))
             }
             Transport::Grpc => Status::new(code(failure.kind), failure.text).into_http(),
@@ -173,21 +180,31 @@ pub(super) fn profiles(
             format!("the request has more than {PUSH_PROFILES_MAX} profiles; send it in parts");
         return Err(Failure::new(Kind::TooLarge, text));
     }
-    profiles.into_iter().filter(|profile| !profile.pprof.is_empty()).map(profile).collect()
+    profiles
+        .into_iter()
+        .filter(|profile| !profile.pprof.is_empty())
+        .map(profile)
+        .collect()
 }
 
 /// The message of a body of gRPC, which has only one.
 fn unframed(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, Failure> {
     let invalid = || Failure::invalid("the body is not one message of gRPC");
-    let (head, message) = body.split_at_checked(FRAME_HEAD_BYTES).ok_or_else(invalid)?;
+    let (head, message) = body
+        .split_at_checked(FRAME_HEAD_BYTES)
+        .ok_or_else(invalid)?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
     if usize::try_from(length).ok() != Some(message.len()) {
         return Err(invalid());
     }
-    let encoding = headers.get("grpc-encoding").map_or(b"identity".as_slice(), |it| it.as_bytes());
+    let encoding = headers
+        .get("grpc-encoding")
+        .map_or(b"identity".as_slice(), |it| it.as_bytes());
     match (head[0], encoding) {
         (0, _) => Ok(body.slice(FRAME_HEAD_BYTES..)),
-        (1, b"gzip") => Ok(decompressed(message, OTLP_CONTENT_BYTES_MAX)?.into_owned().into()),
+        (1, b"gzip") => Ok(decompressed(message, OTLP_CONTENT_BYTES_MAX)?
+            .into_owned()
+            .into()),
         _ => {
             let text = "messages are read without compression or with grpc-encoding: gzip";
             Err(Failure::new(Kind::Unsupported, text))
@@ -196,11 +213,20 @@ fn unframed(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, Failure> {
 }
 
 fn profile(profile: OtlpProfile) -> Result<Profile, Failure> {
-    let OtlpProfile { attributes, scope, pprof } = profile;
+    let OtlpProfile {
+        attributes,
+        scope,
+        pprof,
+    } = profile;
     let mut labels: Labels = attributes;
-    let name = labels.remove(NAME_ATTRIBUTE).filter(|name| !name.is_empty());
+    let name = labels
+        .remove(NAME_ATTRIBUTE)
+        .filter(|name| !name.is_empty());
     let name = name.unwrap_or_else(|| UNNAMED.to_owned());
-    let client = labels.get(CLIENT_ATTRIBUTE).cloned().unwrap_or_else(|| "unknown".to_owned());
+    let client = labels
+        .get(CLIENT_ATTRIBUTE)
+        .cloned()
+        .unwrap_or_else(|| "unknown".to_owned());
     Ok(Profile {
         series: Series::with_fitting(Source::Otlp, &name, &labels)?,
         span: Span::OfProfile,
@@ -213,7 +239,11 @@ fn profile(profile: OtlpProfile) -> Result<Profile, Failure> {
             ..ImportOptions::default()
         },
         client: format!("OTLP {client}"),
-        mode: if scope.is_empty() { "pushed".to_owned() } else { format!("pushed by {scope}") },
+        mode: if scope.is_empty() {
+            "pushed".to_owned()
+        } else {
+            format!("pushed by {scope}")
+        },
         interval_ns: 0,
         is_time: true,
         is_lines: false,

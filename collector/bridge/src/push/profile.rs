@@ -68,8 +68,12 @@ impl Samples {
 
     /// The series of the samples, by their labels.
     pub(super) fn into_series(self) -> Vec<PushedSeries> {
-        let used: BTreeSet<u16> =
-            self.imported.samples.iter().map(|sample| sample.labels).collect();
+        let used: BTreeSet<u16> = self
+            .imported
+            .samples
+            .iter()
+            .map(|sample| sample.labels)
+            .collect();
         let pushed = used.into_iter().map(|label_set| {
             let of_samples = &self.imported.label_sets[usize::from(label_set)];
             PushedSeries {
@@ -103,7 +107,11 @@ pub(super) struct Parser<'a> {
 
 impl Parser<'_> {
     pub(super) fn new(task_label: &str, now: Timestamp) -> Parser<'_> {
-        Parser { task_label, now, bytes_left: PUSH_CONTENT_BYTES_MAX }
+        Parser {
+            task_label,
+            now,
+            bytes_left: PUSH_CONTENT_BYTES_MAX,
+        }
     }
 
     pub(super) fn parse(&mut self, profile: Profile) -> Result<Parsed, Failure> {
@@ -140,7 +148,9 @@ impl Parser<'_> {
             Span::Fixed(range) => range,
             Span::OfProfile => {
                 let length_ns = imported.duration_ns.cast_signed();
-                let start = imported.started_at.unwrap_or_else(|| self.now.shifted(-length_ns));
+                let start = imported
+                    .started_at
+                    .unwrap_or_else(|| self.now.shifted(-length_ns));
                 range(start, start.shifted(length_ns))?
             }
         };
@@ -162,7 +172,11 @@ impl Parser<'_> {
     ) -> Result<Imported, ImportError> {
         let content = decompressed(content, self.bytes_left)?;
         self.bytes_left -= content.len();
-        if is_lines { import(&counted(&content), options) } else { import(&content, options) }
+        if is_lines {
+            import(&counted(&content), options)
+        } else {
+            import(&content, options)
+        }
     }
 }
 

@@ -33,7 +33,9 @@ pub struct ScrapeTarget {
 
 impl fmt::Debug for ScrapeTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ScrapeTarget { name, url, every, .. } = self;
+        let ScrapeTarget {
+            name, url, every, ..
+        } = self;
         f.debug_struct("ScrapeTarget")
             .field("name", name)
             .field("url", url)
@@ -72,7 +74,10 @@ async fn once(sender: &Sender, target: &ScrapeTarget) -> Result<(), Failure> {
     let fetched = spawn_blocking(move || fetch(every, PUSH_BODY_BYTES_MAX)).await;
     let content = fetched
         .map_err(|_| {
-            Failure::new(Kind::Internal, "fetching the profile panicked: a bug in Emberline")
+            Failure::new(
+                Kind::Internal,
+                "fetching the profile panicked: a bug in Emberline",
+            )
         })?
         .map_err(|error| Failure::new(Kind::Unavailable, error))?;
     let profile = Profile {

@@ -56,8 +56,12 @@ const LABELS_LEFT: usize = LABELS_MAX - 2;
 
 /// Starts of the keys of labels that describe the client instead of the program. They are no part of the
 /// worker's id.
-const CLIENT_LABELS: [&str; 4] =
-    ["otel.scope.", "process.runtime.", "telemetry.sdk.", "pyroscope_spy"];
+const CLIENT_LABELS: [&str; 4] = [
+    "otel.scope.",
+    "process.runtime.",
+    "telemetry.sdk.",
+    "pyroscope_spy",
+];
 
 /// Attributes of OTLP that tell the instances of a service apart. A resource has many others.
 const INSTANCE_LABELS: [&str; 6] = [
@@ -97,11 +101,17 @@ impl Series {
             kept.insert(key, value);
         }
         if kept.len() > LABELS_LEFT {
-            let text =
-                format!("the series has {} labels; at most {LABELS_LEFT} are allowed", kept.len());
+            let text = format!(
+                "the series has {} labels; at most {LABELS_LEFT} are allowed",
+                kept.len()
+            );
             return Err(Failure::invalid(text));
         }
-        Ok(Series { source, name: name.to_owned(), labels: kept })
+        Ok(Series {
+            source,
+            name: name.to_owned(),
+            labels: kept,
+        })
     }
 
     /// Parses `name{key=value,key=value}`. Only the first `=` of a label separates.
@@ -111,7 +121,9 @@ impl Series {
             return Series::new(Source::Pyroscope, text.trim(), Labels::new());
         };
         let Some(list) = rest.trim_end().strip_suffix('}') else {
-            return Err(Failure::invalid(format!("the name has no closing brace; {FORM}")));
+            return Err(Failure::invalid(format!(
+                "the name has no closing brace; {FORM}"
+            )));
         };
         let mut labels = Labels::new();
         for label in list.split(',').filter(|label| !label.trim().is_empty()) {
@@ -149,8 +161,13 @@ impl Series {
 
     /// The id of the worker, in Pyroscope's own notation of the series. The end of a long one is a hash.
     pub(super) fn worker(&self) -> String {
-        let labels = self.labels.iter().filter(|(key, _)| self.source.identifies(key));
-        let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
+        let labels = self
+            .labels
+            .iter()
+            .filter(|(key, _)| self.source.identifies(key));
+        let labels: Vec<String> = labels
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         let mut id = format!("{}{}", self.source.prefix(), self.name);
         if !labels.is_empty() {
             id.push_str(&format!("{{{}}}", labels.join(",")));
@@ -168,7 +185,9 @@ impl Series {
     pub(super) fn worker_labels(&self) -> Labels {
         let mut labels = self.labels.clone();
         labels.insert(NAME_LABEL.to_owned(), self.name.clone());
-        labels.entry(SOURCE_LABEL.to_owned()).or_insert_with(|| self.source.name().to_owned());
+        labels
+            .entry(SOURCE_LABEL.to_owned())
+            .or_insert_with(|| self.source.name().to_owned());
         labels
     }
 }
@@ -207,10 +226,17 @@ mod tests {
         assert_eq!(parsed(" shop{} "), "pyroscope:shop");
         assert_eq!(parsed("{a=b}"), "the name of the series is empty");
         let labels = Series::parse(name).unwrap().worker_labels();
-        let labels: Vec<String> =
-            labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let expected =
-            ["a.b=c=d", "otel.scope.name=x", "region=eu", "service_name=shop", "source=pyroscope"];
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let expected = [
+            "a.b=c=d",
+            "otel.scope.name=x",
+            "region=eu",
+            "service_name=shop",
+            "source=pyroscope",
+        ];
         assert_eq!(labels, expected);
     }
 

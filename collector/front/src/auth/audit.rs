@@ -65,7 +65,9 @@ impl State {
             if *lines < DENIALS_LOGGED_PER_PEER {
                 *lines += 1;
                 self.logged += 1;
-                return Line::Logged { omitted_before: std::mem::take(&mut self.omitted) };
+                return Line::Logged {
+                    omitted_before: std::mem::take(&mut self.omitted),
+                };
             }
         }
         self.omitted += 1;

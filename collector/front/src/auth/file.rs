@@ -173,12 +173,20 @@ impl NewToken {
         others: &[TokenRecord],
         now: jiff::Timestamp,
     ) -> Result<(Token, TokenRecord), TokenFileError> {
-        let NewToken { role, mut workers, expires, note, quotas } = self;
+        let NewToken {
+            role,
+            mut workers,
+            expires,
+            note,
+            quotas,
+        } = self;
         if role != Role::Agent && !workers.is_empty() {
             return Err(TokenFileError::Workers { role });
         }
         if workers.len() > WORKER_PATTERNS_MAX {
-            return Err(TokenFileError::TooManyWorkers { count: workers.len() });
+            return Err(TokenFileError::TooManyWorkers {
+                count: workers.len(),
+            });
         }
         if note.len() > TOKEN_NOTE_BYTES_MAX {
             return Err(TokenFileError::LongNote { bytes: note.len() });
@@ -222,7 +230,10 @@ fn random_token(others: &[TokenRecord]) -> Result<Token, TokenFileError> {
 }
 
 fn find(records: &[TokenRecord], id: TokenId) -> Result<&TokenRecord, TokenFileError> {
-    records.iter().find(|record| record.id == id).ok_or(TokenFileError::Unknown { id })
+    records
+        .iter()
+        .find(|record| record.id == id)
+        .ok_or(TokenFileError::Unknown { id })
 }
 
 impl TokenFile {
@@ -257,7 +268,10 @@ impl TokenFile {
         let metadata = file.metadata().map_err(error)?;
         let mode = metadata.mode() & 0o777;
         if mode & 0o022 != 0 {
-            return Err(TokenFileError::Writable { path: self.path.clone(), mode });
+            return Err(TokenFileError::Writable {
+                path: self.path.clone(),
+                mode,
+            });
         }
         self.check_folder()?;
         if mode & 0o044 != 0 {
@@ -268,30 +282,44 @@ impl TokenFile {
         let mut file = file.take(TOKEN_FILE_BYTES_MAX + 1);
         file.read_to_end(&mut bytes).map_err(error)?;
         if bytes.len() as u64 > TOKEN_FILE_BYTES_MAX {
-            return Err(TokenFileError::Large { path: self.path.clone(), bytes: metadata.len() });
+            return Err(TokenFileError::Large {
+                path: self.path.clone(),
+                bytes: metadata.len(),
+            });
         }
         self.parse(&bytes).map(Some)
     }
 
     /// Checks that not everybody can replace the file. In a folder like `/tmp`, only its owner can.
     fn check_folder(&self) -> Result<(), TokenFileError> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = self
+            .path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
         let path = folder.unwrap_or(Path::new("."));
         let metadata = path.metadata().map_err(|source| self.io("read", source))?;
         let mode = metadata.mode() & 0o1777;
         if mode & 0o1002 == 0o002 {
-            return Err(TokenFileError::OpenFolder { path: path.to_owned(), mode });
+            return Err(TokenFileError::OpenFolder {
+                path: path.to_owned(),
+                mode,
+            });
         }
         Ok(())
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<Vec<TokenRecord>, TokenFileError> {
         let content = serde_json::from_slice(bytes);
-        let content: Content = content
-            .map_err(|source| TokenFileError::Content { path: self.path.clone(), source })?;
+        let content: Content = content.map_err(|source| TokenFileError::Content {
+            path: self.path.clone(),
+            source,
+        })?;
         if content.version != VERSION {
             let version = content.version;
-            return Err(TokenFileError::Version { path: self.path.clone(), version });
+            return Err(TokenFileError::Version {
+                path: self.path.clone(),
+                version,
+            });
         }
         if content.tokens.len() > TOKENS_MAX {
             return Err(TokenFileError::TooMany);
@@ -342,14 +370,18 @@ impl TokenFile {
         folder.lock().map_err(|source| self.io("lock", source))?;
         let mut records = self.read()?.unwrap_or_default();
         let result = change(&mut records)?;
-        self.write(&folder, records).map_err(|source| self.io("write", source))?;
+        self.write(&folder, records)
+            .map_err(|source| self.io("write", source))?;
         Ok(result)
     }
 
     /// Replaces the file by one of its folder's owner: root may create tokens for a collector that runs
     /// as another user.
     fn write(&self, folder: &File, tokens: Vec<TokenRecord>) -> io::Result<()> {
-        let content = Content { version: VERSION, tokens };
+        let content = Content {
+            version: VERSION,
+            tokens,
+        };
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
         let mut new = self.path.clone().into_os_string();
@@ -359,7 +391,11 @@ impl TokenFile {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
         let owner = folder.metadata()?;
         if file.metadata()?.uid() != owner.uid() {
             fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
@@ -378,6 +414,10 @@ impl TokenFile {
     }
 
     fn io(&self, action: &'static str, source: io::Error) -> TokenFileError {
-        TokenFileError::Io { action, path: self.path.clone(), source }
+        TokenFileError::Io {
+            action,
+            path: self.path.clone(),
+            source,
+        }
     }
 }

@@ -93,7 +93,11 @@ mod tests {
         check("*", &["", "a", "*"], &[]);
         check("etl-*", &["etl-", "etl-1", "etl-*"], &["etl", "xetl-1"]);
         check("*-gpu", &["-gpu", "a-gpu", "-gpu-gpu"], &["a-gpu-1", "gpu"]);
-        check("a*b*c", &["abc", "aXbYc", "abbcc", "abcbc"], &["ac", "acb", "abcd", "bac"]);
+        check(
+            "a*b*c",
+            &["abc", "aXbYc", "abbcc", "abcbc"],
+            &["ac", "acb", "abcd", "bac"],
+        );
         check("a*a", &["aa", "aba"], &["a", "ab"]);
         check("a**a", &["aa", "aba"], &["a"]);
         check("ab*bc", &["abbc", "ab bc"], &["abc"]);

@@ -149,7 +149,8 @@ impl TokenSet {
 
     /// The record of an id whose holder was authenticated before.
     pub fn still_valid(&self, id: TokenId, now: Timestamp) -> Result<Arc<TokenRecord>, Denied> {
-        self.get(id).map_or(Err(Denied::Invalid), |record| valid(record, now))
+        self.get(id)
+            .map_or(Err(Denied::Invalid), |record| valid(record, now))
     }
 
     fn get(&self, id: TokenId) -> Option<&Arc<TokenRecord>> {
@@ -175,7 +176,8 @@ mod as_text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<TokenId, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map_err(|_| serde::de::Error::custom("an id has 8 hexadecimal digits"))
+        text.parse()
+            .map_err(|_| serde::de::Error::custom("an id has 8 hexadecimal digits"))
     }
 }
 

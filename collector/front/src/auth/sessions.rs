@@ -114,8 +114,20 @@ impl Sessions {
         let of_token = |entry: &Entry| entry.session.token.id == token.id;
         make_room(&mut entries, LOGINS_PER_TOKEN_MAX, of_token);
         make_room(&mut entries, LOGINS_MAX, |_| true);
-        let session = Session { hash, token, ends, open };
-        entries.insert(hash, Entry { session, last_used: now, _open: sender });
+        let session = Session {
+            hash,
+            token,
+            ends,
+            open,
+        };
+        entries.insert(
+            hash,
+            Entry {
+                session,
+                last_used: now,
+                _open: sender,
+            },
+        );
         Ok(secret)
     }
 
@@ -163,7 +175,9 @@ fn make_room(
 ) {
     while entries.values().filter(|entry| is_counted(entry)).count() >= entries_max {
         let counted = entries.iter().filter(|(_, entry)| is_counted(entry));
-        let oldest = counted.min_by_key(|(_, entry)| entry.last_used).map(|(hash, _)| *hash);
+        let oldest = counted
+            .min_by_key(|(_, entry)| entry.last_used)
+            .map(|(hash, _)| *hash);
         if let Some(hash) = oldest {
             entries.remove(&hash);
         }
@@ -195,7 +209,10 @@ mod tests {
 
         let idle = open();
         assert!(is_open(&idle, LOGIN_IDLE_MAX - MINUTE));
-        assert!(is_open(&idle, 2 * LOGIN_IDLE_MAX - 2 * MINUTE), "it was used");
+        assert!(
+            is_open(&idle, 2 * LOGIN_IDLE_MAX - 2 * MINUTE),
+            "it was used"
+        );
         assert!(!is_open(&idle, 3 * LOGIN_IDLE_MAX));
         assert!(!is_open(&idle, Duration::ZERO), "it stays ended");
 
@@ -243,7 +260,9 @@ mod tests {
             sessions.close(&session);
         };
         let both = async { tokio::join!(ended, close) };
-        tokio::time::timeout(MINUTE, both).await.expect("the stream ends");
+        tokio::time::timeout(MINUTE, both)
+            .await
+            .expect("the stream ends");
     }
 
     #[test]
@@ -252,7 +271,12 @@ mod tests {
         let text = secret.expose();
         assert_eq!(SessionSecret::parse(text).unwrap().hash(), secret.hash());
         assert_eq!(format!("{secret:?}"), "SessionSecret(..)");
-        for other in ["", &text[1..], &text.replace(|_: char| true, "A"), &format!("{text}0")] {
+        for other in [
+            "",
+            &text[1..],
+            &text.replace(|_: char| true, "A"),
+            &format!("{text}0"),
+        ] {
             assert!(SessionSecret::parse(other).is_none(), "{other}");
         }
     }

@@ -121,7 +121,10 @@ impl Tokens {
             Ok(Some(records)) => {
                 let tokens = records.len();
                 let new = Arc::new(TokenSet::new(records));
-                let old = self.current.send_replace(Some(new.clone())).unwrap_or_default();
+                let old = self
+                    .current
+                    .send_replace(Some(new.clone()))
+                    .unwrap_or_default();
                 let added = listed(new.ids_without(&old));
                 let revoked = listed(old.ids_without(&new));
                 tracing::info!(target: "audit", tokens, added, revoked, "tokens reloaded");
@@ -167,8 +170,9 @@ impl Tokens {
             let expiry = token.and_then(|token| token.expires).map(|expires| {
                 let left_ns = expires.as_nanosecond() - i128::from(now().unix_ns());
                 // Looked at again at least each hour, because clocks are set.
-                let left_ns =
-                    u64::try_from(left_ns).unwrap_or(0).clamp(1_000_000, 3_600_000_000_000);
+                let left_ns = u64::try_from(left_ns)
+                    .unwrap_or(0)
+                    .clamp(1_000_000, 3_600_000_000_000);
                 std::time::Duration::from_nanos(left_ns)
             });
             tokio::select! {

@@ -177,13 +177,18 @@ impl Activity {
         let response = state.next_response;
         state.next_response += 1;
         drop(state);
-        InFlight { activity: self.clone(), response }
+        InFlight {
+            activity: self.clone(),
+            response,
+        }
     }
 
     /// A request's body is awaited until the result is dropped.
     pub(super) fn begin_upload(self: &Arc<Self>) -> Upload {
         lock(&self.state).uploads += 1;
-        Upload { activity: self.clone() }
+        Upload {
+            activity: self.clone(),
+        }
     }
 }
 
@@ -205,7 +210,9 @@ pub(super) struct InFlight {
 impl InFlight {
     /// The protocol took the head or a piece of the response.
     pub(super) fn piece_taken(&self) {
-        lock(&self.activity.state).taken_at.insert(self.response, Instant::now());
+        lock(&self.activity.state)
+            .taken_at
+            .insert(self.response, Instant::now());
     }
 
     /// The protocol asks for a piece.
@@ -253,27 +260,58 @@ mod tests {
         let margin = Duration::from_secs(5);
         let limits = limits();
         let overdue = |after: Duration| activity.overdue(begin + after, &limits);
-        assert_eq!(overdue(limits.head_timeout - Duration::from_millis(1)), None);
-        assert_eq!(overdue(limits.head_timeout), Some(Overdue::Head), "no request");
+        assert_eq!(
+            overdue(limits.head_timeout - Duration::from_millis(1)),
+            None
+        );
+        assert_eq!(
+            overdue(limits.head_timeout),
+            Some(Overdue::Head),
+            "no request"
+        );
 
         let request = activity.begin_request(false);
-        assert_eq!(overdue(limits.idle_timeout * 10), None, "a request in flight");
+        assert_eq!(
+            overdue(limits.idle_timeout * 10),
+            None,
+            "a request in flight"
+        );
         request.piece_taken();
-        assert_eq!(overdue(limits.stall_timeout + margin), Some(Overdue::Stalled), "a response");
+        assert_eq!(
+            overdue(limits.stall_timeout + margin),
+            Some(Overdue::Stalled),
+            "a response"
+        );
         request.piece_wanted();
         assert_eq!(overdue(limits.idle_timeout * 10), None, "nothing to send");
         activity.sent(false);
-        assert_eq!(overdue(limits.stall_timeout + margin), Some(Overdue::Stalled), "a socket");
+        assert_eq!(
+            overdue(limits.stall_timeout + margin),
+            Some(Overdue::Stalled),
+            "a socket"
+        );
         activity.sent(true);
         drop(request);
 
-        assert_eq!(overdue(limits.head_timeout + margin), None, "between two requests");
+        assert_eq!(
+            overdue(limits.head_timeout + margin),
+            None,
+            "between two requests"
+        );
         assert_eq!(overdue(limits.idle_timeout + margin), Some(Overdue::Idle));
         activity.received();
-        assert_eq!(overdue(limits.head_timeout + margin), Some(Overdue::Head), "a slow head");
+        assert_eq!(
+            overdue(limits.head_timeout + margin),
+            Some(Overdue::Head),
+            "a slow head"
+        );
         drop(activity.begin_request(true));
         activity.received();
-        assert_eq!(overdue(limits.head_timeout + margin), None, "bytes of HTTP/2 are no head");
+        assert_eq!(
+            overdue(limits.head_timeout + margin),
+            None,
+            "bytes of HTTP/2 are no head"
+        );
         assert_eq!(overdue(limits.idle_timeout + margin), Some(Overdue::Idle));
     }
 

@@ -26,7 +26,11 @@ pub(super) struct Response {
 
 impl Response {
     pub(super) fn new(body: Body, in_flight: InFlight) -> Response {
-        Response { body, rest: Bytes::new(), in_flight }
+        Response {
+            body,
+            rest: Bytes::new(),
+            in_flight,
+        }
     }
 
     fn poll_piece(
@@ -90,7 +94,12 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn new(body: Incoming, limit: Duration, upload: Upload) -> Request {
-        Request { body, limit, deadline: Box::pin(sleep(limit)), _upload: upload }
+        Request {
+            body,
+            limit,
+            deadline: Box::pin(sleep(limit)),
+            _upload: upload,
+        }
     }
 }
 
@@ -107,7 +116,9 @@ impl HttpBody for Request {
         }
         ready!(self.deadline.as_mut().poll(context));
         let error = format!("the body did not come within {:?}", self.limit);
-        Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, error).into())))
+        Poll::Ready(Some(Err(
+            io::Error::new(io::ErrorKind::TimedOut, error).into()
+        )))
     }
 
     fn is_end_stream(&self) -> bool {

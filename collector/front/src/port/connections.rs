@@ -114,7 +114,11 @@ enum Shortage {
 
 impl Connections {
     pub(super) fn new(limits: ConnectionLimits) -> Arc<Connections> {
-        Arc::new(Connections { limits, table: Mutex::default(), ended: Notify::new() })
+        Arc::new(Connections {
+            limits,
+            table: Mutex::default(),
+            ended: Notify::new(),
+        })
     }
 
     /// Registers a connection. If there is no room, connections without a request in flight are closed
@@ -148,11 +152,22 @@ impl Connections {
         let mut table = lock(&self.table);
         let number = table.next;
         table.next += 1;
-        table.open.insert(number, Entry { activity: activity.clone(), source });
+        table.open.insert(
+            number,
+            Entry {
+                activity: activity.clone(),
+                source,
+            },
+        );
         let of_source = table.by_source.entry(source).or_default();
         let is_of_crowd = *of_source >= CROWD_CONNECTIONS_MIN && source != Source::Socket;
         *of_source += 1;
-        Registration { activity, is_of_crowd, connections: self.clone(), number }
+        Registration {
+            activity,
+            is_of_crowd,
+            connections: self.clone(),
+            number,
+        }
     }
 
     /// Closes some connections without a request in flight. Returns whether any is closing.
@@ -160,12 +175,18 @@ impl Connections {
         let table = lock(&self.table);
         let competes = |entry: &&Entry| shortage == Shortage::Everybody || entry.source == source;
         let competing: Vec<&Entry> = table.open.values().filter(competes).collect();
-        if competing.iter().any(|entry| entry.activity.is_closing_now()) {
+        if competing
+            .iter()
+            .any(|entry| entry.activity.is_closing_now())
+        {
             return true;
         }
-        let ranked = competing.iter().map(|entry| (entry.activity.eviction_rank(), entry));
-        let mut idle: Vec<_> =
-            ranked.filter_map(|(rank, entry)| rank.map(|rank| (rank, entry))).collect();
+        let ranked = competing
+            .iter()
+            .map(|entry| (entry.activity.eviction_rank(), entry));
+        let mut idle: Vec<_> = ranked
+            .filter_map(|(rank, entry)| rank.map(|rank| (rank, entry)))
+            .collect();
         idle.sort_unstable_by_key(|(rank, _)| *rank);
         let count = (competing.len() / EVICTED_SHARE).max(1);
         for (_, entry) in idle.iter().take(count) {
@@ -206,7 +227,10 @@ impl Connections {
 
     fn check_all(&self, now: Instant) {
         let table = lock(&self.table);
-        table.open.values().for_each(|entry| self.check(&entry.activity, now));
+        table
+            .open
+            .values()
+            .for_each(|entry| self.check(&entry.activity, now));
     }
 
     fn check(&self, activity: &Activity, now: Instant) {
@@ -226,7 +250,10 @@ impl Connections {
     /// Closes all connections.
     pub(super) fn close_all(&self, how: Closing) {
         let table = lock(&self.table);
-        table.open.values().for_each(|entry| entry.activity.close(how));
+        table
+            .open
+            .values()
+            .for_each(|entry| entry.activity.close(how));
     }
 
     /// Resolves when no connection is open.
@@ -247,7 +274,11 @@ mod tests {
 
     fn connections(open_max: usize, address_max: usize) -> Arc<Connections> {
         let limits = ConnectionLimits::for_descriptors(1_024);
-        Connections::new(ConnectionLimits { open_max, address_max, ..limits })
+        Connections::new(ConnectionLimits {
+            open_max,
+            address_max,
+            ..limits
+        })
     }
 
     fn remote(host: u8) -> Source {
@@ -304,7 +335,11 @@ mod tests {
         // Connections of this machine are limited by the whole table alone.
         let loopback = Source::of(IpAddr::from([127, 0, 0, 1]));
         let of_this_machine = async || connections.admit(loopback).await.unwrap();
-        let _held = [of_this_machine().await, of_this_machine().await, of_this_machine().await];
+        let _held = [
+            of_this_machine().await,
+            of_this_machine().await,
+            of_this_machine().await,
+        ];
     }
 
     #[tokio::test]
@@ -319,7 +354,11 @@ mod tests {
             assert!(held.iter().all(|first| !first.is_of_crowd));
             assert!(admit(source).await.is_of_crowd);
             assert!(!admit(remote(2)).await.is_of_crowd);
-            assert!(!admit(Source::of(IpAddr::from([127, 0, 0, 1]))).await.is_of_crowd);
+            assert!(
+                !admit(Source::of(IpAddr::from([127, 0, 0, 1])))
+                    .await
+                    .is_of_crowd
+            );
             drop(held.pop());
             assert!(!admit(source).await.is_of_crowd);
         }
@@ -327,7 +366,10 @@ mod tests {
         for _ in 0..2 * CROWD_CONNECTIONS_MIN {
             held.push(admit(Source::Socket).await);
         }
-        assert!(held.iter().all(|one| !one.is_of_crowd), "their users are not told apart");
+        assert!(
+            held.iter().all(|one| !one.is_of_crowd),
+            "their users are not told apart"
+        );
     }
 
     #[test]

@@ -65,8 +65,15 @@ mod tests {
     async fn all_its_threads_yield() {
         let expected = Priority::lowered_by(PRIORITY_STEPS);
         let crowd = Crowd::default();
-        let both =
-            async { (Priority::current(), spawn_blocking(Priority::current).await.unwrap()) };
-        assert_eq!(crowd.handle().spawn(both).await.unwrap(), (expected, expected));
+        let both = async {
+            (
+                Priority::current(),
+                spawn_blocking(Priority::current).await.unwrap(),
+            )
+        };
+        assert_eq!(
+            crowd.handle().spawn(both).await.unwrap(),
+            (expected, expected)
+        );
     }
 }

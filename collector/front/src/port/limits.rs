@@ -90,7 +90,10 @@ mod tests {
     fn connections_leave_descriptors_to_the_store() {
         let check = |descriptors: u64, open_max: usize, address_max: usize| {
             let limits = ConnectionLimits::for_descriptors(descriptors);
-            assert_eq!((limits.open_max, limits.address_max), (open_max, address_max));
+            assert_eq!(
+                (limits.open_max, limits.address_max),
+                (open_max, address_max)
+            );
         };
         check(1_024, 424, 53);
         check(4_096, 3_496, 437);

@@ -126,14 +126,20 @@ pub struct SocketFile {
 impl SocketFile {
     fn of(path: &Path) -> io::Result<SocketFile> {
         let inode = path.symlink_metadata()?.ino();
-        Ok(SocketFile { path: path.to_owned(), inode })
+        Ok(SocketFile {
+            path: path.to_owned(),
+            inode,
+        })
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // Another collector may have replaced it.
-        let is_ours = self.path.symlink_metadata().is_ok_and(|file| file.ino() == self.inode);
+        let is_ours = self
+            .path
+            .symlink_metadata()
+            .is_ok_and(|file| file.ino() == self.inode);
         if is_ours && let Err(error) = std::fs::remove_file(&self.path) {
             tracing::debug!(%error, "the socket's file stays");
         }
@@ -148,7 +154,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !file.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is not a socket"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "the file is not a socket",
+        ));
     }
     match BlockingUnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

@@ -81,7 +81,13 @@ impl Front {
     /// Serves until `shutdown` resolves. Then accepts nothing, lets requests in flight finish, and ends
     /// when the last connection has. If this is dropped, all connections end at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Front { listener, certificate, socket_users, routes, limits } = self;
+        let Front {
+            listener,
+            certificate,
+            socket_users,
+            routes,
+            limits,
+        } = self;
         let connections = Connections::new(limits);
         let all = CloseOnDrop(connections.clone());
         let watched = certificate.clone();
@@ -127,7 +133,11 @@ impl Drop for CloseOnDrop {
 /// own begin only after the first bytes, and count the time between two requests as part of a head.
 fn protocols() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -152,7 +162,11 @@ impl Accepting {
                             tracing::debug!(%error, "a connection without TCP_NODELAY");
                         }
                         let certificate = self.certificate.clone();
-                        let socket = Socket::Network { stream, address, certificate };
+                        let socket = Socket::Network {
+                            stream,
+                            address,
+                            certificate,
+                        };
                         self.open(socket, registration);
                     }
                 }
@@ -160,7 +174,14 @@ impl Accepting {
                     if let Some(registration) = self.connections.admit(Source::Socket).await {
                         let own = rustix::process::geteuid().as_raw();
                         let is_allowed = is_allowed(user, own, &self.socket_users);
-                        self.open(Socket::Unix { stream, user, is_allowed }, registration);
+                        self.open(
+                            Socket::Unix {
+                                stream,
+                                user,
+                                is_allowed,
+                            },
+                            registration,
+                        );
                     }
                 }
                 Err(error) if is_of_connection(&error) => {}
@@ -201,22 +222,41 @@ fn is_allowed(user: u32, own: u32, listed: &[u32]) -> bool {
 /// Whether the error is that of one connection, which was gone before it was accepted.
 fn is_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
 }
 
 /// A new connection's socket.
 enum Socket {
-    Network { stream: TcpStream, address: SocketAddr, certificate: Option<Arc<Certificate>> },
-    Unix { stream: UnixStream, user: u32, is_allowed: bool },
+    Network {
+        stream: TcpStream,
+        address: SocketAddr,
+        certificate: Option<Arc<Certificate>>,
+    },
+    Unix {
+        stream: UnixStream,
+        user: u32,
+        is_allowed: bool,
+    },
 }
 
 impl Socket {
     /// Registers the socket with the current runtime instead of the one that accepted it.
     fn registered_here(self) -> io::Result<Socket> {
         match self {
-            Socket::Network { stream, address, certificate } => {
+            Socket::Network {
+                stream,
+                address,
+                certificate,
+            } => {
                 let stream = TcpStream::from_std(stream.into_std()?)?;
-                Ok(Socket::Network { stream, address, certificate })
+                Ok(Socket::Network {
+                    stream,
+                    address,
+                    certificate,
+                })
             }
             socket @ Socket::Unix { .. } => Ok(socket),
         }
@@ -228,19 +268,46 @@ impl Socket {
     /// Why the connection cannot be used.
     async fn open(self) -> io::Result<(Box<dyn Duplex>, Peer)> {
         match self {
-            Socket::Network { stream, address, certificate: None } => {
-                Ok((Box::new(stream), Peer::Network { address, certificate: None }))
-            }
-            Socket::Network { stream, address, certificate: Some(certificate) } => {
+            Socket::Network {
+                stream,
+                address,
+                certificate: None,
+            } => Ok((
+                Box::new(stream),
+                Peer::Network {
+                    address,
+                    certificate: None,
+                },
+            )),
+            Socket::Network {
+                stream,
+                address,
+                certificate: Some(certificate),
+            } => {
                 let (stream, client) = certificate.accept(stream).await?;
-                Ok((Box::new(stream), Peer::Network { address, certificate: client }))
+                Ok((
+                    Box::new(stream),
+                    Peer::Network {
+                        address,
+                        certificate: client,
+                    },
+                ))
             }
-            Socket::Unix { stream, user, is_allowed: true } => {
-                Ok((Box::new(stream), Peer::Unix { user }))
-            }
-            Socket::Unix { mut stream, user, is_allowed: false } => {
+            Socket::Unix {
+                stream,
+                user,
+                is_allowed: true,
+            } => Ok((Box::new(stream), Peer::Unix { user })),
+            Socket::Unix {
+                mut stream,
+                user,
+                is_allowed: false,
+            } => {
                 stream.write_all(rejection(user).as_bytes()).await?;
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("user {user}")))
+                Err(io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    format!("user {user}"),
+                ))
             }
         }
     }
@@ -287,7 +354,10 @@ impl Connection {
             activity: activity.clone(),
             upload_timeout: self.upload_timeout,
         };
-        let stream = TokioIo::new(Watched { stream, activity: activity.clone() });
+        let stream = TokioIo::new(Watched {
+            stream,
+            activity: activity.clone(),
+        });
         let mut serving = pin!(self.protocols.serve_connection(stream, routes));
         let mut closing = None;
         loop {
@@ -324,7 +394,9 @@ impl Service<Request<Incoming>> for Routes {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let in_flight = self.activity.begin_request(request.version() == Version::HTTP_2);
+        let in_flight = self
+            .activity
+            .begin_request(request.version() == Version::HTTP_2);
         // Agents' streams have limits of their own.
         let is_whole = request.body().is_end_stream();
         let is_stream = request.uri().path().starts_with(GRPC_PATH);
@@ -356,6 +428,9 @@ mod tests {
         let allowed = |user| is_allowed(user, 1_000, &[1_002, 1_003]);
         assert_eq!([0, 1_000, 1_002, 1_003].map(allowed), [true; 4]);
         assert_eq!([1, 1_001, 1_004, u32::MAX].map(allowed), [false; 4]);
-        assert!(!is_allowed(1_000, 0, &[]), "a collector of root is not for everybody");
+        assert!(
+            !is_allowed(1_000, 0, &[]),
+            "a collector of root is not for everybody"
+        );
     }
 }

@@ -90,7 +90,11 @@ impl Certificate {
     pub fn load(options: TlsOptions) -> Result<Certificate, TlsError> {
         let current = read(&options)?;
         let names = watch::Sender::new(current.names.clone());
-        Ok(Certificate { options, current: Mutex::new(current), names })
+        Ok(Certificate {
+            options,
+            current: Mutex::new(current),
+            names,
+        })
     }
 
     /// The host names in the present certificate, which browsers accept under these names only.
@@ -158,7 +162,12 @@ impl Certificate {
         }
         let config = lock(&self.current).config.clone();
         let stream = TlsAcceptor::from(config).accept(stream).await?;
-        let client = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).map(names);
+        let client = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(<[_]>::first)
+            .map(names);
         Ok((stream, client))
     }
 }
@@ -200,9 +209,17 @@ fn read(options: &TlsOptions) -> Result<Current, TlsError> {
     };
     let mut config = builder
         .with_single_cert(chain, key)
-        .map_err(|source| TlsError::Pair { files: files.clone(), source })?;
+        .map_err(|source| TlsError::Pair {
+            files: files.clone(),
+            source,
+        })?;
     config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
-    Ok(Current { config: Arc::new(config), fingerprint, names, version })
+    Ok(Current {
+        config: Arc::new(config),
+        fingerprint,
+        names,
+        version,
+    })
 }
 
 /// The DNS names in a certificate.
@@ -215,7 +232,11 @@ fn names(certificate: &CertificateDer<'_>) -> CertificateNames {
 
 /// Says that the port speaks TLS, in the client's protocol.
 async fn answer_without_tls(stream: &mut TcpStream, is_http2: bool) -> io::Result<()> {
-    let answer = if is_http2 { http2_goodbye() } else { http1_goodbye() };
+    let answer = if is_http2 {
+        http2_goodbye()
+    } else {
+        http1_goodbye()
+    };
     stream.write_all(&answer).await?;
     stream.shutdown().await?;
     // With unread bytes, closing would take the answer back.

@@ -41,7 +41,10 @@ pub struct LabelMatchers(Vec<LabelMatcher>);
 impl LabelMatchers {
     /// Parses matchers in braces; an empty text has none.
     pub fn parse(text: &str) -> Result<LabelMatchers, QueryError> {
-        let failed = |error: MatcherError| QueryError::Matchers { text: echo(text), error };
+        let failed = |error: MatcherError| QueryError::Matchers {
+            text: echo(text),
+            error,
+        };
         if text.len() > MATCHERS_BYTES_MAX {
             return Err(failed(MatcherError::TooLong));
         }
@@ -59,12 +62,16 @@ impl LabelMatchers {
 
     /// Whether all matchers accept. `value` returns the value of a label.
     pub fn accept_all<'a>(&self, value: impl Fn(&str) -> &'a str) -> bool {
-        self.0.iter().all(|matcher| matcher.accepts(value(&matcher.name)))
+        self.0
+            .iter()
+            .all(|matcher| matcher.accepts(value(&matcher.name)))
     }
 
     /// Takes the matchers of a label away.
     pub fn split_off(&mut self, name: &str) -> LabelMatchers {
-        let (taken, kept) = std::mem::take(&mut self.0).into_iter().partition(|it| it.name == name);
+        let (taken, kept) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|it| it.name == name);
         self.0 = kept;
         LabelMatchers(taken)
     }
@@ -82,7 +89,10 @@ pub enum MatcherError {
     #[error("there are more than {MATCHERS_MAX}")]
     TooMany,
     #[error("{expected} is missing at {rest:?}")]
-    Missing { expected: &'static str, rest: String },
+    Missing {
+        expected: &'static str,
+        rest: String,
+    },
     #[error("the string has no end")]
     OpenString,
     #[error("unknown escape \\{0} in a string")]
@@ -125,7 +135,9 @@ impl Rest<'_> {
             .into_iter()
             .find(|operator| self.take(operator))
             .ok_or_else(|| self.missing("one of =, !=, =~, !~"))?;
-        let value = self.string()?.ok_or_else(|| self.missing("a quoted value"))?;
+        let value = self
+            .string()?
+            .ok_or_else(|| self.missing("a quoted value"))?;
         let comparison = match operator {
             "=~" => Comparison::Pattern(whole_pattern(&value)?),
             "!~" => Comparison::NotPattern(whole_pattern(&value)?),
@@ -149,7 +161,11 @@ impl Rest<'_> {
 
     /// A string, if one starts here.
     fn string(&mut self) -> Result<Option<String>, MatcherError> {
-        let Some(quote) = self.0.chars().next().filter(|first| matches!(first, '"' | '\'' | '`'))
+        let Some(quote) = self
+            .0
+            .chars()
+            .next()
+            .filter(|first| matches!(first, '"' | '\'' | '`'))
         else {
             return Ok(None);
         };
@@ -182,11 +198,18 @@ impl Rest<'_> {
     }
 
     fn expect(&mut self, token: &str, expected: &'static str) -> Result<(), MatcherError> {
-        if self.take(token) { Ok(()) } else { Err(self.missing(expected)) }
+        if self.take(token) {
+            Ok(())
+        } else {
+            Err(self.missing(expected))
+        }
     }
 
     fn missing(&self, expected: &'static str) -> MatcherError {
-        MatcherError::Missing { expected, rest: self.0.chars().take(20).collect() }
+        MatcherError::Missing {
+            expected,
+            rest: self.0.chars().take(20).collect(),
+        }
     }
 }
 
@@ -274,13 +297,20 @@ mod tests {
         rejected("region", "an opening brace is missing at \"region\"");
         rejected("{region}", "one of =, !=, =~, !~ is missing at \"}\"");
         rejected("{region=eu}", "a quoted value is missing at \"eu}\"");
-        rejected("{=\"\"}", "the name of a label is missing at \"=\\\"\\\"}\"");
+        rejected(
+            "{=\"\"}",
+            "the name of a label is missing at \"=\\\"\\\"}\"",
+        );
         rejected("{a=\"b\"", "a comma or a closing brace is missing at \"\"");
         rejected("{a=\"b\"} or", "the end is missing at \"or\"");
         rejected("{a=\"b", "the string has no end");
         rejected("{a=\"\\x\"}", "unknown escape \\x in a string");
         let nested = format!("{{a=~\"{}\"}}", "(a{1000}){1000}");
-        assert!(error(&nested).contains("it is too large"), "{}", error(&nested));
+        assert!(
+            error(&nested).contains("it is too large"),
+            "{}",
+            error(&nested)
+        );
         let many = format!("{{{}}}", "a=\"b\",".repeat(MATCHERS_MAX + 1));
         assert!(error(&many).contains("there are more than 32"));
         assert!(error(&"x".repeat(MATCHERS_BYTES_MAX + 1)).contains("longer than"));

@@ -48,13 +48,20 @@ impl LabelScope {
         workers.retain(|_, labels| {
             matchers.accept_all(|name| labels.get(name).map_or("", String::as_str))
         });
-        LabelScope { has_all: workers.len() == count, workers, tasks }
+        LabelScope {
+            has_all: workers.len() == count,
+            workers,
+            tasks,
+        }
     }
 
     /// The names of all labels.
     pub fn label_names(&self) -> BTreeSet<String> {
-        let mut names: BTreeSet<String> =
-            self.workers.values().flat_map(|labels| labels.keys().cloned()).collect();
+        let mut names: BTreeSet<String> = self
+            .workers
+            .values()
+            .flat_map(|labels| labels.keys().cloned())
+            .collect();
         if !self.workers.is_empty() {
             names.insert(TASK_LABEL.to_owned());
         }
@@ -69,15 +76,22 @@ impl LabelScope {
             }
             return self.task_names(state).collect();
         }
-        self.workers.values().filter_map(|labels| labels.get(name).cloned()).collect()
+        self.workers
+            .values()
+            .filter_map(|labels| labels.get(name).cloned())
+            .collect()
     }
 
     /// The selected workers by their values of some labels. A missing value is left out.
     pub(crate) fn groups(&self, names: &[String]) -> BTreeMap<Vec<(String, String)>, Vec<String>> {
         let mut groups: BTreeMap<Vec<(String, String)>, Vec<String>> = BTreeMap::new();
         for (worker, labels) in &self.workers {
-            let values = names.iter().filter_map(|name| Some((name, labels.get(name)?)));
-            let key = values.map(|(name, value)| (name.clone(), value.clone())).collect();
+            let values = names
+                .iter()
+                .filter_map(|name| Some((name, labels.get(name)?)));
+            let key = values
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
             groups.entry(key).or_default().push(worker.clone());
         }
         groups
@@ -92,9 +106,16 @@ impl LabelScope {
         if self.workers.is_empty() {
             return Ok(None);
         }
-        let workers =
-            if self.has_all { Vec::new() } else { self.workers.keys().cloned().collect() };
-        let filter = Filter { workers, states, ..Filter::default() };
+        let workers = if self.has_all {
+            Vec::new()
+        } else {
+            self.workers.keys().cloned().collect()
+        };
+        let filter = Filter {
+            workers,
+            states,
+            ..Filter::default()
+        };
         let names: Vec<String> = self.task_names(state).collect();
         let outside_tasks = self.tasks.accept(TASK_LABEL, NO_TASK);
         let tasks: Vec<String> = names.into_iter().filter(|name| name != NO_TASK).collect();
@@ -102,14 +123,23 @@ impl LabelScope {
             return Ok(Some(filter));
         }
         if tasks.len() > MATCHED_TASKS_MAX {
-            return Err(QueryError::MatchedTasks { count: tasks.len(), limit: MATCHED_TASKS_MAX });
+            return Err(QueryError::MatchedTasks {
+                count: tasks.len(),
+                limit: MATCHED_TASKS_MAX,
+            });
         }
         match (tasks.is_empty(), outside_tasks) {
             (true, false) => Ok(None),
-            (true, true) => {
-                Ok(Some(Filter { tasks: vec![NOTHING.to_owned()], outside_tasks, ..filter }))
-            }
-            (false, _) => Ok(Some(Filter { tasks, outside_tasks, ..filter })),
+            (true, true) => Ok(Some(Filter {
+                tasks: vec![NOTHING.to_owned()],
+                outside_tasks,
+                ..filter
+            })),
+            (false, _) => Ok(Some(Filter {
+                tasks,
+                outside_tasks,
+                ..filter
+            })),
         }
     }
 

@@ -34,7 +34,9 @@ impl Queries<'_> {
         let sessions = lock(&self.registry).all();
         for cell in sessions {
             let session = lock(&cell.state);
-            let known = facts.get(&cell.worker).is_some_and(|(seen, _)| *seen > session.last_seen);
+            let known = facts
+                .get(&cell.worker)
+                .is_some_and(|(seen, _)| *seen > session.last_seen);
             if !known {
                 let attributes = WorkerAttributes {
                     host: session.agent.host.clone(),
@@ -43,14 +45,19 @@ impl Queries<'_> {
                 facts.insert(cell.worker.clone(), (session.last_seen, attributes));
             }
         }
-        facts.into_iter().map(|(worker, (_, facts))| (worker, facts)).collect()
+        facts
+            .into_iter()
+            .map(|(worker, (_, facts))| (worker, facts))
+            .collect()
     }
 
     /// The machines of these workers.
     pub fn hosts(&self, workers: &[WorkerId]) -> BTreeSet<String> {
         let facts = self.worker_attributes();
-        let hosts =
-            workers.iter().filter_map(|worker| facts.get(worker)).map(|facts| facts.host.clone());
+        let hosts = workers
+            .iter()
+            .filter_map(|worker| facts.get(worker))
+            .map(|facts| facts.host.clone());
         hosts.filter(|host| !host.is_empty()).collect()
     }
 
@@ -81,14 +88,23 @@ pub(crate) struct LabelFilter {
 impl LabelFilter {
     /// The `label` parameters. No worker needs to have them.
     pub(crate) fn parse(params: &Params<'_>) -> Result<LabelFilter, QueryError> {
-        let asked = params.many("label")?.into_iter().map(|text| match text.split_once('=') {
-            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-            _ => {
-                let allowed = LABEL_ALLOWED.to_vec();
-                Err(QueryError::Form { name: "label", value: echo(text), allowed })
-            }
-        });
-        Ok(LabelFilter { labels: asked.collect::<Result<_, _>>()? })
+        let asked = params
+            .many("label")?
+            .into_iter()
+            .map(|text| match text.split_once('=') {
+                Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+                _ => {
+                    let allowed = LABEL_ALLOWED.to_vec();
+                    Err(QueryError::Form {
+                        name: "label",
+                        value: echo(text),
+                        allowed,
+                    })
+                }
+            });
+        Ok(LabelFilter {
+            labels: asked.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Whether every worker passes.
@@ -98,9 +114,10 @@ impl LabelFilter {
 
     /// Whether a worker with these labels passes.
     pub(crate) fn keeps(&self, held: &BTreeMap<String, String>) -> bool {
-        self.labels
-            .iter()
-            .all(|(key, value)| held.get(key).is_some_and(|held| value == "*" || held == value))
+        self.labels.iter().all(|(key, value)| {
+            held.get(key)
+                .is_some_and(|held| value == "*" || held == value)
+        })
     }
 }
 
@@ -122,7 +139,11 @@ pub(crate) fn labeled(
         .iter()
         .filter(|(worker, facts)| workers.keeps(&worker.0) && filter.keeps(&facts.labels));
     let found: Names = found.map(|(worker, _)| worker.to_string()).collect();
-    Ok(if found.is_empty() { Names::from(vec![NOBODY.to_owned()]) } else { found })
+    Ok(if found.is_empty() {
+        Names::from(vec![NOBODY.to_owned()])
+    } else {
+        found
+    })
 }
 
 /// Whether any worker has a label with that key.
@@ -131,6 +152,11 @@ pub(crate) fn known_key(state: &CollectorState, key: &str) -> Result<(), QueryEr
     if keys.contains(key) {
         return Ok(());
     }
-    let nearest = nearest(key, keys.iter().map(String::as_str)).into_iter().map(|key| echo(&key));
-    Err(QueryError::UnknownLabel { key: echo(key), nearest: nearest.collect() })
+    let nearest = nearest(key, keys.iter().map(String::as_str))
+        .into_iter()
+        .map(|key| echo(&key));
+    Err(QueryError::UnknownLabel {
+        key: echo(key),
+        nearest: nearest.collect(),
+    })
 }

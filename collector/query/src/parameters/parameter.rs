@@ -93,7 +93,11 @@ impl Parameter {
             Some(default) => Some(default as u64),
             None => None,
         };
-        let kind = Kind::Integer { min: *range.start() as u64, max: *range.end() as u64, default };
+        let kind = Kind::Integer {
+            min: *range.start() as u64,
+            max: *range.end() as u64,
+            default,
+        };
         Parameter::new(name, kind, example, description)
     }
 
@@ -113,15 +117,24 @@ impl Parameter {
     }
 
     pub const fn default(self, default: &'static str) -> Parameter {
-        Parameter { default: Some(default), ..self }
+        Parameter {
+            default: Some(default),
+            ..self
+        }
     }
 
     pub const fn repeated(self) -> Parameter {
-        Parameter { is_repeated: true, ..self }
+        Parameter {
+            is_repeated: true,
+            ..self
+        }
     }
 
     pub const fn required(self) -> Parameter {
-        Parameter { is_required: true, ..self }
+        Parameter {
+            is_required: true,
+            ..self
+        }
     }
 }
 

@@ -25,7 +25,11 @@ pub struct Params<'a> {
 impl<'a> Params<'a> {
     /// Checks that each parameter is in `table`.
     pub fn of(pairs: &'a [(String, String)], table: Parameters) -> Result<Params<'a>, QueryError> {
-        let allowed = table.iter().copied().flatten().map(|parameter| parameter.name);
+        let allowed = table
+            .iter()
+            .copied()
+            .flatten()
+            .map(|parameter| parameter.name);
         let params = Params::new(pairs, &allowed.collect::<Vec<_>>())?;
         Ok(Params { table, ..params })
     }
@@ -35,10 +39,16 @@ impl<'a> Params<'a> {
         pairs: &'a [(String, String)],
         allowed: &[&'static str],
     ) -> Result<Params<'a>, QueryError> {
-        match pairs.iter().find(|(name, _)| !allowed.contains(&name.as_str())) {
+        match pairs
+            .iter()
+            .find(|(name, _)| !allowed.contains(&name.as_str()))
+        {
             Some((name, _)) => {
                 let allowed = allowed.to_vec();
-                Err(QueryError::UnknownParameter { name: echo(name), allowed })
+                Err(QueryError::UnknownParameter {
+                    name: echo(name),
+                    allowed,
+                })
             }
             None => Ok(Params { pairs, table: &[] }),
         }
@@ -52,13 +62,19 @@ impl<'a> Params<'a> {
 
     /// The value of a parameter that may occur once.
     pub fn one(&self, name: &'static str) -> Result<Option<&'a str>, QueryError> {
-        debug_assert!(self.is_declared(name, |parameter| !parameter.is_repeated), "{name}");
+        debug_assert!(
+            self.is_declared(name, |parameter| !parameter.is_repeated),
+            "{name}"
+        );
         Ok(self.values(name, 1)?.pop())
     }
 
     /// The values of a parameter that may be repeated.
     pub fn many(&self, name: &'static str) -> Result<Vec<&'a str>, QueryError> {
-        debug_assert!(self.is_declared(name, |parameter| parameter.is_repeated), "{name}");
+        debug_assert!(
+            self.is_declared(name, |parameter| parameter.is_repeated),
+            "{name}"
+        );
         self.values(name, FILTER_VALUES_MAX)
     }
 
@@ -92,7 +108,9 @@ impl<'a> Params<'a> {
         choices: &[(&'static str, T)],
     ) -> Result<Option<T>, QueryError> {
         debug_assert!(self.has_choices(name, choices), "{name}");
-        self.one(name)?.map(|value| choose(name, value, choices)).transpose()
+        self.one(name)?
+            .map(|value| choose(name, value, choices))
+            .transpose()
     }
 
     /// The values of a parameter that may be repeated, each among `choices`.
@@ -102,7 +120,10 @@ impl<'a> Params<'a> {
         choices: &[(&'static str, T)],
     ) -> Result<Vec<T>, QueryError> {
         debug_assert!(self.has_choices(name, choices), "{name}");
-        self.many(name)?.into_iter().map(|value| choose(name, value, choices)).collect()
+        self.many(name)?
+            .into_iter()
+            .map(|value| choose(name, value, choices))
+            .collect()
     }
 
     /// Whether the table has all of `choices`.
@@ -121,11 +142,13 @@ pub(crate) fn choose<T: Copy>(
     choices: &[(&'static str, T)],
 ) -> Result<T, QueryError> {
     let found = choices.iter().find(|(choice, _)| *choice == value);
-    found.map(|(_, choice)| *choice).ok_or_else(|| QueryError::Choice {
-        name,
-        value: echo(value),
-        allowed: choices.iter().map(|(choice, _)| *choice).collect(),
-    })
+    found
+        .map(|(_, choice)| *choice)
+        .ok_or_else(|| QueryError::Choice {
+            name,
+            value: echo(value),
+            allowed: choices.iter().map(|(choice, _)| *choice).collect(),
+        })
 }
 
 /// A range as given; by default from 5 minutes ago to now.
@@ -140,21 +163,34 @@ impl<'a> RangeText<'a> {
     pub fn parse(params: &Params<'a>) -> Result<(RangeText<'a>, bool), QueryError> {
         let from = params.one("from")?;
         let to = params.one("to")?;
-        let text = RangeText { from: from.unwrap_or("-5m"), to: to.unwrap_or("now") };
+        let text = RangeText {
+            from: from.unwrap_or("-5m"),
+            to: to.unwrap_or("now"),
+        };
         Ok((text, from.is_some() || to.is_some()))
     }
 
     /// The range by the collector's clock. Times without a zone are in UTC.
     pub fn resolve(&self, now: Timestamp) -> Result<TimeRange, QueryError> {
-        let parser = TimeParser { now_ns: now.unix_ns(), zone: TimeZone::UTC };
+        let parser = TimeParser {
+            now_ns: now.unix_ns(),
+            zone: TimeZone::UTC,
+        };
         let time = |name, text, end| {
             let at_ns = parser.parse(text, end);
-            at_ns.map(Timestamp::from_unix_ns).map_err(|error| match error {
-                TimeError::Form => {
-                    QueryError::Form { name, value: echo(text), allowed: TIME_ALLOWED.to_vec() }
-                }
-                TimeError::Range => QueryError::Time { name, value: echo(text) },
-            })
+            at_ns
+                .map(Timestamp::from_unix_ns)
+                .map_err(|error| match error {
+                    TimeError::Form => QueryError::Form {
+                        name,
+                        value: echo(text),
+                        allowed: TIME_ALLOWED.to_vec(),
+                    },
+                    TimeError::Range => QueryError::Time {
+                        name,
+                        value: echo(text),
+                    },
+                })
         };
         let from_at = time("from", self.from, RangeEnd::From)?;
         let to_at = time("to", self.to, RangeEnd::To)?;
@@ -162,9 +198,18 @@ impl<'a> RangeText<'a> {
             let from = echo(self.from);
             let to = echo(self.to);
             if from_at == to_at {
-                QueryError::Empty { from, to, at: from_at }
+                QueryError::Empty {
+                    from,
+                    to,
+                    at: from_at,
+                }
             } else {
-                QueryError::Reversed { from, to, from_at, to_at }
+                QueryError::Reversed {
+                    from,
+                    to,
+                    from_at,
+                    to_at,
+                }
             }
         })
     }
@@ -215,8 +260,11 @@ impl Filters {
         .repeated(),
     ];
 
-    pub(crate) const THREADS: [(&'static str, ThreadKind); 3] =
-        [("program", ThreadKind::Program), ("agent", ThreadKind::Agent), ("all", ThreadKind::All)];
+    pub(crate) const THREADS: [(&'static str, ThreadKind); 3] = [
+        ("program", ThreadKind::Program),
+        ("agent", ThreadKind::Agent),
+        ("all", ThreadKind::All),
+    ];
 
     /// The filter of samples; its tasks and workers must be known.
     pub(crate) fn parse(params: &Params<'_>, state: &CollectorState) -> Result<Filter, QueryError> {
@@ -279,17 +327,24 @@ pub(crate) fn known_workers(
     if let Some(name) = asked.iter().find(is_unknown) {
         return Err(unknown("worker", name, known.iter().map(|known| &*known.0)));
     }
-    labeled(params, state, asked.into_iter().map(str::to_owned).collect())
+    labeled(
+        params,
+        state,
+        asked.into_iter().map(str::to_owned).collect(),
+    )
 }
 
 /// The workers of the requested runs if all of them are imported profiles: such a run is that profile, not
 /// what others did at its time. Else none, which stands for all.
 fn imported_workers(params: &Params<'_>, state: &CollectorState) -> Result<Names, QueryError> {
     let telemetry = read(&state.telemetry);
-    let runs = params.values("run", FILTER_VALUES_MAX)?.into_iter().map(|run| {
-        let worker = telemetry.runs().find(run)?.worker.as_ref()?;
-        worker.is_import().then(|| worker.to_string())
-    });
+    let runs = params
+        .values("run", FILTER_VALUES_MAX)?
+        .into_iter()
+        .map(|run| {
+            let worker = telemetry.runs().find(run)?.worker.as_ref()?;
+            worker.is_import().then(|| worker.to_string())
+        });
     let workers: Option<Names> = runs.collect();
     Ok(workers.unwrap_or_default())
 }
@@ -301,5 +356,9 @@ pub(crate) fn unknown<'k>(
     known: impl Iterator<Item = &'k str>,
 ) -> QueryError {
     let nearest = nearest(name, known).iter().map(|name| echo(name)).collect();
-    QueryError::UnknownName { kind, name: echo(name), nearest }
+    QueryError::UnknownName {
+        kind,
+        name: echo(name),
+        nearest,
+    }
 }

@@ -82,7 +82,11 @@ pub(crate) fn parse_step_ns(text: &str, count: impl Fn(u64) -> u64) -> Result<u6
     })?;
     let steps = count(step_ns);
     if steps > TIMELINE_STEPS_MAX {
-        return Err(QueryError::Steps { step: echo(text), steps, limit: TIMELINE_STEPS_MAX });
+        return Err(QueryError::Steps {
+            step: echo(text),
+            steps,
+            limit: TIMELINE_STEPS_MAX,
+        });
     }
     Ok(step_ns)
 }

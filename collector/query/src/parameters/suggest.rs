@@ -18,12 +18,16 @@ const PART_BYTES_MIN: usize = 3;
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let name = name.to_lowercase();
     let mut cells = COMPARED_CELLS_MAX;
-    let mut ranked: Vec<(f64, &str)> =
-        known.map(|known| (closeness(&name, known, &mut cells), known)).collect();
+    let mut ranked: Vec<(f64, &str)> = known
+        .map(|known| (closeness(&name, known, &mut cells), known))
+        .collect();
     ranked.retain(|(closeness, _)| *closeness >= SIMILARITY_MIN);
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
     ranked.truncate(NEAREST_MAX);
-    ranked.into_iter().map(|(_, name)| name.to_owned()).collect()
+    ranked
+        .into_iter()
+        .map(|(_, name)| name.to_owned())
+        .collect()
 }
 
 /// From 0 to 3: above 2 if equal except for case, above 1 for a substring. `cells` is the work that may
@@ -37,7 +41,9 @@ fn closeness(name: &str, known: &str, cells: &mut usize) -> f64 {
     let rank = f64::from(u8::from(is_part && is_long)) + f64::from(u8::from(known == name));
     // Each character by which they differ in length is a difference.
     let may_be_similar = shorter as f64 >= longer as f64 * SIMILARITY_MIN;
-    let left = cells.checked_sub(shorter * longer).filter(|_| may_be_similar);
+    let left = cells
+        .checked_sub(shorter * longer)
+        .filter(|_| may_be_similar);
     let Some(left) = left else {
         return rank;
     };
@@ -56,7 +62,11 @@ mod tests {
     #[test]
     fn the_nearest_names_come_first() {
         check("laod", &["load", "store", "render"], &["load"]);
-        check("LOAD", &["unload", "load", "loads"], &["load", "loads", "unload"]);
+        check(
+            "LOAD",
+            &["unload", "load", "loads"],
+            &["load", "loads", "unload"],
+        );
         check("fact", &["qr::factorize", "store"], &["qr::factorize"]);
         check("load", &["a", "b"], &[]);
         check("load", &[], &[]);
@@ -73,7 +83,14 @@ mod tests {
         let compared = COMPARED_CELLS_MAX / (name.len() * name.len());
         let mut cells = COMPARED_CELLS_MAX;
         let close = |_| closeness(&name, &similar, &mut cells) >= SIMILARITY_MIN;
-        assert_eq!((0..compared + 10).map(close).filter(|close| *close).count(), compared);
-        assert_eq!(closeness(&name, &name, &mut cells), 2.0, "still found as a substring");
+        assert_eq!(
+            (0..compared + 10).map(close).filter(|close| *close).count(),
+            compared
+        );
+        assert_eq!(
+            closeness(&name, &name, &mut cells),
+            2.0,
+            "still found as a substring"
+        );
     }
 }

@@ -20,10 +20,24 @@ pub struct SymbolUpload {
 
 impl SymbolUpload {
     pub const PARAMETERS: Parameters = &[&[
-        Parameter::text("build_id", "59fd0cb5", "Build id of the module, in hexadecimal."),
-        Parameter::text("sha256", "9f86d081…", "SHA-256 of the whole file, in hexadecimal."),
-        Parameter::integer("bytes", 0..=usize::MAX, None, "1048576", "Length of the whole file.")
-            .required(),
+        Parameter::text(
+            "build_id",
+            "59fd0cb5",
+            "Build id of the module, in hexadecimal.",
+        ),
+        Parameter::text(
+            "sha256",
+            "9f86d081…",
+            "SHA-256 of the whole file, in hexadecimal.",
+        ),
+        Parameter::integer(
+            "bytes",
+            0..=usize::MAX,
+            None,
+            "1048576",
+            "Length of the whole file.",
+        )
+        .required(),
         Parameter::integer(
             "offset",
             0..=usize::MAX,
@@ -32,7 +46,10 @@ impl SymbolUpload {
             "Where the piece in the body begins.",
         )
         .required(),
-        Parameter::flag("replace", "Whether a file that is there already is replaced."),
+        Parameter::flag(
+            "replace",
+            "Whether a file that is there already is replaced.",
+        ),
     ]];
 
     pub fn parse(pairs: &[(String, String)]) -> Result<SymbolUpload, QueryError> {
@@ -40,7 +57,11 @@ impl SymbolUpload {
         let number = |name| -> Result<u64, QueryError> {
             let text = params.one(name)?.unwrap_or_default();
             let allowed = vec!["a number of bytes"];
-            text.parse().map_err(|_| QueryError::Form { name, value: echo(text), allowed })
+            text.parse().map_err(|_| QueryError::Form {
+                name,
+                value: echo(text),
+                allowed,
+            })
         };
         Ok(SymbolUpload {
             build_id: params.one("build_id")?.unwrap_or_default().to_owned(),

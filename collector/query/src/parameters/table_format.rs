@@ -11,8 +11,11 @@ pub enum TableFormat {
 
 impl TableFormat {
     /// The values of `format`; `None` is JSON.
-    pub(crate) const CHOICES: [(&'static str, Option<TableFormat>); 3] =
-        [("json", None), ("csv", Some(TableFormat::Csv)), ("parquet", Some(TableFormat::Parquet))];
+    pub(crate) const CHOICES: [(&'static str, Option<TableFormat>); 3] = [
+        ("json", None),
+        ("csv", Some(TableFormat::Csv)),
+        ("parquet", Some(TableFormat::Parquet)),
+    ];
 
     pub(crate) const PARAMETER: Parameter = Parameter::choice(
         "format",

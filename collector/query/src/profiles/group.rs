@@ -49,7 +49,9 @@ impl GroupBy {
         state: &CollectorState,
     ) -> Result<Option<GroupBy>, QueryError> {
         const ALLOWED: [&str; 5] = ["worker", "host", "label:KEY", "phase", "second"];
-        let Some(text) = params.one("group")? else { return Ok(None) };
+        let Some(text) = params.one("group")? else {
+            return Ok(None);
+        };
         Ok(Some(match text {
             "worker" => GroupBy::Worker,
             "host" => GroupBy::Host,
@@ -57,7 +59,11 @@ impl GroupBy {
             "second" => GroupBy::Second,
             text => {
                 let allowed = ALLOWED.to_vec();
-                let form = QueryError::Form { name: "group", value: echo(text), allowed };
+                let form = QueryError::Form {
+                    name: "group",
+                    value: echo(text),
+                    allowed,
+                };
                 let key = text.strip_prefix("label:").ok_or(form)?;
                 known_key(state, key)?;
                 GroupBy::Label(key.to_owned())
@@ -84,7 +90,8 @@ impl GroupBy {
             GroupBy::Label(key) => facts.and_then(|facts| facts.labels.get(key).cloned()),
             GroupBy::Worker | GroupBy::Phase | GroupBy::Second => Some(worker.to_string()),
         };
-        said.filter(|name| !name.is_empty()).unwrap_or_else(|| NO_VALUE.to_owned())
+        said.filter(|name| !name.is_empty())
+            .unwrap_or_else(|| NO_VALUE.to_owned())
     }
 }
 
@@ -130,7 +137,11 @@ impl GroupedSums {
         for (line, group) in order.into_iter().enumerate() {
             line_of[group] = line.min(GROUPS_MAX);
             if line <= GROUPS_MAX {
-                let name = if line < GROUPS_MAX { self.names[group].as_str() } else { OTHERS };
+                let name = if line < GROUPS_MAX {
+                    self.names[group].as_str()
+                } else {
+                    OTHERS
+                };
                 lines.push((name.to_owned(), KeyedMap::default()));
             }
         }
@@ -165,10 +176,17 @@ impl Queries<'_> {
             }
         }
         let numbers = stored.worker_numbers(&query.filter.workers);
-        let groups: Vec<u32> =
-            stored.all_workers().iter().map(|worker| sums.group(by.of(worker, &facts))).collect();
+        let groups: Vec<u32> = stored
+            .all_workers()
+            .iter()
+            .map(|worker| sums.group(by.of(worker, &facts)))
+            .collect();
         let (tasks, columns) = sample_columns(&query.filter, tops, true);
-        let asked = ScanFilter { tasks: tasks.as_deref(), workers: numbers.as_deref(), columns };
+        let asked = ScanFilter {
+            tasks: tasks.as_deref(),
+            workers: numbers.as_deref(),
+            columns,
+        };
         if tops.is_empty() {
             return Ok(Profile::default());
         }
@@ -177,14 +195,19 @@ impl Queries<'_> {
             asked,
             |batch, rows| {
                 rows.each(|index| {
-                    let group =
-                        batch.worker[index].checked_sub(1).and_then(|at| groups.get(at as usize));
+                    let group = batch.worker[index]
+                        .checked_sub(1)
+                        .and_then(|at| groups.get(at as usize));
                     let state = State::ALL.get(usize::from(batch.kind[index]));
                     if let (Some(group), Some(state)) = (group, state) {
                         sums.add(*group, batch.node[index], *state as u8, batch.values[index]);
                     }
                 });
-                if sums.omitted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if sums.omitted {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
             },
         )?;
         if sums.omitted {
@@ -196,7 +219,9 @@ impl Queries<'_> {
             cancel.check()?;
             let unknown = nodes.keys().filter(|node| **node >= nodes_max).count();
             if unknown > 0 {
-                return Err(QueryError::UnknownNodes { rows: unknown as u64 });
+                return Err(QueryError::UnknownNodes {
+                    rows: unknown as u64,
+                });
             }
             let excerpt = self.excerpt(nodes.keys().copied().collect::<IdSet>());
             let own = |node: NodeId| nodes.get(&node.0).copied().unwrap_or_default();
@@ -204,7 +229,9 @@ impl Queries<'_> {
         });
         let parts: Vec<(String, Profile)> = parts.collect::<Result<_, _>>()?;
         let parts = parts.iter().filter(|(_, profile)| !profile.is_empty());
-        Ok(Profile::grouped(parts.map(|(name, profile)| (name.as_str(), profile))))
+        Ok(Profile::grouped(
+            parts.map(|(name, profile)| (name.as_str(), profile)),
+        ))
     }
 }
 
@@ -221,8 +248,10 @@ pub(crate) fn profile_by_phase(
     }
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let (shown, others) = names.split_at(names.len().min(GROUPS_MAX));
-    let mut groups: Vec<(&str, PhaseFilter)> =
-        shown.iter().map(|name| (name.as_str(), PhaseFilter::Named(vec![name.clone()]))).collect();
+    let mut groups: Vec<(&str, PhaseFilter)> = shown
+        .iter()
+        .map(|name| (name.as_str(), PhaseFilter::Named(vec![name.clone()])))
+        .collect();
     if !others.is_empty() {
         groups.push((OTHERS, PhaseFilter::Named(others.to_vec())));
     }
@@ -231,7 +260,10 @@ pub(crate) fn profile_by_phase(
     }
     let parts = groups.into_iter().map(|(name, phases)| {
         let profile = excerpt.profile(
-            SampleScope { filter: &query.filter, phases: &phases },
+            SampleScope {
+                filter: &query.filter,
+                phases: &phases,
+            },
             &own,
             query.form(),
         );

@@ -40,11 +40,22 @@ impl LabelSeriesQuery {
         }
         let step_ns = (step_s * SECOND_NS).round() as u64;
         let group_by = Vec::new();
-        Ok(LabelSeriesQuery { range, matchers, states, group_by, step_ns, limit: usize::MAX })
+        Ok(LabelSeriesQuery {
+            range,
+            matchers,
+            states,
+            group_by,
+            step_ns,
+            limit: usize::MAX,
+        })
     }
 
     pub fn by(self, group_by: Vec<String>, limit: usize) -> LabelSeriesQuery {
-        LabelSeriesQuery { group_by, limit, ..self }
+        LabelSeriesQuery {
+            group_by,
+            limit,
+            ..self
+        }
     }
 }
 
@@ -58,7 +69,9 @@ pub struct LabelSeries {
 
 impl LabelSeries {
     fn total(&self) -> u64 {
-        self.sums.iter().fold(0, |total, sum| total.saturating_add(*sum))
+        self.sums
+            .iter()
+            .fold(0, |total, sum| total.saturating_add(*sum))
     }
 }
 
@@ -77,8 +90,12 @@ impl Queries<'_> {
         query: &LabelSeriesQuery,
         cancel: &Cancel,
     ) -> Result<LabelSeriesAnswer, QueryError> {
-        let by_worker: Vec<String> =
-            query.group_by.iter().filter(|name| **name != TASK_LABEL).cloned().collect();
+        let by_worker: Vec<String> = query
+            .group_by
+            .iter()
+            .filter(|name| **name != TASK_LABEL)
+            .cloned()
+            .collect();
         let by_task = by_worker.len() < query.group_by.len();
         let scope = LabelScope::new(self, query.matchers.clone());
         let mut series = Vec::new();
@@ -97,20 +114,30 @@ impl Queries<'_> {
                 });
             }
             for (labels, workers) in groups {
-                let filter = Filter { workers, ..filter.clone() };
+                let filter = Filter {
+                    workers,
+                    ..filter.clone()
+                };
                 let timeline = TimelineQuery::of(query.range, filter, query.step_ns)?;
                 let timeline = self.timeline(&timeline, cancel)?;
                 if by_task {
                     series.extend(of_tasks(&labels, timeline));
                 } else {
-                    series.push(LabelSeries { labels, sums: sums(&timeline) });
+                    series.push(LabelSeries {
+                        labels,
+                        sums: sums(&timeline),
+                    });
                 }
             }
         }
         series.sort_by_cached_key(|series| (Reverse(series.total()), series.labels.clone()));
         series.truncate(query.limit);
         let first = Steps::new(query.range, query.step_ns).first;
-        Ok(LabelSeriesAnswer { first, step_ns: query.step_ns, series })
+        Ok(LabelSeriesAnswer {
+            first,
+            step_ns: query.step_ns,
+            series,
+        })
     }
 }
 
@@ -122,7 +149,10 @@ fn of_tasks(
     timeline.series.into_iter().map(move |series| {
         let mut labels = labels.to_vec();
         labels.push((TASK_LABEL.to_owned(), series.name));
-        LabelSeries { labels, sums: series.weights.iter().map(Weight::total_ns).collect() }
+        LabelSeries {
+            labels,
+            sums: series.weights.iter().map(Weight::total_ns).collect(),
+        }
     })
 }
 

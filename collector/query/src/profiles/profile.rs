@@ -149,7 +149,9 @@ impl ProfileQuery {
         let params = Params::of(pairs, ProfileQuery::PARAMETERS)?;
         let (range, _) = asked_range(&params, state, now)?;
         let format = params.choice("format", &ProfileQuery::FORMATS)?;
-        let by = params.one_of("by", &ProfileQuery::BY)?.unwrap_or(format.default_by());
+        let by = params
+            .one_of("by", &ProfileQuery::BY)?
+            .unwrap_or(format.default_by());
         let query = ProfileQuery {
             range,
             by,
@@ -172,7 +174,9 @@ impl ProfileQuery {
         let has_task_level = matches!(format, Format::Pprof | Format::Firefox);
         let is_table = matches!(format, Format::File(_));
         if query.view.is_inverted && (has_task_level || is_table) {
-            let known = ProfileQuery::FORMATS.iter().find(|(_, known)| *known == format);
+            let known = ProfileQuery::FORMATS
+                .iter()
+                .find(|(_, known)| *known == format);
             let format = known.map_or("", |(name, _)| name);
             return Err(if is_table {
                 QueryError::InvertedTable { format }
@@ -200,7 +204,10 @@ impl ProfileQuery {
 
     /// The samples to keep.
     pub(crate) fn scope(&self) -> SampleScope<'_> {
-        SampleScope { filter: &self.filter, phases: &self.phases }
+        SampleScope {
+            filter: &self.filter,
+            phases: &self.phases,
+        }
     }
 
     /// Whether rows of single seconds are needed: to tell threads apart, or as groups.
@@ -219,7 +226,10 @@ impl ProfileQuery {
 
     /// The levels of the answer.
     pub(crate) fn form(&self) -> ProfileForm {
-        ProfileForm { has_phases: self.phases_shown, by_function: self.by == By::Function }
+        ProfileForm {
+            has_phases: self.phases_shown,
+            by_function: self.by == By::Function,
+        }
     }
 }
 
@@ -286,10 +296,25 @@ impl ProfileAnswer {
         naming: &Naming,
         facts: Provenance,
     ) -> ProfileAnswer {
-        let view = View { states: query.filter.states, ..query.view.clone() };
-        let ViewedProfile { profile, hidden, folded, zoomed } = view.apply(whole);
+        let view = View {
+            states: query.filter.states,
+            ..query.view.clone()
+        };
+        let ViewedProfile {
+            profile,
+            hidden,
+            folded,
+            zoomed,
+        } = view.apply(whole);
         let unnamed = Unnamed::of(&profile, naming);
-        ProfileAnswer { profile, hidden, folded, zoomed, unnamed, facts }
+        ProfileAnswer {
+            profile,
+            hidden,
+            folded,
+            zoomed,
+            unnamed,
+            facts,
+        }
     }
 }
 
@@ -323,7 +348,11 @@ impl Provenance {
         }
         stored.coarsen();
         let columns = &[Column::Worker, Column::Kind];
-        let asked = ScanFilter { tasks: None, workers: numbers, columns };
+        let asked = ScanFilter {
+            tasks: None,
+            workers: numbers,
+            columns,
+        };
         let mut seen = IdSet::default();
         stored.scan(
             |_| SumTable::Cycles,
@@ -405,7 +434,14 @@ impl Queries<'_> {
         let numbers = stored.worker_numbers(&filter.workers);
         if !tops.is_empty() {
             let cluster = self.cluster.get().map(|cluster| &**cluster);
-            add_stored(&mut stored, &mut sums, filter, &tops, numbers.as_deref(), cluster)?;
+            add_stored(
+                &mut stored,
+                &mut sums,
+                filter,
+                &tops,
+                numbers.as_deref(),
+                cluster,
+            )?;
         }
         let profile = self.profile_of(query, &sums, &tops);
         let facts = Provenance::of(stored, view, *range, numbers.as_deref())?;
@@ -418,7 +454,8 @@ impl Queries<'_> {
         if query.group.is_none()
             && query.phases == PhaseFilter::All
             && let Some(profile) =
-                self.shapes.profile(self.named_tree(), query.form(), touched, tops, own)
+                self.shapes
+                    .profile(self.named_tree(), query.form(), touched, tops, own)
         {
             return profile;
         }
@@ -443,7 +480,10 @@ pub(crate) fn sample_columns(
     } else {
         &[Column::Kind, Column::Node]
     };
-    (is_narrow.then(|| tops.iter().map(|top| top.node).collect()), columns)
+    (
+        is_narrow.then(|| tops.iter().map(|top| top.node).collect()),
+        columns,
+    )
 }
 
 /// Adds the samples in tables. Rows of other tasks may be included; the filter drops them at the
@@ -461,7 +501,11 @@ fn add_stored(
         None if SumTable::SamplesAll.has(piece.tier) => SumTable::SamplesAll,
         _ => SumTable::Samples,
     };
-    let asked = ScanFilter { tasks: tasks.as_deref(), workers: numbers, columns };
+    let asked = ScanFilter {
+        tasks: tasks.as_deref(),
+        workers: numbers,
+        columns,
+    };
     let by_cluster = match cluster {
         Some(cluster) => add_by_cluster(stored, cluster, &table_of, asked, sums)?,
         None => None,

@@ -55,11 +55,19 @@ impl ThreadFilter {
     pub(crate) fn parse(params: &Params<'_>) -> Result<ThreadFilter, QueryError> {
         let ids = params.many("thread_id")?.into_iter().map(|text| {
             let allowed = vec!["the number of a thread"];
-            let form = QueryError::Form { name: "thread_id", value: echo(text), allowed };
+            let form = QueryError::Form {
+                name: "thread_id",
+                value: echo(text),
+                allowed,
+            };
             text.parse().map_err(|_| form)
         });
         Ok(ThreadFilter {
-            names: params.many("thread")?.into_iter().map(str::to_owned).collect(),
+            names: params
+                .many("thread")?
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             ids: ids.collect::<Result<_, _>>()?,
         })
     }
@@ -137,7 +145,11 @@ impl Rows {
     }
 
     fn nodes(&self) -> IdSet {
-        self.samples.iter().chain(&self.threads).map(|row| row.node).collect()
+        self.samples
+            .iter()
+            .chain(&self.threads)
+            .map(|row| row.node)
+            .collect()
     }
 }
 
@@ -169,9 +181,15 @@ impl Queries<'_> {
             return Err(QueryError::SecondsExpired);
         }
         let held = read(&self.tree).node_count();
-        let unknown = rows.nodes().iter().filter(|node| *node >= held || *node == 0).count();
+        let unknown = rows
+            .nodes()
+            .iter()
+            .filter(|node| *node >= held || *node == 0)
+            .count();
         if unknown > 0 {
-            return Err(QueryError::UnknownNodes { rows: unknown as u64 });
+            return Err(QueryError::UnknownNodes {
+                rows: unknown as u64,
+            });
         }
         let mut parts = Vec::new();
         for (start, sums) in rows.periods(self, query) {
@@ -181,7 +199,9 @@ impl Queries<'_> {
         match query.group {
             Some(_) => {
                 let parts = parts.iter().filter(|(_, part)| !part.is_empty());
-                Ok(Profile::grouped(parts.map(|(name, part)| (name.as_str(), part))))
+                Ok(Profile::grouped(
+                    parts.map(|(name, part)| (name.as_str(), part)),
+                ))
             }
             None => Ok(parts.pop().map(|(_, part)| part).unwrap_or_default()),
         }
@@ -211,17 +231,25 @@ impl Queries<'_> {
         if !query.threads.is_all() {
             rows.read(SumTable::Threads, query, stored, view, tops, cancel)?;
             let selected = rows.cells_of(self, &query.threads);
-            let starts = rows.cells.iter().filter(|(_, number)| selected.contains(**number));
+            let starts = rows
+                .cells
+                .iter()
+                .filter(|(_, number)| selected.contains(**number));
             shown = Some(starts.map(|(cell, _)| cell.start).collect());
         } else if query.group.is_some() {
             shown =
                 Some(self.busy_starts(&query.phases, stored, view, tops, numbers.as_deref())?);
         }
         if query.group.is_some()
-            && let Some(count) =
-                shown.as_ref().map(BTreeSet::len).filter(|count| *count > SECONDS_MAX)
+            && let Some(count) = shown
+                .as_ref()
+                .map(BTreeSet::len)
+                .filter(|count| *count > SECONDS_MAX)
         {
-            return Err(QueryError::Seconds { count, limit: SECONDS_MAX });
+            return Err(QueryError::Seconds {
+                count,
+                limit: SECONDS_MAX,
+            });
         }
         rows.shown = shown;
         rows.read(SumTable::Samples, query, stored, view, tops, cancel)?;
@@ -255,7 +283,10 @@ impl Rows {
         let mut add_own = |row: &Row| {
             if let Some(state) = State::ALL.get(usize::from(row.state)) {
                 let sums = periods.entry(starts[row.cell as usize]).or_default();
-                sums.own.entry(row.node).or_default().count(*state, row.nanoseconds);
+                sums.own
+                    .entry(row.node)
+                    .or_default()
+                    .count(*state, row.nanoseconds);
             }
         };
         // Without a selection every stack is known.
@@ -280,7 +311,10 @@ impl Rows {
             {
                 let sums = periods.entry(starts[*cell as usize]).or_default();
                 let node = tree_ids[context.index()].0;
-                sums.shared.entry(node).or_default().count(*state, shares.selected_ns);
+                sums.shared
+                    .entry(node)
+                    .or_default()
+                    .count(*state, shares.selected_ns);
             }
         }
         periods
@@ -293,7 +327,9 @@ impl Rows {
         let excerpt = state.excerpt(known);
         let mut is_selected = selection(&excerpt, threads);
         let rows = self.threads.iter().filter(|row| row.node < held);
-        rows.filter(|row| is_selected(row.node)).map(|row| row.cell).collect()
+        rows.filter(|row| is_selected(row.node))
+            .map(|row| row.cell)
+            .collect()
     }
 
     /// Reads a table, of the tasks `tops` and of the periods that are shown.
@@ -314,23 +350,41 @@ impl Rows {
             }
             let worker = self.worker(&window.worker);
             let cell = self.cell(worker, start);
-            let weights =
-                if table == SumTable::Threads { &window.threads } else { &window.samples };
+            let weights = if table == SumTable::Threads {
+                &window.threads
+            } else {
+                &window.samples
+            };
             let is_kept = |task| tops.binary_search_by_key(&task, |top| top.node).is_ok();
             for part in weights.parts().filter(|part| is_kept(part.task)) {
                 for (node, nanoseconds) in part.entries() {
                     let state = part.state as u8;
-                    self.add(table, Row { cell, node: node.0, state, nanoseconds });
+                    self.add(
+                        table,
+                        Row {
+                            cell,
+                            node: node.0,
+                            state,
+                            nanoseconds,
+                        },
+                    );
                 }
             }
         }
         let numbers = stored.worker_numbers(&query.filter.workers);
-        let workers: Vec<u32> =
-            stored.all_workers().iter().map(|worker| self.worker(worker)).collect();
+        let workers: Vec<u32> = stored
+            .all_workers()
+            .iter()
+            .map(|worker| self.worker(worker))
+            .collect();
         let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
         let (narrow, _) = sample_columns(&query.filter, tops, true);
         let columns = &[Column::Task, Column::Worker, Column::Kind, Column::Node];
-        let asked = ScanFilter { tasks: narrow.as_deref(), workers: numbers.as_deref(), columns };
+        let asked = ScanFilter {
+            tasks: narrow.as_deref(),
+            workers: numbers.as_deref(),
+            columns,
+        };
         stored.scan_while(
             |_| table,
             asked,
@@ -350,17 +404,25 @@ impl Rows {
                         self.add_stored(table, *worker, start, batch, index);
                     }
                 });
-                if self.omitted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if self.omitted {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
             },
         )?;
         if self.omitted {
-            return Err(QueryError::Groups { limit: THREAD_PROFILE_ROWS_MAX });
+            return Err(QueryError::Groups {
+                limit: THREAD_PROFILE_ROWS_MAX,
+            });
         }
         Ok(())
     }
 
     fn shows(&self, start: Timestamp) -> bool {
-        self.shown.as_ref().is_none_or(|shown| shown.contains(&start))
+        self.shown
+            .as_ref()
+            .is_none_or(|shown| shown.contains(&start))
     }
 
     fn add_stored(
@@ -374,7 +436,15 @@ impl Rows {
         let cell = self.cell(worker, start);
         let node = batch.node[index];
         let state = batch.kind[index];
-        self.add(table, Row { cell, node, state, nanoseconds: batch.values[index] });
+        self.add(
+            table,
+            Row {
+                cell,
+                node,
+                state,
+                nanoseconds: batch.values[index],
+            },
+        );
     }
 }
 
@@ -383,8 +453,10 @@ fn selection(excerpt: &Excerpt, threads: &ThreadFilter) -> impl FnMut(u32) -> bo
     let mut known: KeyedMap<u32, bool> = KeyedMap::default();
     move |node| {
         *known.entry(node).or_insert_with(|| {
-            let frame =
-                excerpt.path(excerpt.node(NodeId(node))).next().map(|frame| excerpt.frame(frame));
+            let frame = excerpt
+                .path(excerpt.node(NodeId(node)))
+                .next()
+                .map(|frame| excerpt.frame(frame));
             let thread = frame.filter(|frame| frame.kind == FrameKind::Thread);
             thread.is_some_and(|thread| threads.keeps(thread.function, thread.line))
         })
@@ -402,8 +474,14 @@ fn shares(
     let mut shares: KeyedMap<Section, Shares> = KeyedMap::default();
     for row in &rows.threads {
         let selected = is_selected(row.node);
-        let share = shares.entry((row.cell, context(row), row.state)).or_default();
-        let sum = if selected { &mut share.selected_ns } else { &mut share.others_ns };
+        let share = shares
+            .entry((row.cell, context(row), row.state))
+            .or_default();
+        let sum = if selected {
+            &mut share.selected_ns
+        } else {
+            &mut share.others_ns
+        };
         *sum = sum.saturating_add(row.nanoseconds);
     }
     shares
@@ -412,7 +490,10 @@ fn shares(
 /// The profile with its nodes' own time in leaves that say why there are no stacks.
 fn with_leaves(profile: &Profile) -> Profile {
     let mut symbols = profile.symbols().clone();
-    let leaf = Frame { function: NOT_TOLD_APART, ..Frame::no_stack(NoStack::NotSampled) };
+    let leaf = Frame {
+        function: NOT_TOLD_APART,
+        ..Frame::no_stack(NoStack::NotSampled)
+    };
     let leaf = symbols.intern(&leaf);
     let mut trie = CallTrie::new(2 * profile.nodes().len());
     let mut ids = vec![NodeId::ROOT];
@@ -425,6 +506,9 @@ fn with_leaves(profile: &Profile) -> Profile {
         }
     }
     let delta = trie.take_delta();
-    let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+    let all = Filter {
+        threads: ThreadKind::All,
+        ..Filter::default()
+    };
     Profile::collect(&symbols, &trie, [&delta], &all)
 }

@@ -124,7 +124,9 @@ struct Sums {
 
 impl Sums {
     fn worker(&mut self, worker: &WorkerId) -> u32 {
-        let Sums { workers, numbers, .. } = self;
+        let Sums {
+            workers, numbers, ..
+        } = self;
         *numbers.entry(worker.clone()).or_insert_with(|| {
             workers.push(worker.clone());
             u32::try_from(workers.len() - 1).expect("workers have numbers of 24 bits")
@@ -153,7 +155,11 @@ impl Queries<'_> {
         query: &ThreadTimeQuery,
         cancel: &Cancel,
     ) -> Result<ThreadTimeAnswer, QueryError> {
-        let ThreadTimeQuery { range, filter, by_worker } = query;
+        let ThreadTimeQuery {
+            range,
+            filter,
+            by_worker,
+        } = query;
         let (mut stored, view) = TableReader::of(
             self,
             cancel,
@@ -172,7 +178,9 @@ impl Queries<'_> {
         }
         add_stored(&mut stored, filter, &mut sums)?;
         if sums.omitted {
-            return Err(QueryError::Groups { limit: THREAD_TIME_SUMS_MAX });
+            return Err(QueryError::Groups {
+                limit: THREAD_TIME_SUMS_MAX,
+            });
         }
         Ok(ThreadTimeAnswer {
             range: stored.range(*range),
@@ -191,9 +199,14 @@ impl Queries<'_> {
     ) -> Result<Vec<ThreadTime>, QueryError> {
         let held = read(&self.tree).node_count();
         let nodes: IdSet = sums.times.keys().map(|(_, node, _)| *node).collect();
-        let unknown = nodes.iter().filter(|node| *node >= held || *node == 0).count();
+        let unknown = nodes
+            .iter()
+            .filter(|node| *node >= held || *node == 0)
+            .count();
         if unknown > 0 {
-            return Err(QueryError::UnknownNodes { rows: unknown as u64 });
+            return Err(QueryError::UnknownNodes {
+                rows: unknown as u64,
+            });
         }
         let excerpt = self.excerpt(nodes.clone());
         let labels: KeyedMap<u32, ThreadLabel> = nodes
@@ -203,14 +216,25 @@ impl Queries<'_> {
         let mut threads: BTreeMap<ThreadKey, BTreeMap<ThreadTimePart, u64>> = BTreeMap::new();
         for ((worker, node, state), nanoseconds) in &sums.times {
             let state = State::ALL.get(usize::from(*state));
-            let (Some(label), Some(state)) = (labels.get(node), state) else { continue };
+            let (Some(label), Some(state)) = (labels.get(node), state) else {
+                continue;
+            };
             let worker = sums.workers[*worker as usize].clone();
-            let (name, id) =
-                if by_worker { (None, 0) } else { (Some(label.thread.clone()), label.id) };
+            let (name, id) = if by_worker {
+                (None, 0)
+            } else {
+                (Some(label.thread.clone()), label.id)
+            };
             let task = label.task.clone();
             let phase = label.phase.clone();
             let parts = threads.entry(ThreadKey { worker, name, id }).or_default();
-            let part = parts.entry(ThreadTimePart { task, phase, state: *state }).or_default();
+            let part = parts
+                .entry(ThreadTimePart {
+                    task,
+                    phase,
+                    state: *state,
+                })
+                .or_default();
             *part = part.saturating_add(*nanoseconds);
         }
         Ok(bounded(threads, THREAD_TIME_THREADS_MAX))
@@ -228,20 +252,33 @@ fn add_stored(
     let workers: Vec<u32> = workers.iter().map(|worker| sums.worker(worker)).collect();
     let worker = |number: u32| workers.get(number.checked_sub(1)? as usize).copied();
     let columns = &[Column::Worker, Column::Kind, Column::Node];
-    let asked = ScanFilter { tasks: None, workers: numbers.as_deref(), columns };
+    let asked = ScanFilter {
+        tasks: None,
+        workers: numbers.as_deref(),
+        columns,
+    };
     stored.scan(
         |_| SumTable::Threads,
         asked,
         |batch, rows| {
             rows.each(|index| {
                 if let Some(worker) = worker(batch.worker[index]) {
-                    sums.add(worker, batch.node[index], batch.kind[index], batch.values[index]);
+                    sums.add(
+                        worker,
+                        batch.node[index],
+                        batch.kind[index],
+                        batch.values[index],
+                    );
                 }
             });
         },
     )?;
     let columns = &[Column::Worker, Column::Kind];
-    let asked = ScanFilter { tasks: None, workers: numbers.as_deref(), columns };
+    let asked = ScanFilter {
+        tasks: None,
+        workers: numbers.as_deref(),
+        columns,
+    };
     stored.scan(
         |_| SumTable::Cycles,
         asked,
@@ -267,8 +304,10 @@ struct ThreadLabel {
 impl ThreadLabel {
     /// `None` if the filter drops its first-level node.
     fn of(excerpt: &Excerpt, node: NodeId, filter: &Filter) -> Option<ThreadLabel> {
-        let mut path: Vec<_> =
-            excerpt.path(excerpt.node(node)).map(|frame| excerpt.frame(frame)).collect();
+        let mut path: Vec<_> = excerpt
+            .path(excerpt.node(node))
+            .map(|frame| excerpt.frame(frame))
+            .collect();
         let top = path.pop()?;
         if !filter.keeps_top(&top) {
             return None;
@@ -300,26 +339,40 @@ fn bounded(
     let total = |parts: &BTreeMap<ThreadTimePart, u64>| {
         parts.values().copied().fold(0u64, u64::saturating_add)
     };
-    let mut threads: Vec<_> =
-        threads.into_iter().map(|(thread, parts)| (total(&parts), thread, parts)).collect();
+    let mut threads: Vec<_> = threads
+        .into_iter()
+        .map(|(thread, parts)| (total(&parts), thread, parts))
+        .collect();
     threads.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let rest = threads.split_off(threads.len().min(limit));
     let mut others: BTreeMap<ThreadKey, BTreeMap<ThreadTimePart, u64>> = BTreeMap::new();
     for (_, thread, parts) in rest {
-        let thread = ThreadKey { name: Some(OTHERS.into()), id: 0, ..thread };
+        let thread = ThreadKey {
+            name: Some(OTHERS.into()),
+            id: 0,
+            ..thread
+        };
         let sums = others.entry(thread).or_default();
         for (part, nanoseconds) in parts {
             let sum = sums.entry(part).or_default();
             *sum = sum.saturating_add(nanoseconds);
         }
     }
-    threads.extend(others.into_iter().map(|(thread, parts)| (total(&parts), thread, parts)));
+    threads.extend(
+        others
+            .into_iter()
+            .map(|(thread, parts)| (total(&parts), thread, parts)),
+    );
     let mut threads: Vec<ThreadTime> = threads
         .into_iter()
         .map(|(total_ns, thread, parts)| {
             let mut parts: Vec<_> = parts.into_iter().collect();
             parts.sort_by_key(|(_, nanoseconds)| Reverse(*nanoseconds));
-            ThreadTime { thread, total_ns, parts }
+            ThreadTime {
+                thread,
+                total_ns,
+                parts,
+            }
         })
         .collect();
     threads.sort_by(|a, b| a.thread.worker.cmp(&b.thread.worker));
@@ -332,11 +385,22 @@ mod tests {
 
     #[test]
     fn the_lightest_threads_are_summed_by_worker_and_no_time_is_lost() {
-        let part = |state| ThreadTimePart { task: None, phase: None, state };
+        let part = |state| ThreadTimePart {
+            task: None,
+            phase: None,
+            state,
+        };
         let threads = (0..20u32).map(|id| {
             let worker = WorkerId(format!("w{}", id % 2).as_str().into());
             let parts = [(part(State::Cpu), 1), (part(State::Sleep), u64::from(id))];
-            (ThreadKey { worker, name: Some("pool".into()), id }, BTreeMap::from(parts))
+            (
+                ThreadKey {
+                    worker,
+                    name: Some("pool".into()),
+                    id,
+                },
+                BTreeMap::from(parts),
+            )
         });
         let threads: BTreeMap<_, _> = threads.collect();
         let found = bounded(threads, 4);
@@ -344,7 +408,11 @@ mod tests {
             .iter()
             .map(|it| {
                 let ThreadKey { worker, name, id } = &it.thread;
-                format!("{worker} {} {id}: {}", name.as_deref().unwrap_or("-"), it.total_ns)
+                format!(
+                    "{worker} {} {id}: {}",
+                    name.as_deref().unwrap_or("-"),
+                    it.total_ns
+                )
             })
             .collect();
         let expected = [
@@ -357,7 +425,9 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert!(
-            found.iter().all(|it| it.total_ns == it.parts.iter().map(|part| part.1).sum::<u64>())
+            found
+                .iter()
+                .all(|it| it.total_ns == it.parts.iter().map(|part| part.1).sum::<u64>())
         );
     }
 }

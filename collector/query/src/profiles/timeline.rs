@@ -25,8 +25,9 @@ use store::rows::StoredWindow;
 use store::{Column, SumTable, Tier, WorkerNumber};
 
 /// Default steps: the first that is not too small is used.
-const STEPS_S: [u64; 14] =
-    [1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400];
+const STEPS_S: [u64; 14] = [
+    1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400,
+];
 
 /// A query for a timeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,8 +49,11 @@ const STEP: Parameter = Parameter::span(
 );
 
 impl TimelineQuery {
-    pub const PARAMETERS: Parameters =
-        &[&RANGE, &Filters::PARAMETERS, &[STEP, TableFormat::PARAMETER]];
+    pub const PARAMETERS: Parameters = &[
+        &RANGE,
+        &Filters::PARAMETERS,
+        &[STEP, TableFormat::PARAMETER],
+    ];
 
     /// Parses the parameters; relative times are relative to `now`.
     pub fn parse(
@@ -66,7 +70,13 @@ impl TimelineQuery {
         let phases = parse_phases(&params, state)?;
         let format = params.choice("format", &TableFormat::CHOICES)?;
         let filter = Filters::parse(&params, state)?;
-        Ok(TimelineQuery { range, step_ns, filter, phases, format })
+        Ok(TimelineQuery {
+            range,
+            step_ns,
+            filter,
+            phases,
+            format,
+        })
     }
 
     /// A query for all phases.
@@ -78,9 +88,19 @@ impl TimelineQuery {
         let steps = Steps::new(range, step_ns).count;
         if steps > TIMELINE_STEPS_MAX {
             let step = format!("{} s", step_ns as f64 / 1e9);
-            return Err(QueryError::Steps { step, steps, limit: TIMELINE_STEPS_MAX });
+            return Err(QueryError::Steps {
+                step,
+                steps,
+                limit: TIMELINE_STEPS_MAX,
+            });
         }
-        Ok(TimelineQuery { range, filter, phases: PhaseFilter::All, step_ns, format: None })
+        Ok(TimelineQuery {
+            range,
+            filter,
+            phases: PhaseFilter::All,
+            step_ns,
+            format: None,
+        })
     }
 }
 
@@ -89,7 +109,10 @@ pub(crate) fn chosen_step_ns(range: TimeRange, steps_max: u64) -> u64 {
     let fits = |step_ns: &u64| Steps::new(range, *step_ns).count <= steps_max;
     let steps = STEPS_S.into_iter().map(|seconds| seconds * 1_000_000_000);
     // Two fewer than the limit, for the partial steps at both ends.
-    steps.clone().find(fits).unwrap_or(range.length_ns() / (steps_max - 2) + 1)
+    steps
+        .clone()
+        .find(fits)
+        .unwrap_or(range.length_ns() / (steps_max - 2) + 1)
 }
 
 /// Steps that cover a range. They start at multiples of their length since the Unix epoch, so that
@@ -108,7 +131,11 @@ impl Steps {
         let length = i128::from(range.stop().unix_ns()) - start;
         let count = u64::try_from((length + step - 1) / step).unwrap_or(u64::MAX);
         let first = i64::try_from(start).unwrap_or(i64::MIN);
-        Steps { first: Timestamp::from_unix_ns(first), step_ns, count }
+        Steps {
+            first: Timestamp::from_unix_ns(first),
+            step_ns,
+            count,
+        }
     }
 
     pub(crate) fn index(&self, time: Timestamp) -> usize {
@@ -146,7 +173,13 @@ impl Queries<'_> {
         query: &TimelineQuery,
         cancel: &Cancel,
     ) -> Result<TimelineAnswer, QueryError> {
-        let TimelineQuery { range, filter, phases, step_ns, .. } = query;
+        let TimelineQuery {
+            range,
+            filter,
+            phases,
+            step_ns,
+            ..
+        } = query;
         let coarsest = coarsest_in(*step_ns);
         let (mut stored, view) = TableReader::of(
             self,
@@ -158,7 +191,10 @@ impl Queries<'_> {
         let tops = read(&self.tree).tops_kept(filter);
         let numbers = stored.worker_numbers(&filter.workers);
         let nodes = phases.nodes(&self.tree);
-        let kept = RowFilter { states: filter.states, nodes: nodes.as_deref() };
+        let kept = RowFilter {
+            states: filter.states,
+            nodes: nodes.as_deref(),
+        };
         let visit_all = |stored: &mut TableReader<'_>, visit: &mut Visit<'_>| {
             visit_windows(&view.windows, &tops, kept, visit);
             visit_stored(stored, &tops, numbers.as_deref(), kept, visit)
@@ -202,7 +238,10 @@ impl Queries<'_> {
         numbers: Option<&[WorkerNumber]>,
     ) -> Result<BTreeSet<Timestamp>, QueryError> {
         let nodes = phases.nodes(&self.tree);
-        let kept = RowFilter { states: StateSet::ALL, nodes: nodes.as_deref() };
+        let kept = RowFilter {
+            states: StateSet::ALL,
+            nodes: nodes.as_deref(),
+        };
         let mut starts = BTreeSet::new();
         let mut visit = |start: Timestamp, _: usize, _: &Weight| {
             starts.insert(start);
@@ -216,7 +255,11 @@ impl Queries<'_> {
 /// The coarsest tier whose periods each lie in one step.
 pub(crate) fn coarsest_in(step_ns: u64) -> Tier {
     let fits = |tier: &Tier| step_ns.is_multiple_of(u64::from(tier.seconds()) * 1_000_000_000);
-    Tier::ALL.into_iter().rev().find(fits).unwrap_or(Tier::Second)
+    Tier::ALL
+        .into_iter()
+        .rev()
+        .find(fits)
+        .unwrap_or(Tier::Second)
 }
 
 /// The rows to keep, in addition to task and worker.
@@ -229,7 +272,8 @@ struct RowFilter<'a> {
 
 impl RowFilter<'_> {
     fn has_node(&self, node: u32) -> bool {
-        self.nodes.is_none_or(|nodes| nodes.get(node as usize).is_some_and(|kept| *kept))
+        self.nodes
+            .is_none_or(|nodes| nodes.get(node as usize).is_some_and(|kept| *kept))
     }
 }
 
@@ -245,7 +289,11 @@ struct NeighborSums<'a, 'v> {
 
 impl<'a, 'v> NeighborSums<'a, 'v> {
     fn new(visit: &'a mut Visit<'v>) -> NeighborSums<'a, 'v> {
-        NeighborSums { at: None, weight: Weight::ZERO, visit }
+        NeighborSums {
+            at: None,
+            weight: Weight::ZERO,
+            visit,
+        }
     }
 
     #[inline]
@@ -280,10 +328,20 @@ fn visit_stored(
         (false, Some(_)) => &[Column::Task, Column::Worker, Column::Kind],
         (false, None) => &[Column::Task, Column::Kind],
     };
-    let asked = ScanFilter { tasks: Some(&tasks), workers: numbers, columns };
+    let asked = ScanFilter {
+        tasks: Some(&tasks),
+        workers: numbers,
+        columns,
+    };
     let mut runs = NeighborSums::new(visit);
     stored.scan(
-        |_| if by_node { SumTable::Samples } else { SumTable::Totals },
+        |_| {
+            if by_node {
+                SumTable::Samples
+            } else {
+                SumTable::Totals
+            }
+        },
         asked,
         |batch, rows| {
             // Rows of a task are neighbors, and so are those of a period of it.
@@ -316,8 +374,14 @@ fn visit_windows(
     let mut runs = NeighborSums::new(visit);
     for stored in windows {
         let start = stored.second().start();
-        for part in stored.samples.parts().filter(|part| kept.states.contains(part.state)) {
-            let Ok(top) = tops.binary_search_by_key(&part.task, |top| top.node) else { continue };
+        for part in stored
+            .samples
+            .parts()
+            .filter(|part| kept.states.contains(part.state))
+        {
+            let Ok(top) = tops.binary_search_by_key(&part.task, |top| top.node) else {
+                continue;
+            };
             for (_, nanoseconds) in part.entries().filter(|(node, _)| kept.has_node(node.0)) {
                 runs.add((start, top), part.state, nanoseconds);
             }
@@ -329,9 +393,16 @@ fn visit_windows(
 /// Series for the heaviest first-level nodes and one for the rest; the series of each node with
 /// weight; and the number of nodes in the last series.
 fn lines(tops: &[TopNode], totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>>, usize) {
-    let mut order: Vec<usize> = (0..totals.len()).filter(|top| !totals[*top].is_zero()).collect();
+    let mut order: Vec<usize> = (0..totals.len())
+        .filter(|top| !totals[*top].is_zero())
+        .collect();
     order.sort_by_key(|top| {
-        (Reverse(totals[*top].total_ns()), tops[*top].kind, &tops[*top].name, *top)
+        (
+            Reverse(totals[*top].total_ns()),
+            tops[*top].kind,
+            &tops[*top].name,
+            *top,
+        )
     });
     let mut line_of = vec![None; totals.len()];
     for (line, top) in order.iter().enumerate() {
@@ -339,12 +410,20 @@ fn lines(tops: &[TopNode], totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>
     }
     let shown = order.iter().take(TIMELINE_SERIES_MAX).map(|top| {
         let TopNode { kind, name, .. } = &tops[*top];
-        Series { kind: Some(*kind), name: name.to_string(), weights: Vec::new() }
+        Series {
+            kind: Some(*kind),
+            name: name.to_string(),
+            weights: Vec::new(),
+        }
     });
     let mut series: Vec<Series> = shown.collect();
     let others = order.len() - series.len();
     if others > 0 {
-        series.push(Series { kind: None, name: "[other]".to_owned(), weights: Vec::new() });
+        series.push(Series {
+            kind: None,
+            name: "[other]".to_owned(),
+            weights: Vec::new(),
+        });
     }
     (series, line_of, others)
 }
@@ -363,7 +442,10 @@ mod tests {
             let steps = Steps::new(range, step_ns);
             assert!((1..=TIMELINE_STEPS_MAX).contains(&steps.count), "{steps:?}");
             assert_eq!(step_ns / 1_000_000_000, expected);
-            assert!(steps.first <= from && from.since_ns(steps.first) < step_ns, "{steps:?}");
+            assert!(
+                steps.first <= from && from.since_ns(steps.first) < step_ns,
+                "{steps:?}"
+            );
             let last = steps.index(to.shifted(-1)) as u64;
             assert_eq!((steps.index(from), last), (0, steps.count - 1));
         };

@@ -46,7 +46,10 @@ impl Queries<'_> {
             add(&mut totals.accepted_ns, account.accepted_ns);
             add(&mut totals.stored_ns, session.stored_ns);
             add(&mut totals.lost_rejected_ns, account.lost_rejected_ns);
-            add(&mut totals.lost_by_collector_ns, account.lost_by_collector_ns);
+            add(
+                &mut totals.lost_by_collector_ns,
+                account.lost_by_collector_ns,
+            );
             add(&mut totals.lost_queue_ns, account.lost_queue_ns);
             add(&mut totals.lost_tasks, account.lost_tasks);
             add(&mut totals.rejected, session.rejected);

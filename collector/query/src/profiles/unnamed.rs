@@ -44,24 +44,33 @@ impl Unnamed {
                 time.has_file_offsets |= matches!(place, CodePlace::FileOffset(_));
             }
         }
-        let total_ns = by_module.values().fold(0, |sum: u64, time| sum.saturating_add(time.own_ns));
+        let total_ns = by_module
+            .values()
+            .fold(0, |sum: u64, time| sum.saturating_add(time.own_ns));
         let mut modules: Vec<_> = by_module.into_iter().collect();
         modules.sort_by_key(|(module, time)| (std::cmp::Reverse(time.own_ns), *module));
         modules.truncate(UNNAMED_MODULES_MAX);
-        let modules = modules.into_iter().map(|((module, build_id), time)| UnnamedModule {
-            module: module.to_owned(),
-            build_id: build_id.to_owned(),
-            own_ns: time.own_ns,
-            why: if time.has_file_offsets {
-                naming.why_missing_offsets(build_id)
-            } else {
-                naming.why_missing(build_id)
-            },
-        });
-        Unnamed { total_ns, modules: modules.collect() }
+        let modules = modules
+            .into_iter()
+            .map(|((module, build_id), time)| UnnamedModule {
+                module: module.to_owned(),
+                build_id: build_id.to_owned(),
+                own_ns: time.own_ns,
+                why: if time.has_file_offsets {
+                    naming.why_missing_offsets(build_id)
+                } else {
+                    naming.why_missing(build_id)
+                },
+            });
+        Unnamed {
+            total_ns,
+            modules: modules.collect(),
+        }
     }
 
     pub fn is_pending(&self) -> bool {
-        self.modules.iter().any(|module| module.why == Missing::Pending)
+        self.modules
+            .iter()
+            .any(|module| module.why == Missing::Pending)
     }
 }

@@ -28,14 +28,21 @@ pub(crate) const VIEW: [Parameter; 8] = [
 
 const OUTSIDE: [(&str, bool); 2] = [("shown", false), ("hidden", true)];
 
-const STACKS: [(&str, Stacks); 3] =
-    [("full", Stacks::Full), ("simple", Stacks::Simple), ("own", Stacks::Own)];
+const STACKS: [(&str, Stacks); 3] = [
+    ("full", Stacks::Full),
+    ("simple", Stacks::Simple),
+    ("own", Stacks::Own),
+];
 
 /// The view of the parameters, in all states. Without any it is the whole profile.
 pub(crate) fn parse_view(params: &Params<'_>) -> Result<View, QueryError> {
     let zoom = params.one("zoom")?.map(|text| {
         let allowed = vec!["the id of a node's path, as in an address of the page"];
-        let form = QueryError::Form { name: "zoom", value: echo(text), allowed };
+        let form = QueryError::Form {
+            name: "zoom",
+            value: echo(text),
+            allowed,
+        };
         PathId::parse(text).ok_or(form)
     });
     Ok(View {
@@ -58,9 +65,16 @@ fn selectors(params: &Params<'_>, name: &'static str) -> Result<Vec<Selector>, Q
         .into_iter()
         .map(|text| Selector::parse(text).map_err(|error| QueryError::Pattern { name, error }));
     let selectors: Vec<Selector> = parsed.collect::<Result<_, _>>()?;
-    let count = selectors.iter().filter(|selector| selector.is_pattern()).count();
+    let count = selectors
+        .iter()
+        .filter(|selector| selector.is_pattern())
+        .count();
     if count > VIEW_PATTERNS_MAX {
-        return Err(QueryError::TooManyPatterns { name, count, limit: VIEW_PATTERNS_MAX });
+        return Err(QueryError::TooManyPatterns {
+            name,
+            count,
+            limit: VIEW_PATTERNS_MAX,
+        });
     }
     Ok(selectors)
 }

@@ -21,11 +21,24 @@ impl Sums {
         let nodes = nodes as usize;
         let bytes = states.states().count() * nodes * size_of::<u64>() + nodes / 8;
         if bytes > bytes_max {
-            return Err(QueryError::Memory { bytes, limit: bytes_max });
+            return Err(QueryError::Memory {
+                bytes,
+                limit: bytes_max,
+            });
         }
-        let list = |state| if states.contains(state) { vec![0; nodes] } else { Vec::new() };
+        let list = |state| {
+            if states.contains(state) {
+                vec![0; nodes]
+            } else {
+                Vec::new()
+            }
+        };
         let by_state = State::ALL.map(list);
-        Ok(Sums { by_state, touched: IdSet::with_room(nodes), nodes })
+        Ok(Sums {
+            by_state,
+            touched: IdSet::with_room(nodes),
+            nodes,
+        })
     }
 
     /// Adds time of a node, if its state is requested. Returns false if there is no such node or

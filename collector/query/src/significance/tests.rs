@@ -27,7 +27,10 @@ fn share(hits: u64, total: u64) -> Share {
 
 /// Within a millionth of its value.
 fn check_near(found: f64, expected: f64) {
-    assert!((found - expected).abs() <= expected.abs() * 1e-6, "{found}, not {expected}");
+    assert!(
+        (found - expected).abs() <= expected.abs() * 1e-6,
+        "{found}, not {expected}"
+    );
 }
 
 #[test]
@@ -41,10 +44,16 @@ fn small_tables_have_exact_p_values() {
     // The tea taster, two-sided by doubling: 2 (16 + 1) / 70.
     check_near(p(share(3, 4), share(1, 4)).p, 34.0 / 70.0);
     assert_eq!(p(share(2, 4), share(2, 4)).p, 1.0);
-    for (before, after) in
-        [(share(0, 0), share(3, 9)), (share(0, 7), share(0, 9)), (share(7, 7), share(9, 9))]
-    {
-        assert_eq!(p(before, after), Evidence { p: 1.0, p_min: 1.0 }, "{before:?} {after:?}");
+    for (before, after) in [
+        (share(0, 0), share(3, 9)),
+        (share(0, 7), share(0, 9)),
+        (share(7, 7), share(9, 9)),
+    ] {
+        assert_eq!(
+            p(before, after),
+            Evidence { p: 1.0, p_min: 1.0 },
+            "{before:?} {after:?}"
+        );
     }
 }
 
@@ -66,8 +75,14 @@ fn p_values_of_fluctuation_are_those_of_student() {
     let p = fluctuation_p(&side([2, 4, 2, 4]), &side([4, 6, 4, 6])).unwrap();
     // t = 0.2 / √(2 · 4/3 · 4 / 1600) = √6; P(|T₆| > √6) = 0.0498.
     assert!((p - 0.049_8).abs() < 1e-4, "{p}");
-    assert_eq!(fluctuation_p(&side([2, 2, 2, 2]), &side([3, 3, 3, 3])), Some(0.0));
-    assert_eq!(fluctuation_p(&side([2, 2, 2, 2]), &side([2, 2, 2, 2])), Some(1.0));
+    assert_eq!(
+        fluctuation_p(&side([2, 2, 2, 2]), &side([3, 3, 3, 3])),
+        Some(0.0)
+    );
+    assert_eq!(
+        fluctuation_p(&side([2, 2, 2, 2]), &side([2, 2, 2, 2])),
+        Some(1.0)
+    );
     let three = [share(1, 10), share(1, 10), share(1, 10), share(0, 0)];
     assert_eq!(fluctuation_p(&three, &side([9, 9, 9, 9])), None);
 }
@@ -85,7 +100,10 @@ fn levels_are_those_of_benjamini_and_hochberg() {
     assert_eq!((none.tests, none.significant), (2, 0.0));
     assert_eq!(none.judge(one(0.06)), Significance::WithinNoise);
     let empty = Levels::of(std::iter::empty());
-    assert_eq!(empty.judge(Evidence { p: 1.0, p_min: 1.0 }), Significance::TooFew);
+    assert_eq!(
+        empty.judge(Evidence { p: 1.0, p_min: 1.0 }),
+        Significance::TooFew
+    );
 }
 
 #[test]
@@ -94,7 +112,10 @@ fn what_no_outcome_could_show_is_too_few() {
     let alone = Levels::of([five].into_iter());
     assert_eq!(alone.judge(five), Significance::ExceedsNoise);
     // Among many names that do not differ, five tasks a side cannot stand out.
-    let same = Evidence { p: 0.7, p_min: 1e-9 };
+    let same = Evidence {
+        p: 0.7,
+        p_min: 1e-9,
+    };
     let among = Levels::of(std::iter::repeat_n(same, 50).chain([five]));
     assert_eq!(among.judge(five), Significance::TooFew);
     assert_eq!(among.judge(same), Significance::WithinNoise);
@@ -131,7 +152,8 @@ fn alarm_rate(names: usize, trials: u32, mut ask: impl FnMut() -> Evidence) -> f
     let is_alarm = |_: &u32| {
         let all: Vec<Evidence> = (0..names).map(|_| ask()).collect();
         let levels = Levels::of(all.iter().copied());
-        all.iter().any(|one| levels.judge(*one) == Significance::ExceedsNoise)
+        all.iter()
+            .any(|one| levels.judge(*one) == Significance::ExceedsNoise)
     };
     f64::from((0..trials).filter(is_alarm).count() as u32) / f64::from(trials)
 }
@@ -143,13 +165,23 @@ const ERROR_MAX: f64 = 0.023;
 #[test]
 fn equal_sides_cause_false_alarms_at_the_stated_rate_at_most() {
     let mut random = Random(1);
-    for (names, per_slice, logit) in
-        [(1, 1, 0.0), (1, 20, 0.0), (1, 20, -2.2), (1, 50, -4.6), (10, 5, 0.0), (20, 10, -2.2)]
-    {
+    for (names, per_slice, logit) in [
+        (1, 1, 0.0),
+        (1, 20, 0.0),
+        (1, 20, -2.2),
+        (1, 50, -4.6),
+        (10, 5, 0.0),
+        (20, 10, -2.2),
+    ] {
         let trials = TRIALS / names as u32;
         let error = ERROR_MAX * (names as f64).sqrt();
-        let rate = alarm_rate(names, trials, || simulate(&mut random, per_slice, 0.0, [logit; 2]));
-        assert!(rate <= FALSE_ALARMS + error, "{names} names, {per_slice} a slice: {rate}");
+        let rate = alarm_rate(names, trials, || {
+            simulate(&mut random, per_slice, 0.0, [logit; 2])
+        });
+        assert!(
+            rate <= FALSE_ALARMS + error,
+            "{names} names, {per_slice} a slice: {rate}"
+        );
     }
 }
 
@@ -161,7 +193,10 @@ fn sides_that_fluctuate_alike_cause_no_more() {
         let error = ERROR_MAX * (names as f64).sqrt();
         let mut ask = || simulate(&mut random, per_slice, fluctuation, [0.0; 2]);
         let rate = alarm_rate(names, trials, &mut ask);
-        assert!(rate <= FALSE_ALARMS + error, "{names} names, {fluctuation}: {rate}");
+        assert!(
+            rate <= FALSE_ALARMS + error,
+            "{names} names, {fluctuation}: {rate}"
+        );
     }
 }
 
@@ -180,9 +215,12 @@ fn without_slices_fluctuation_would_be_taken_for_a_difference() {
 #[test]
 fn a_difference_is_found() {
     let mut random = Random(3);
-    for (names, per_slice, fluctuation, difference) in
-        [(1, 2, 0.0, 2.5), (1, 50, 0.0, 0.5), (1, 50, 0.5, 1.0), (20, 50, 0.5, 1.5)]
-    {
+    for (names, per_slice, fluctuation, difference) in [
+        (1, 2, 0.0, 2.5),
+        (1, 50, 0.0, 0.5),
+        (1, 50, 0.5, 1.0),
+        (20, 50, 0.5, 1.5),
+    ] {
         let mut found = 0;
         let trials = 100;
         for _ in 0..trials {
@@ -192,6 +230,9 @@ fn a_difference_is_found() {
             let levels = Levels::of(others.into_iter().chain([slower]));
             found += u32::from(levels.judge(slower) == Significance::ExceedsNoise);
         }
-        assert!(found >= 95, "{found} of {trials} with {per_slice} a slice, {difference}");
+        assert!(
+            found >= 95,
+            "{found} of {trials} with {per_slice} a slice, {difference}"
+        );
     }
 }

@@ -39,7 +39,12 @@ impl Queries<'_> {
         query: &TaskDurationsQuery,
         cancel: &Cancel,
     ) -> Result<DurationCounts, QueryError> {
-        let TaskDurationsQuery { range, filter, step_ns, .. } = query;
+        let TaskDurationsQuery {
+            range,
+            filter,
+            step_ns,
+            ..
+        } = query;
         let mut ended = EndedTasks::of(self, *range, filter, coarsest_in(*step_ns), cancel);
         let layout = Steps::new(*range, *step_ns);
         let mut intervals: BTreeMap<(usize, Arc<str>), BucketCounts> = BTreeMap::new();
@@ -58,15 +63,22 @@ impl Queries<'_> {
             buckets += interval.len() - before;
         })?;
         if buckets > DURATION_BUCKETS_MAX {
-            return Err(QueryError::Buckets { limit: DURATION_BUCKETS_MAX });
+            return Err(QueryError::Buckets {
+                limit: DURATION_BUCKETS_MAX,
+            });
         }
-        let start =
-            |index: usize| layout.first.shifted((index as i64).saturating_mul(*step_ns as i64));
-        let intervals = intervals.into_iter().map(|((index, name), counts)| DurationInterval {
-            start: start(index),
-            name,
-            counts,
-        });
+        let start = |index: usize| {
+            layout
+                .first
+                .shifted((index as i64).saturating_mul(*step_ns as i64))
+        };
+        let intervals = intervals
+            .into_iter()
+            .map(|((index, name), counts)| DurationInterval {
+                start: start(index),
+                name,
+                counts,
+            });
         Ok(DurationCounts {
             step_ns: *step_ns,
             intervals: intervals.collect(),

@@ -31,19 +31,27 @@ pub(crate) struct EndedGroup<'a> {
 impl EndedGroup<'_> {
     /// The number of tasks.
     pub(crate) fn count(&self) -> u64 {
-        self.counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+        self.counts
+            .iter()
+            .fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
     /// The sum of their durations, to a thousandth.
     pub(crate) fn weight_ns(&self) -> u64 {
         let of_bucket =
             |(bucket, count): &(u32, u64)| bucket_middle_ns(*bucket).saturating_mul(*count);
-        self.counts.iter().map(of_bucket).fold(0, u64::saturating_add)
+        self.counts
+            .iter()
+            .map(of_bucket)
+            .fold(0, u64::saturating_add)
     }
 
     /// Whether they failed, in the sense of a task whose result is missing.
     pub(crate) fn is_failure(&self) -> bool {
-        matches!(self.outcome, Outcome::Failed | Outcome::Panicked | Outcome::Lost)
+        matches!(
+            self.outcome,
+            Outcome::Failed | Outcome::Panicked | Outcome::Lost
+        )
     }
 
     /// Whether a worker reported the end, so that the durations are true.
@@ -77,13 +85,22 @@ impl<'a> EndedTasks<'a> {
         };
         let plan = |coverage: &Coverage, seconds| {
             if by_row {
-                Plan { pieces: Vec::new(), seconds }
+                Plan {
+                    pieces: Vec::new(),
+                    seconds,
+                }
             } else {
                 coverage.plan_in(seconds, coarsest)
             }
         };
         let (stored, snapshot) = TableReader::of(state, cancel, range, take, plan);
-        EndedTasks { state, filter, by_row, stored, snapshot }
+        EndedTasks {
+            state,
+            filter,
+            by_row,
+            stored,
+            snapshot,
+        }
     }
 
     /// The range that is covered: more than the requested one if the tables no longer have its seconds.
@@ -108,7 +125,12 @@ impl<'a> EndedTasks<'a> {
 
     /// Visits all of them.
     pub(crate) fn each(&mut self, mut visit: impl FnMut(EndedGroup<'_>)) -> Result<(), QueryError> {
-        let EndedTasks { filter, stored, snapshot, .. } = self;
+        let EndedTasks {
+            filter,
+            stored,
+            snapshot,
+            ..
+        } = self;
         let seconds = stored.plan.seconds.clone();
         let mut visit_row = |row: &Arc<TaskRow>| {
             if let Some(stop) = row.record.stop
@@ -117,7 +139,12 @@ impl<'a> EndedTasks<'a> {
             {
                 let counts = [(bucket(row.duration_ns().unwrap_or(0)), 1)];
                 let outcome = row.record.outcome;
-                visit(EndedGroup { name: &row.record.name, at: stop, outcome, counts: &counts });
+                visit(EndedGroup {
+                    name: &row.record.name,
+                    at: stop,
+                    outcome,
+                    counts: &counts,
+                });
             }
         };
         snapshot.rows().for_each(&mut visit_row);
@@ -141,7 +168,12 @@ impl<'a> EndedTasks<'a> {
                 counts.clear();
                 counts.extend(rows);
                 let name = &tops[top].name;
-                visit(EndedGroup { name, at, outcome: ended.outcome, counts: &counts });
+                visit(EndedGroup {
+                    name,
+                    at,
+                    outcome: ended.outcome,
+                    counts: &counts,
+                });
             }
         })
     }

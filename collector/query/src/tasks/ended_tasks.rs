@@ -24,9 +24,12 @@ impl Queries<'_> {
     ) -> Result<(), QueryError> {
         let tops = self.tops_named(filter);
         let mut sums: Vec<Option<StoredTotal>> = vec![None; tops.len()];
-        for sum_table in
-            [SumTable::Durations, SumTable::DurationSums, SumTable::Phases, SumTable::PhaseSums]
-        {
+        for sum_table in [
+            SumTable::Durations,
+            SumTable::DurationSums,
+            SumTable::Phases,
+            SumTable::PhaseSums,
+        ] {
             scan_ended(stored, sum_table, &tops, filter, |top, ended| {
                 sums[top].get_or_insert_default().add(sum_table, &ended);
             })?;
@@ -34,7 +37,9 @@ impl Queries<'_> {
         for (top, sum) in tops.iter().zip(sums) {
             if let Some(sum) = sum {
                 let duration_ns = sum.total.durations.total_ns();
-                totals.of(&top.name, duration_ns).absorb(self.with_phases(sum, top)?);
+                totals
+                    .of(&top.name, duration_ns)
+                    .absorb(self.with_phases(sum, top)?);
             }
         }
         Ok(())
@@ -42,8 +47,11 @@ impl Queries<'_> {
 
     /// The first-level nodes of the requested tasks.
     pub(crate) fn tops_named(&self, filter: &TaskFilter) -> Vec<TopNode> {
-        let by_name =
-            Filter { tasks: filter.names.to_vec(), threads: ThreadKind::All, ..Filter::default() };
+        let by_name = Filter {
+            tasks: filter.names.to_vec(),
+            threads: ThreadKind::All,
+            ..Filter::default()
+        };
         read(&self.tree).tops_kept(&by_name)
     }
 
@@ -82,14 +90,19 @@ impl StoredTotal {
         match sum_table {
             SumTable::Durations => self.total.count_in_buckets(outcome, ended.rows()),
             SumTable::DurationSums => {
-                ended.values().iter().for_each(|sum| self.total.add_to_total(outcome, *sum));
+                ended
+                    .values()
+                    .iter()
+                    .for_each(|sum| self.total.add_to_total(outcome, *sum));
             }
             _ if outcome == Outcome::Lost => {}
             SumTable::Phases => {
                 let counts = ended.rows();
                 counts.for_each(|(node, count)| phases.entry(node).or_default().add(count, 0));
             }
-            _ => ended.rows().for_each(|(node, sum)| phases.entry(node).or_default().add(0, sum)),
+            _ => ended
+                .rows()
+                .for_each(|(node, sum)| phases.entry(node).or_default().add(0, sum)),
         }
     }
 }
@@ -139,7 +152,11 @@ pub(crate) fn scan_ended(
     mut visit: impl FnMut(usize, Ended<'_>),
 ) -> Result<(), QueryError> {
     let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
-    let asked = ScanFilter { tasks: Some(&tasks), workers: None, columns: sum_table.columns() };
+    let asked = ScanFilter {
+        tasks: Some(&tasks),
+        workers: None,
+        columns: sum_table.columns(),
+    };
     stored.scan(
         |_| sum_table,
         asked,
@@ -153,7 +170,15 @@ pub(crate) fn scan_ended(
                         let outcome = Outcome::ALL.get(usize::from(batch.kind[of_outcome.start]));
                         let kept = outcome.filter(|outcome| filter.keeps_outcome(**outcome));
                         if let Some(outcome) = kept.copied() {
-                            visit(top, Ended { outcome, batch, range: of_outcome, periods: rows });
+                            visit(
+                                top,
+                                Ended {
+                                    outcome,
+                                    batch,
+                                    range: of_outcome,
+                                    periods: rows,
+                                },
+                            );
                         }
                     }
                 }
@@ -174,7 +199,10 @@ fn alike<T: PartialEq>(values: &[T], mut rest: Range<usize>) -> impl Iterator<It
             part.iter().fold(true, |all, value| all & (value == first))
         };
         let equal = parts.iter().take_while(is_equal).count() * COMPARED_AT_ONCE;
-        let more = others[equal..].iter().take_while(|value| *value == first).count();
+        let more = others[equal..]
+            .iter()
+            .take_while(|value| *value == first)
+            .count();
         let part = rest.start..rest.start + 1 + equal + more;
         rest.start = part.end;
         Some(part)

@@ -76,8 +76,12 @@ impl TaskQuery {
         &RANGE,
         &[
             TASK,
-            Parameter::text("key", "load-7", "Keys of tasks, which match exactly. Default: all.")
-                .repeated(),
+            Parameter::text(
+                "key",
+                "load-7",
+                "Keys of tasks, which match exactly. Default: all.",
+            )
+            .repeated(),
             WORKER,
             LABEL,
             OUTCOME,
@@ -94,7 +98,10 @@ impl TaskQuery {
                 "100",
                 "Most rows; at most 100,000 but with `format=columns`. Default with `format=firefox`: 100,000.",
             ),
-            Parameter::flag("summary", "Counts, percentiles and phases by name instead of rows."),
+            Parameter::flag(
+                "summary",
+                "Counts, percentiles and phases by name instead of rows.",
+            ),
             Parameter::choice(
                 "sort",
                 || names(&task_orders()),
@@ -114,7 +121,11 @@ impl TaskQuery {
 
     /// A query for the tasks of these names and workers; empty for all.
     pub(crate) fn of_names(range: TimeRange, names: Names, workers: Names) -> TaskQuery {
-        let filter = TaskFilter { names, workers, ..TaskFilter::default() };
+        let filter = TaskFilter {
+            names,
+            workers,
+            ..TaskFilter::default()
+        };
         TaskQuery {
             given_range: Some(range),
             range,
@@ -154,18 +165,31 @@ impl TaskQuery {
                 keys: params.many("key")?.into_iter().map(str::to_owned).collect(),
                 workers: known_workers(&params, state)?,
                 // Types are only in rows.
-                types: params.many("type")?.into_iter().map(str::to_owned).collect(),
+                types: params
+                    .many("type")?
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect(),
             },
         })
     }
 }
 
-pub(crate) const OUTCOME: Parameter =
-    Parameter::choice("outcome", || names(&outcome_choices()), "failed", "Outcomes. Default: all.")
-        .repeated();
+pub(crate) const OUTCOME: Parameter = Parameter::choice(
+    "outcome",
+    || names(&outcome_choices()),
+    "failed",
+    "Outcomes. Default: all.",
+)
+.repeated();
 
-pub(crate) const LIMIT: Parameter =
-    Parameter::integer("limit", 1..=TASK_ROWS_MAX, Some(TASK_ROWS_DEFAULT), "100", "Most rows.");
+pub(crate) const LIMIT: Parameter = Parameter::integer(
+    "limit",
+    1..=TASK_ROWS_MAX,
+    Some(TASK_ROWS_DEFAULT),
+    "100",
+    "Most rows.",
+);
 
 /// The outcomes by name.
 pub(crate) fn outcome_choices() -> [(&'static str, Outcome); Outcome::ALL.len()] {
@@ -185,8 +209,14 @@ pub(crate) fn limit_to(text: Option<&str>, most: usize) -> Result<usize, QueryEr
     let Some(text) = text else {
         return Ok(TASK_ROWS_DEFAULT);
     };
-    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| QueryError::Limit { value: echo(text), limit: most })
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| QueryError::Limit {
+        value: echo(text),
+        limit: most,
+    })
 }
 
 /// Rows of the ledger.
@@ -229,14 +259,22 @@ impl Queries<'_> {
         if query.order == TaskOrder::Duration {
             let mut selecting = LongestTasks::new(query.limit, self.clock.now());
             let (aggregated, damaged) = self.each_row(query, cancel, |row| selecting.offer(row))?;
-            return Ok(TaskAnswer { selection: selecting.done(), aggregated, damaged });
+            return Ok(TaskAnswer {
+                selection: selecting.done(),
+                aggregated,
+                damaged,
+            });
         }
         let (mut stored, snapshot) = self.rows_stored(*range, cancel);
         let mut selecting = NewestTasks::new(query.limit);
         snapshot.select_newest(*range, filter, &mut selecting);
         stored.newest_tasks(*range, filter, &mut selecting)?;
         let aggregated = self.aggregated(query, &mut stored, &snapshot)?;
-        Ok(TaskAnswer { selection: selecting.done(), aggregated, damaged: stored.damaged() })
+        Ok(TaskAnswer {
+            selection: selecting.done(),
+            aggregated,
+            damaged: stored.damaged(),
+        })
     }
 
     /// Visits all rows that overlap the range, in no order. Returns the number of tasks without
@@ -280,7 +318,10 @@ impl Queries<'_> {
     ) -> (TableReader<'a>, TaskSnapshot) {
         let take = |state: &CollectorState, _| read(&state.ledger).snapshot(range);
         // Rows have nanoseconds, so the range never widens.
-        let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
+        let plan = |_: &Coverage, seconds| Plan {
+            pieces: Vec::new(),
+            seconds,
+        };
         TableReader::of(self, cancel, range, take, plan)
     }
 
@@ -293,8 +334,10 @@ impl Queries<'_> {
     ) -> Result<u64, QueryError> {
         let TaskQuery { range, filter, .. } = query;
         let seconds = Second::starting_in(*range);
-        let sums =
-            snapshot.sums.iter().filter(|sum| counts_sum(sum, &seconds) && filter.keeps_sum(sum));
+        let sums = snapshot
+            .sums
+            .iter()
+            .filter(|sum| counts_sum(sum, &seconds) && filter.keeps_sum(sum));
         let mut aggregated = snapshot.aggregated() + sums.map(|sum| sum.count()).sum::<u64>();
         if !filter.is_by_row() {
             stored.plan_for(seconds);
@@ -334,7 +377,14 @@ impl Queries<'_> {
             read(&state.ledger).snapshot(range.unwrap_or(asked))
         };
         let plan = |coverage: &Coverage, seconds| {
-            if by_row { Plan { pieces: Vec::new(), seconds } } else { coverage.plan(seconds) }
+            if by_row {
+                Plan {
+                    pieces: Vec::new(),
+                    seconds,
+                }
+            } else {
+                coverage.plan(seconds)
+            }
         };
         let (mut stored, snapshot) = TableReader::of(self, cancel, asked, take, plan);
         let seconds = stored.plan.seconds.clone();
@@ -363,10 +413,18 @@ impl Queries<'_> {
                 break;
             }
         }
-        let of_sums = totals.names.values().map(|total| total.aggregated).sum::<u64>();
+        let of_sums = totals
+            .names
+            .values()
+            .map(|total| total.aggregated)
+            .sum::<u64>();
         Ok(TaskSummary {
             range: query.given_range.map(|range| stored.range(range)),
-            rows: totals.names.into_iter().map(|(name, total)| summary_row(name, &total)).collect(),
+            rows: totals
+                .names
+                .into_iter()
+                .map(|(name, total)| summary_row(name, &total))
+                .collect(),
             aggregated: snapshot.aggregated().saturating_add(of_sums),
             damaged: stored.damaged(),
         })
@@ -386,14 +444,32 @@ pub(crate) fn seconds_touched(range: TimeRange) -> Range<Second> {
 fn summary_row(name: Arc<str>, total: &NameTotal) -> SummaryRow {
     let outcomes = total.outcomes;
     let spread = total.durations.percentiles();
-    let mut phases: Vec<(Arc<str>, PhaseTotal)> =
-        total.phases.by_name.iter().map(|(name, total)| (name.clone(), *total)).collect();
+    let mut phases: Vec<(Arc<str>, PhaseTotal)> = total
+        .phases
+        .by_name
+        .iter()
+        .map(|(name, total)| (name.clone(), *total))
+        .collect();
     if let Some(spread) = spread {
         let duration_ns = spread.total_ns.saturating_sub(total.phases.inside_ns);
-        phases.push((EXECUTE.into(), PhaseTotal { count: spread.count, duration_ns }));
+        phases.push((
+            EXECUTE.into(),
+            PhaseTotal {
+                count: spread.count,
+                duration_ns,
+            },
+        ));
     }
     phases.sort_by(|(a_name, a), (b_name, b)| {
-        b.duration_ns.cmp(&a.duration_ns).then_with(|| a_name.cmp(b_name))
+        b.duration_ns
+            .cmp(&a.duration_ns)
+            .then_with(|| a_name.cmp(b_name))
     });
-    SummaryRow { name, running: outcomes.get(Outcome::Running), outcomes, spread, phases }
+    SummaryRow {
+        name,
+        running: outcomes.get(Outcome::Running),
+        outcomes,
+        spread,
+        phases,
+    }
 }

@@ -23,5 +23,7 @@ pub(crate) fn parse_phases(
         let known = PHASES.into_iter().chain(seen.iter().map(|name| &**name));
         return Err(unknown("phase", name, known));
     }
-    Ok(PhaseFilter::Named(names.into_iter().map(str::to_owned).collect()))
+    Ok(PhaseFilter::Named(
+        names.into_iter().map(str::to_owned).collect(),
+    ))
 }

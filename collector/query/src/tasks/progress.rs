@@ -54,7 +54,13 @@ impl ProgressQuery {
             known_tasks(&params, state)?
         };
         let workers = known_workers(&params, state)?;
-        Ok(ProgressQuery { now, given: given.then_some(range), range, tasks, workers })
+        Ok(ProgressQuery {
+            now,
+            given: given.then_some(range),
+            range,
+            tasks,
+            workers,
+        })
     }
 }
 
@@ -74,13 +80,19 @@ pub struct ProgressRow {
 impl ProgressRow {
     /// The number of ended tasks.
     pub fn ended(&self) -> u64 {
-        let ended = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Running);
-        ended.fold(0, |sum: u64, outcome| sum.saturating_add(self.outcomes.get(outcome)))
+        let ended = Outcome::ALL
+            .into_iter()
+            .filter(|outcome| *outcome != Outcome::Running);
+        ended.fold(0, |sum: u64, outcome| {
+            sum.saturating_add(self.outcomes.get(outcome))
+        })
     }
 
     /// The number of failed tasks.
     pub fn failed(&self) -> u64 {
-        self.outcomes.get(Outcome::Failed).saturating_add(self.outcomes.get(Outcome::Panicked))
+        self.outcomes
+            .get(Outcome::Failed)
+            .saturating_add(self.outcomes.get(Outcome::Panicked))
     }
 
     /// Ended tasks per second; `None` before the first.
@@ -141,12 +153,21 @@ struct Total {
 fn totals_of(counted: Vec<ExpectedRow>, ignored: Vec<ExpectedRow>) -> BTreeMap<Arc<str>, Total> {
     let mut totals: BTreeMap<Arc<str>, Total> = BTreeMap::new();
     for ExpectedRow { expected, .. } in counted {
-        let new = Total { expected: 0, since: expected.since, ignored: BTreeSet::new() };
+        let new = Total {
+            expected: 0,
+            since: expected.since,
+            ignored: BTreeSet::new(),
+        };
         let total = totals.entry(expected.name.clone()).or_insert(new);
         total.expected = total.expected.saturating_add(expected.total);
         total.since = total.since.min(expected.since);
     }
-    for ExpectedRow { worker, epoch, expected } in ignored {
+    for ExpectedRow {
+        worker,
+        epoch,
+        expected,
+    } in ignored
+    {
         if let Some(total) = totals.get_mut(&expected.name) {
             total.ignored.insert((worker, epoch));
         }
@@ -185,7 +206,14 @@ impl Rows<'_> {
         for (name, (running, outcomes)) in counts {
             let (expected, start) = total_of(&name);
             let elapsed_ns = self.now.min(stop).since_ns(start);
-            self.rows.push(ProgressRow { name, expected, running, outcomes, start, elapsed_ns });
+            self.rows.push(ProgressRow {
+                name,
+                expected,
+                running,
+                outcomes,
+                start,
+                elapsed_ns,
+            });
         }
     }
 }
@@ -198,8 +226,13 @@ impl Queries<'_> {
         query: &ProgressQuery,
         cancel: &Cancel,
     ) -> Result<ProgressAnswer, QueryError> {
-        let mut rows =
-            Rows { now: query.now, cancel, rows: Vec::new(), omitted: 0, damaged: Vec::new() };
+        let mut rows = Rows {
+            now: query.now,
+            cancel,
+            rows: Vec::new(),
+            omitted: 0,
+            damaged: Vec::new(),
+        };
         match query.given {
             Some(range) => self.progress_in(range, query, &mut rows)?,
             None => {
@@ -211,11 +244,22 @@ impl Queries<'_> {
                 self.progress_since(query, &totals, &mut rows)?;
             }
         }
-        let Rows { now, mut rows, omitted, mut damaged, .. } = rows;
+        let Rows {
+            now,
+            mut rows,
+            omitted,
+            mut damaged,
+            ..
+        } = rows;
         damaged.sort_unstable();
         damaged.dedup();
         rows.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(ProgressAnswer { now, rows, omitted, damaged })
+        Ok(ProgressAnswer {
+            now,
+            rows,
+            omitted,
+            damaged,
+        })
     }
 
     /// Counts a given range, with the expected tasks of every life in it. Lives whose tasks were expected
@@ -230,7 +274,9 @@ impl Queries<'_> {
         let (inside, outside) = self.expected_rows(query).into_iter().partition(is_inside);
         let mut totals = totals_of(inside, outside);
         // Tasks count from the start of the range, also before they were expected.
-        totals.values_mut().for_each(|total| total.since = range.start());
+        totals
+            .values_mut()
+            .for_each(|total| total.since = range.start());
         let mut counts = self.counts_in(range, query, &query.tasks, rows)?;
         note_all(&mut counts, totals.keys());
         let seconds = Second::starting_in(range);
@@ -272,7 +318,11 @@ impl Queries<'_> {
             counts.retain(|name, _| totals.contains_key(name));
             note_all(&mut counts, &names);
             self.add_first_second(query, second, totals, &mut counts, rows.cancel)?;
-            let since = names.iter().map(|name| totals[name].since).min().unwrap_or(start);
+            let since = names
+                .iter()
+                .map(|name| totals[name].since)
+                .min()
+                .unwrap_or(start);
             if let Some(all) = TimeRange::new(since, whole.stop()) {
                 self.subtract_ignored(all, totals, &mut counts, rows.cancel)?;
             }
@@ -306,8 +356,11 @@ impl Queries<'_> {
         let mut superseded = Vec::new();
         for ((_, worker), rows) in lives {
             let latest = rows.iter().map(|row| row.expected.since).max();
-            let connected =
-                if rows.len() > 1 { self.connected_epochs(&worker) } else { Vec::new() };
+            let connected = if rows.len() > 1 {
+                self.connected_epochs(&worker)
+            } else {
+                Vec::new()
+            };
             let (kept, older): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| {
                 Some(row.expected.since) == latest || connected.contains(&row.epoch)
             });
@@ -321,7 +374,11 @@ impl Queries<'_> {
         let sessions = lock(&self.registry).of_worker(worker);
         let is_connected =
             |cell: &&Arc<SessionCell>| lock(&cell.state).presence == Presence::Connected;
-        sessions.iter().filter(is_connected).map(|cell| cell.epoch).collect()
+        sessions
+            .iter()
+            .filter(is_connected)
+            .map(|cell| cell.epoch)
+            .collect()
     }
 
     /// Counts by name, of the whole seconds of a range.
@@ -336,7 +393,9 @@ impl Queries<'_> {
         let summary = self.task_summary(&tasks, rows.cancel)?;
         rows.damaged.extend(summary.damaged);
         let counts = summary.rows.into_iter();
-        Ok(counts.map(|row| (row.name, (row.running, row.outcomes))).collect())
+        Ok(counts
+            .map(|row| (row.name, (row.running, row.outcomes)))
+            .collect())
     }
 
     /// Subtracts the tasks of lives that are ignored, of the counted names, in the counted range. Row by
@@ -361,9 +420,15 @@ impl Queries<'_> {
             return Ok(());
         }
         let workers = workers.into_iter().collect();
-        let filter = TaskFilter { names: names.into(), workers, ..TaskFilter::default() };
+        let filter = TaskFilter {
+            names: names.into(),
+            workers,
+            ..TaskFilter::default()
+        };
         self.each_task(range, &filter, cancel, |row| {
-            let Some(total) = totals.get(&row.record.name) else { return };
+            let Some(total) = totals.get(&row.record.name) else {
+                return;
+            };
             let is_counted = |stop| range.contains(stop) && total.since <= stop;
             if total.ignored.contains(&(row.worker.clone(), row.epoch))
                 && row.record.stop.is_some_and(is_counted)
@@ -384,13 +449,21 @@ impl Queries<'_> {
         counts: &mut Counts,
         cancel: &Cancel,
     ) -> Result<(), QueryError> {
-        let sinces = counts.keys().filter_map(|name| Some(totals.get(name)?.since));
-        let Some(range) = sinces.min().and_then(|since| TimeRange::new(since, second.start()))
+        let sinces = counts
+            .keys()
+            .filter_map(|name| Some(totals.get(name)?.since));
+        let Some(range) = sinces
+            .min()
+            .and_then(|since| TimeRange::new(since, second.start()))
         else {
             return Ok(());
         };
         let names = counts.keys().map(ToString::to_string).collect();
-        let filter = TaskFilter { names, workers: query.workers.clone(), ..Default::default() };
+        let filter = TaskFilter {
+            names,
+            workers: query.workers.clone(),
+            ..Default::default()
+        };
         self.each_task(range, &filter, cancel, |row| {
             let since = totals.get(&row.record.name).map(|total| total.since);
             let is_in = |stop| since.is_some_and(|since| since <= stop) && stop < second.start();

@@ -27,10 +27,14 @@ pub fn task_body(row: &TaskRow, now: Timestamp) -> api::Task {
         duration_ns: row.duration_ns().unwrap_or(now.since_ns(record.start)),
         outcome: record.outcome.name().into(),
         cause: record.cause.to_string(),
-        attempt: detail.map(|detail| detail.attempt).filter(|attempt| *attempt > 0),
+        attempt: detail
+            .map(|detail| detail.attempt)
+            .filter(|attempt| *attempt > 0),
         result_bytes: detail.and_then(|detail| detail.result_bytes),
         type_name: detail.map_or(String::new(), |detail| detail.type_name.to_string()),
-        labels: labels.map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        labels: labels
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect(),
         phases: phases.map(|interval| phase(interval, record)).collect(),
     }
 }

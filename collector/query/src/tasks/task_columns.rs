@@ -76,7 +76,10 @@ struct Interning<K, V> {
 
 impl<K: Eq + std::hash::Hash, V> Interning<K, V> {
     fn new(overflow: V) -> Self {
-        Interning { known: KeyedMap::default(), values: vec![overflow] }
+        Interning {
+            known: KeyedMap::default(),
+            values: vec![overflow],
+        }
     }
 
     fn number(&mut self, key: K, value: impl FnOnce() -> V) -> u32 {
@@ -117,7 +120,11 @@ impl Queries<'_> {
             total += 1;
             let record = &row.record;
             let is_full = newest.len() >= query.limit;
-            if is_full && newest.peek().is_some_and(|top: &TaskPoint| top.start() > record.start) {
+            if is_full
+                && newest
+                    .peek()
+                    .is_some_and(|top: &TaskPoint| top.start() > record.start)
+            {
                 return;
             }
             let thread = (row.worker.clone(), row.epoch, record.thread_id);
@@ -135,7 +142,9 @@ impl Queries<'_> {
                 outcome: Outcome::ALL
                     .iter()
                     .position(|one| *one == record.outcome)
-                    .map_or(0, |at| u8::try_from(at).expect("there are fewer than 256 outcomes")),
+                    .map_or(0, |at| {
+                        u8::try_from(at).expect("there are fewer than 256 outcomes")
+                    }),
             });
             if is_full {
                 newest.pop();

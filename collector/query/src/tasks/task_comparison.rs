@@ -49,8 +49,18 @@ const SIDE_BEFORE: [Parameter; 6] = [
     ),
     Parameter::time("before_to", "-1m", "End of the range before."),
     Parameter::text("before_run", "nightly", "A named run as the range before."),
-    Parameter::text("before_task", "load", "Names of tasks before. Default: all.").repeated(),
-    Parameter::text("before_worker", "w-1", "Ids of workers before. Default: all.").repeated(),
+    Parameter::text(
+        "before_task",
+        "load",
+        "Names of tasks before. Default: all.",
+    )
+    .repeated(),
+    Parameter::text(
+        "before_worker",
+        "w-1",
+        "Ids of workers before. Default: all.",
+    )
+    .repeated(),
     Parameter::text("before_label", "zone=a", "Labels of workers before.").repeated(),
 ];
 
@@ -82,7 +92,10 @@ impl Side {
         let length_ns = i64::try_from(self.range.length_ns()).unwrap_or(i64::MAX);
         let start = self.range.start();
         let range = TimeRange::new(start.shifted(-length_ns), start).unwrap_or(self.range);
-        Side { range, filter: self.filter.clone() }
+        Side {
+            range,
+            filter: self.filter.clone(),
+        }
     }
 
     fn ended<'a>(&'a self, state: &'a CollectorState, cancel: &'a Cancel) -> EndedTasks<'a> {
@@ -93,7 +106,11 @@ impl Side {
     fn coarsest(&self) -> Tier {
         let slice_s = self.range.length_ns() / 1_000_000_000 / COMPARED_SLICES as u64;
         let fits = |tier: &Tier| u64::from(tier.seconds()) * SLICE_PERIODS_MIN <= slice_s;
-        Tier::ALL.into_iter().rev().find(fits).unwrap_or(Tier::Second)
+        Tier::ALL
+            .into_iter()
+            .rev()
+            .find(fits)
+            .unwrap_or(Tier::Second)
     }
 }
 
@@ -144,7 +161,11 @@ impl TaskComparisonQuery {
             Some(text) => limit_to(Some(text), LEDGER_NAMES_MAX)?,
             None => COMPARED_NAMES_DEFAULT,
         };
-        Ok(TaskComparisonQuery { before, after, limit })
+        Ok(TaskComparisonQuery {
+            before,
+            after,
+            limit,
+        })
     }
 }
 
@@ -212,7 +233,10 @@ impl Queries<'_> {
         }
         names.names.values_mut().for_each(NameTasks::split);
 
-        let ranges = [before.range(query.before.range), after.range(query.after.range)];
+        let ranges = [
+            before.range(query.before.range),
+            after.range(query.after.range),
+        ];
         before.each(|group| {
             let NameTasks { before, splits, .. } = names.again(group.name);
             before.count_in_slice(&group, ranges[0], splits);
@@ -229,7 +253,14 @@ impl Queries<'_> {
         damaged.sort_unstable();
         damaged.dedup();
         let [before, after] = ranges;
-        Ok(TaskComparison { before, after, tests, names, omitted, damaged })
+        Ok(TaskComparison {
+            before,
+            after,
+            tests,
+            names,
+            omitted,
+            damaged,
+        })
     }
 }
 
@@ -278,7 +309,13 @@ impl SideTasks {
 
     fn statistics(&self) -> TaskStatistics {
         let [p50_ns, p90_ns, p99_ns] = quantiles_ns(&self.durations);
-        TaskStatistics { ended: self.ended, failed: self.failed, p50_ns, p90_ns, p99_ns }
+        TaskStatistics {
+            ended: self.ended,
+            failed: self.failed,
+            p50_ns,
+            p90_ns,
+            p99_ns,
+        }
     }
 }
 
@@ -295,13 +332,19 @@ impl NameTasks {
     fn evidence(&self) -> NameEvidence {
         let [before, after] = [&self.before, &self.after];
         let of_quantile = |at: usize| {
-            let slow = |slice: &SliceTasks| Share { hits: slice.slow[at], total: slice.timed };
+            let slow = |slice: &SliceTasks| Share {
+                hits: slice.slow[at],
+                total: slice.timed,
+            };
             match self.splits[at] {
                 Some(_) => Evidence::of(&before.shares(slow), &after.shares(slow)),
                 None => Evidence::of_equal(before.durations.count(), after.durations.count()),
             }
         };
-        let failed = |slice: &SliceTasks| Share { hits: slice.failed, total: slice.ended };
+        let failed = |slice: &SliceTasks| Share {
+            hits: slice.failed,
+            total: slice.ended,
+        };
         NameEvidence {
             quantiles: [0, 1, 2].map(of_quantile),
             failures: Evidence::of(&before.shares(failed), &after.shares(failed)),
@@ -331,7 +374,9 @@ fn split_after(counts: &[(u32, u64)], quantile: f64) -> Option<u32> {
         *sum += *count as f64;
         Some((*bucket, (*sum - quantile * total).abs()))
     });
-    below.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(bucket, _)| bucket)
+    below
+        .min_by(|(_, a), (_, b)| a.total_cmp(b))
+        .map(|(bucket, _)| bucket)
 }
 
 /// The number of tests, and all names in order.
@@ -339,8 +384,9 @@ fn judged(names: &ByName<NameTasks>) -> (usize, Vec<NameComparison>) {
     let evidence: Vec<NameEvidence> = names.names.values().map(NameTasks::evidence).collect();
     let levels = Levels::of(evidence.iter().flat_map(NameEvidence::all));
     let rows = names.names.iter().zip(&evidence);
-    let mut rows: Vec<NameComparison> =
-        rows.map(|((name, tasks), evidence)| comparison(name, tasks, evidence, &levels)).collect();
+    let mut rows: Vec<NameComparison> = rows
+        .map(|((name, tasks), evidence)| comparison(name, tasks, evidence, &levels))
+        .collect();
     rows.sort_by(|a, b| {
         let rank = |row: &NameComparison| rank(&row.verdict, &row.failures.verdict);
         let ended = |row: &NameComparison| Reverse(row.after.ended.max(row.before.ended));
@@ -363,9 +409,19 @@ fn largest_change(row: &NameComparison) -> f64 {
 
 /// The place of a row: what got worse first, what has too few tasks last.
 fn rank(verdict: &str, failures: &str) -> usize {
-    const ORDER: [&str; 7] =
-        ["slower", "mixed", "faster", "only_after", "only_before", "no_change", "too_few"];
-    let place = ORDER.iter().position(|known| *known == verdict).unwrap_or(ORDER.len());
+    const ORDER: [&str; 7] = [
+        "slower",
+        "mixed",
+        "faster",
+        "only_after",
+        "only_before",
+        "no_change",
+        "too_few",
+    ];
+    let place = ORDER
+        .iter()
+        .position(|known| *known == verdict)
+        .unwrap_or(ORDER.len());
     match failures {
         "more" => place.min(1),
         "fewer" => place.min(2),
@@ -429,7 +485,10 @@ fn duration_change(
     levels: &Levels,
 ) -> DurationChange {
     let (Some(before_ns), Some(after_ns)) = (before_ns, after_ns) else {
-        return DurationChange { verdict: "too_few".into(), ..DurationChange::default() };
+        return DurationChange {
+            verdict: "too_few".into(),
+            ..DurationChange::default()
+        };
     };
     let ratio = (before_ns > 0).then(|| after_ns as f64 / before_ns as f64);
     let is_large = ratio.is_none_or(|ratio| (ratio - 1.0).abs() >= CHANGE_MIN);

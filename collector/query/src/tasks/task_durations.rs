@@ -36,8 +36,10 @@ pub enum DurationsFormat {
 }
 
 impl DurationsFormat {
-    const CHOICES: [(&'static str, DurationsFormat); 2] =
-        [("json", DurationsFormat::Json), ("hlog", DurationsFormat::HistogramLog)];
+    const CHOICES: [(&'static str, DurationsFormat); 2] = [
+        ("json", DurationsFormat::Json),
+        ("hlog", DurationsFormat::HistogramLog),
+    ];
 }
 
 impl TaskDurationsQuery {
@@ -80,7 +82,12 @@ impl TaskDurationsQuery {
             ..TaskFilter::default()
         };
         let format = params.choice("format", &DurationsFormat::CHOICES)?;
-        Ok(TaskDurationsQuery { range, filter, step_ns, format })
+        Ok(TaskDurationsQuery {
+            range,
+            filter,
+            step_ns,
+            format,
+        })
     }
 }
 
@@ -108,7 +115,12 @@ impl Queries<'_> {
         query: &TaskDurationsQuery,
         cancel: &Cancel,
     ) -> Result<TaskDurations, QueryError> {
-        let TaskDurationsQuery { range, filter, step_ns, .. } = query;
+        let TaskDurationsQuery {
+            range,
+            filter,
+            step_ns,
+            ..
+        } = query;
         let mut ended = EndedTasks::of(self, *range, filter, coarsest_in(*step_ns), cancel);
         let layout = Steps::new(*range, *step_ns);
         let mut steps = vec![Step::default(); layout.count as usize];
@@ -123,8 +135,11 @@ impl Queries<'_> {
                 step.durations.add_to_buckets(group.counts.iter().copied());
             }
         })?;
-        let points =
-            steps.iter().zip(0i64..).filter(|(step, _)| step.ended > 0).map(|(step, index)| {
+        let points = steps
+            .iter()
+            .zip(0i64..)
+            .filter(|(step, _)| step.ended > 0)
+            .map(|(step, index)| {
                 let [p50_ns, p90_ns, p99_ns] = quantiles_ns(&step.durations);
                 let start = layout.first.shifted(index.saturating_mul(*step_ns as i64));
                 api::DurationPoint {
@@ -138,7 +153,12 @@ impl Queries<'_> {
             });
         let points = points.collect();
         let range = ended.range(*range);
-        Ok(TaskDurations { range, step_ns: *step_ns, points, damaged: ended.damaged() })
+        Ok(TaskDurations {
+            range,
+            step_ns: *step_ns,
+            points,
+            damaged: ended.damaged(),
+        })
     }
 }
 

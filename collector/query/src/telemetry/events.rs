@@ -43,7 +43,11 @@ impl EventFilter {
     pub fn parse(pairs: &[(String, String)]) -> Result<EventFilter, QueryError> {
         let params = Params::of(pairs, EventFilter::PARAMETERS)?;
         let outcomes = params.many_of("outcome", &outcome_choices())?;
-        let tasks = params.many("task")?.into_iter().map(str::to_owned).collect();
+        let tasks = params
+            .many("task")?
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
         EventFilter::of(&params, tasks, outcomes)
     }
 
@@ -56,7 +60,11 @@ impl EventFilter {
         Ok(EventFilter {
             kinds: params.many_of("kind", &kinds)?,
             tasks,
-            workers: params.many("worker")?.into_iter().map(str::to_owned).collect(),
+            workers: params
+                .many("worker")?
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             outcomes,
             labels: LabelFilter::parse(params)?,
         })
@@ -65,9 +73,11 @@ impl EventFilter {
     /// Whether an event passes; `state` has the labels of the event's worker.
     pub fn keeps(&self, event: &Event, state: &CollectorState) -> bool {
         let (task, worker, outcome) = match &event.subject {
-            Subject::Task(row) => {
-                (Some(&*row.record.name), Some(&*row.worker.0), Some(row.record.outcome))
-            }
+            Subject::Task(row) => (
+                Some(&*row.record.name),
+                Some(&*row.worker.0),
+                Some(row.record.outcome),
+            ),
             Subject::Worker(facts) => (None, Some(&*facts.worker.0), None),
             Subject::Run(row) => (None, row.worker.as_ref().map(|worker| &*worker.0), None),
             Subject::Damage { .. } | Subject::IngestStatus(_) => (None, None, None),
@@ -89,7 +99,10 @@ impl EventFilter {
         match subject {
             Subject::Worker(facts) => self.labels.keeps(&facts.labels),
             Subject::Task(row) => keeps(&row.worker, row.epoch),
-            Subject::Run(row) => row.worker.as_ref().is_some_and(|worker| keeps(worker, row.epoch)),
+            Subject::Run(row) => row
+                .worker
+                .as_ref()
+                .is_some_and(|worker| keeps(worker, row.epoch)),
             Subject::Damage { .. } | Subject::IngestStatus(_) => false,
         }
     }

@@ -93,7 +93,11 @@ impl ResourceQuery {
             runs.iter().map(|run| span_of_run(run, now)).collect()
         };
         let measures = Resource::ALL.map(|resource| (resource.name(), resource));
-        let longest = spans.iter().map(|(_, range)| range.length_ns()).max().unwrap_or(1);
+        let longest = spans
+            .iter()
+            .map(|(_, range)| range.length_ns())
+            .max()
+            .unwrap_or(1);
         Ok(ResourceQuery {
             range: spans
                 .iter()
@@ -122,13 +126,21 @@ impl ResourceQuery {
 }
 
 fn span_of_run(run: &store::rows::RunRow, now: Timestamp) -> (Option<String>, TimeRange) {
-    (Some(format!("{}@{}", run.run.name, run.id())), run.range(now))
+    (
+        Some(format!("{}@{}", run.run.name, run.id())),
+        run.range(now),
+    )
 }
 
 fn chosen_step_ns(length_ns: u64) -> u64 {
-    let steps = STEPS_MS.into_iter().map(|milliseconds| milliseconds * 1_000_000);
+    let steps = STEPS_MS
+        .into_iter()
+        .map(|milliseconds| milliseconds * 1_000_000);
     let fits = |step: &u64| length_ns / step < RESOURCE_POINTS_DEFAULT;
-    steps.clone().find(fits).unwrap_or(length_ns / RESOURCE_POINTS_DEFAULT + 1)
+    steps
+        .clone()
+        .find(fits)
+        .unwrap_or(length_ns / RESOURCE_POINTS_DEFAULT + 1)
 }
 
 /// One measure of one worker.
@@ -195,9 +207,14 @@ impl Queries<'_> {
                 last = Some(key);
             }
             let line = series.last_mut().expect("one was just pushed");
-            let mean = if step.weight > 0.0 { step.value / step.weight } else { 0.0 };
+            let mean = if step.weight > 0.0 {
+                step.value / step.weight
+            } else {
+                0.0
+            };
             let time = point_time(query, query.spans[span].1, at);
-            line.points.push((time, mean, step.most, step.least.unwrap_or(0.0)));
+            line.points
+                .push((time, mean, step.most, step.least.unwrap_or(0.0)));
             line.peak = line.peak.max(step.most);
         }
         Ok(ResourceAnswer { series, damaged })
@@ -214,7 +231,10 @@ impl Queries<'_> {
         let (_, range) = query.spans[span];
         let touched = seconds_touched(range);
         let take = |state: &CollectorState, _| read(&state.telemetry).samples(touched.clone());
-        let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
+        let plan = |_: &Coverage, seconds| Plan {
+            pieces: Vec::new(),
+            seconds,
+        };
         let (mut stored, view) = TableReader::of(self, cancel, range, take, plan);
         let mut add = |row: &Arc<ResourceRow>| {
             let is_asked = range.contains(row.sample.at) && query.keeps(row);
@@ -225,7 +245,8 @@ impl Queries<'_> {
                 if query.is_measured(*resource) {
                     let at = step_of(query, range, row.sample.at);
                     let step = steps.entry((span, row.worker.0.clone(), *resource, at));
-                    step.or_default().add(*resource, *value, row.sample.period_ns);
+                    step.or_default()
+                        .add(*resource, *value, row.sample.period_ns);
                 }
             }
         };
@@ -235,10 +256,16 @@ impl Queries<'_> {
             _ => None,
         };
         let span_ns = range.start().unix_ns()..range.stop().unix_ns();
-        let scan = RowScan { columns: ["sampled_at", "sampled_at"], span_ns, worker };
+        let scan = RowScan {
+            columns: ["sampled_at", "sampled_at"],
+            span_ns,
+            worker,
+        };
         stored.scan_rows(TableName::Resources, &touched, &scan, add)?;
         if steps.len() > RESOURCE_POINTS_MAX {
-            return Err(QueryError::Points { limit: RESOURCE_POINTS_MAX });
+            return Err(QueryError::Points {
+                limit: RESOURCE_POINTS_MAX,
+            });
         }
         Ok(stored.damaged())
     }
@@ -288,12 +315,20 @@ fn step_of(query: &ResourceQuery, range: TimeRange, at: Timestamp) -> u64 {
 }
 
 fn origin(query: &ResourceQuery, range: TimeRange) -> Timestamp {
-    if query.align { range.start() } else { Timestamp::from_unix_ns(0).min(range.start()) }
+    if query.align {
+        range.start()
+    } else {
+        Timestamp::from_unix_ns(0).min(range.start())
+    }
 }
 
 fn point_time(query: &ResourceQuery, range: TimeRange, step: u64) -> i64 {
     let since = i64::try_from(step.saturating_mul(query.step_ns)).unwrap_or(i64::MAX);
-    if query.align { since } else { origin(query, range).shifted(since).unix_ns() }
+    if query.align {
+        since
+    } else {
+        origin(query, range).shifted(since).unix_ns()
+    }
 }
 
 /// The unit in which a measure is displayed.

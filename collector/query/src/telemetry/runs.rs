@@ -26,11 +26,22 @@ pub fn parse_run_start(
     let allowed = || vec!["name"];
     let RunStart { name } = parsed(body, allowed())?;
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
-        let reason = format!("name has {} bytes; 1 to {NAME_BYTES_MAX} are allowed", name.len());
-        return Err(QueryError::Body { reason, allowed: allowed() });
+        let reason = format!(
+            "name has {} bytes; 1 to {NAME_BYTES_MAX} are allowed",
+            name.len()
+        );
+        return Err(QueryError::Body {
+            reason,
+            allowed: allowed(),
+        });
     }
     let id = read(&state.telemetry).runs().next_id(now);
-    let run = RunMarker { id, name: name.into(), start: now, stop: None };
+    let run = RunMarker {
+        id,
+        name: name.into(),
+        start: now,
+        stop: None,
+    };
     Ok(RunRow::marked(None, Epoch(0), run))
 }
 
@@ -61,8 +72,10 @@ fn parsed<'a, T: Deserialize<'a>>(
     body: &'a [u8],
     allowed: Vec<&'static str>,
 ) -> Result<T, QueryError> {
-    serde_json::from_slice(body)
-        .map_err(|error| QueryError::Body { reason: echo(&error.to_string()), allowed })
+    serde_json::from_slice(body).map_err(|error| QueryError::Body {
+        reason: echo(&error.to_string()),
+        allowed,
+    })
 }
 
 /// Parameters of [`parse_runs`].
@@ -80,7 +93,11 @@ pub fn parse_runs(
     let params = Params::of(pairs, RUNS_PARAMETERS)?;
     let meant = asked_runs(&params, state)?;
     let (text, given) = RangeText::parse(&params)?;
-    let range = if given { text.resolve(now)? } else { TimeRange::ALL };
+    let range = if given {
+        text.resolve(now)?
+    } else {
+        TimeRange::ALL
+    };
     let names = params.many("name")?;
     let touches = |row: &RunRow| {
         let run = row.range(now);
@@ -89,7 +106,10 @@ pub fn parse_runs(
     let telemetry = read(&state.telemetry);
     let is_meant =
         |row: &Arc<RunRow>| meant.is_empty() || meant.iter().any(|meant| meant.key() == row.key());
-    let rows = telemetry.runs().all().filter(|row| is_meant(row) && (!given || touches(row)));
+    let rows = telemetry
+        .runs()
+        .all()
+        .filter(|row| is_meant(row) && (!given || touches(row)));
     let is_named = |row: &&Arc<RunRow>| names.is_empty() || names.contains(&&*row.run.name);
     let mut rows: Vec<_> = rows.filter(is_named).cloned().collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.run.start), row.key()));

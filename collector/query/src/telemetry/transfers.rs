@@ -78,8 +78,12 @@ impl TransferQuery {
                 "Directions, as the worker sees them. Default: all.",
             )
             .repeated(),
-            Parameter::text("type", "Matrix", "Types of what was transferred. Default: all.")
-                .repeated(),
+            Parameter::text(
+                "type",
+                "Matrix",
+                "Types of what was transferred. Default: all.",
+            )
+            .repeated(),
             TASK,
             LIMIT,
             Parameter::flag("summary", "Sums by link and by type instead of rows."),
@@ -98,7 +102,11 @@ impl TransferQuery {
         let directions = Direction::ALL.map(|direction| (direction.name(), direction));
         let texts = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
         let summary = params.choice("summary", &FLAG)?;
-        let formats = if summary { &TableFormat::CHOICES[..1] } else { &TableFormat::CHOICES[..] };
+        let formats = if summary {
+            &TableFormat::CHOICES[..1]
+        } else {
+            &TableFormat::CHOICES[..]
+        };
         Ok(TransferQuery {
             range,
             filter: TransferFilter {
@@ -156,7 +164,11 @@ impl Queries<'_> {
             }
         })?;
         let (rows, total) = rows.done();
-        Ok(TransferAnswer { rows, total, damaged })
+        Ok(TransferAnswer {
+            rows,
+            total,
+            damaged,
+        })
     }
 
     /// Sums by link and by type, of the transfers that stopped in the seconds of the range. For
@@ -188,7 +200,10 @@ impl Queries<'_> {
             Coverage::plan,
         );
         loop {
-            view.rows.iter().filter(|row| query.filter.keeps(row)).for_each(|row| sums.count(row));
+            view.rows
+                .iter()
+                .filter(|row| query.filter.keeps(row))
+                .for_each(|row| sums.count(row));
             self.add_sums(&mut stored, &query.filter, &mut sums)?;
             if !sums.choose() {
                 break;
@@ -212,7 +227,11 @@ impl Queries<'_> {
         let numbers = stored.worker_numbers(&filter.workers);
         let workers = self.tables.worker_ids();
         let columns = SumTable::TransferSums.columns();
-        let asked = ScanFilter { tasks: Some(&kept), workers: numbers.as_deref(), columns };
+        let asked = ScanFilter {
+            tasks: Some(&kept),
+            workers: numbers.as_deref(),
+            columns,
+        };
         stored.scan(
             |_| SumTable::TransferSums,
             asked,
@@ -254,7 +273,10 @@ impl Queries<'_> {
         let take = |state: &CollectorState, _: Range<Second>| {
             read(&state.telemetry).transfers(touched.start..Second(u32::MAX))
         };
-        let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
+        let plan = |_: &Coverage, seconds| Plan {
+            pieces: Vec::new(),
+            seconds,
+        };
         let tasks = self.tasks_named(query, cancel)?;
         let is_for = |row: &TransferRow| {
             tasks.as_ref().is_none_or(|tasks| {
@@ -274,7 +296,11 @@ impl Queries<'_> {
             _ => None,
         };
         let span_ns = touched.start.start().unix_ns()..touched.end.start().unix_ns();
-        let scan = RowScan { columns: ["start", "stop"], span_ns, worker };
+        let scan = RowScan {
+            columns: ["start", "stop"],
+            span_ns,
+            worker,
+        };
         stored.scan_rows(TableName::Transfers, &touched, &scan, offer)?;
         Ok(stored.damaged())
     }
@@ -289,7 +315,11 @@ impl Queries<'_> {
             return Ok(None);
         }
         let workers = query.filter.workers.clone();
-        let filter = TaskFilter { names: query.tasks.clone(), workers, ..TaskFilter::default() };
+        let filter = TaskFilter {
+            names: query.tasks.clone(),
+            workers,
+            ..TaskFilter::default()
+        };
         let mut tasks = Tasks::default();
         self.each_task(query.range, &filter, cancel, |row: &Arc<TaskRow>| {
             tasks.insert((row.worker.clone(), row.epoch, row.record.id));
@@ -307,7 +337,11 @@ struct Newest {
 
 impl Newest {
     fn new(limit: usize) -> Newest {
-        Newest { limit, total: 0, rows: Vec::new() }
+        Newest {
+            limit,
+            total: 0,
+            rows: Vec::new(),
+        }
     }
 
     fn offer(&mut self, row: &Arc<TransferRow>) {
@@ -321,7 +355,9 @@ impl Newest {
     fn cut(&mut self) {
         self.rows.sort_by(|a, b| {
             let order = |row: &TransferRow| (row.record.stop, row.epoch, row.record.id);
-            order(b).cmp(&order(a)).then_with(|| a.worker.cmp(&b.worker))
+            order(b)
+                .cmp(&order(a))
+                .then_with(|| a.worker.cmp(&b.worker))
         });
         self.rows.truncate(self.limit);
     }
@@ -346,7 +382,10 @@ struct Sums {
 
 impl Sums {
     fn new() -> Sums {
-        Sums { links: ByName::new(LINKS_IN_ANSWER_MAX), types: ByName::new(LINKS_IN_ANSWER_MAX) }
+        Sums {
+            links: ByName::new(LINKS_IN_ANSWER_MAX),
+            types: ByName::new(LINKS_IN_ANSWER_MAX),
+        }
     }
 
     fn count(&mut self, row: &TransferRow) {
@@ -360,7 +399,11 @@ impl Sums {
     /// Adds what a table has counted.
     fn add(&mut self, link: &Link, type_name: &Arc<str>, sum: (TransferMeasure, u64)) {
         let (measure, value) = sum;
-        let duration_ns = if measure == TransferMeasure::DurationNs { value } else { 0 };
+        let duration_ns = if measure == TransferMeasure::DurationNs {
+            value
+        } else {
+            0
+        };
         self.links.of(link, duration_ns).add(measure, value);
         self.types.of(type_name, duration_ns).add(measure, value);
     }
@@ -377,6 +420,11 @@ impl Sums {
     }
 
     fn summary(self, range: TimeRange, damaged: Vec<String>) -> TransferSummary {
-        TransferSummary { range, links: self.links.names, types: self.types.names, damaged }
+        TransferSummary {
+            range,
+            links: self.links.names,
+            types: self.types.names,
+            damaged,
+        }
     }
 }

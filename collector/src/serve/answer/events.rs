@@ -16,7 +16,9 @@ pub(crate) fn events(events: &[Arc<Event>]) -> api::EventsAnswer {
         at_ns: event.at.unix_ns(),
         data: subject(event),
     };
-    api::EventsAnswer { events: events.iter().map(event).collect() }
+    api::EventsAnswer {
+        events: events.iter().map(event).collect(),
+    }
 }
 
 /// Subject of an event.
@@ -24,8 +26,15 @@ pub(crate) fn subject(event: &Event) -> api::Subject {
     match &event.subject {
         Subject::Task(row) => api::Subject::Task(Box::new(task_body(row, event.at))),
         Subject::Worker(facts) => {
-            let WorkerIdentity { worker, epoch, host, pid, labels, last_seen, disconnect } =
-                &**facts;
+            let WorkerIdentity {
+                worker,
+                epoch,
+                host,
+                pid,
+                labels,
+                last_seen,
+                disconnect,
+            } = &**facts;
             api::Subject::Worker(api::WorkerIdentity {
                 worker: worker.to_string(),
                 epoch: epoch.to_string(),

@@ -20,7 +20,11 @@ pub(crate) fn profile(query: &ProfileQuery, answer: &ProfileAnswer) -> api::Prof
         range: time_range(answer.facts.range),
         filter: filter(&query.filter),
         by: by.into(),
-        workers: workers.iter().take(PROFILE_WORKERS_MAX).map(WorkerId::to_string).collect(),
+        workers: workers
+            .iter()
+            .take(PROFILE_WORKERS_MAX)
+            .map(WorkerId::to_string)
+            .collect(),
         worker_count: workers.len(),
         sampling: sampling(&answer.facts.sampling),
         totals: totals(answer.profile.total()),

@@ -29,11 +29,17 @@ pub(crate) fn svg_options(
         [] => "All tasks".to_owned(),
         tasks => listed(tasks.iter().map(String::as_str)),
     };
-    let title = [format!("{tasks} on {}", place(answer, hosts)), states(query.filter.states)];
+    let title = [
+        format!("{tasks} on {}", place(answer, hosts)),
+        states(query.filter.states),
+    ];
     let range = answer.facts.range;
     let mut facts = vec![
         span(range),
-        format!("{} of thread time", duration(answer.profile.total().total_ns())),
+        format!(
+            "{} of thread time",
+            duration(answer.profile.total().total_ns())
+        ),
     ];
     facts.extend(hidden(&answer.hidden));
     facts.extend(changes(&query.view, answer));
@@ -54,13 +60,18 @@ pub(crate) fn export_options(
     answer: &ProfileAnswer,
     hosts: &BTreeSet<String>,
 ) -> ExportOptions {
-    let SvgOptions { title, subtitle, .. } = svg_options(query, answer, hosts);
+    let SvgOptions {
+        title, subtitle, ..
+    } = svg_options(query, answer, hosts);
     let sampling = &answer.facts.sampling;
     ExportOptions {
         title,
         subtitle,
         range: Some(answer.facts.range),
-        interval_ns: sampling.sampled_ns.checked_div(sampling.ticks.made).unwrap_or(0),
+        interval_ns: sampling
+            .sampled_ns
+            .checked_div(sampling.ticks.made)
+            .unwrap_or(0),
         group: query.group.as_ref().map(|group| group.name().to_owned()),
         worker: match &answer.facts.workers[..] {
             [worker] => Some(worker.to_string()),
@@ -117,9 +128,15 @@ fn span(range: TimeRange) -> String {
     let day = |at| time(at, "%Y-%m-%d");
     let start = range.start();
     let stop = range.stop();
-    let last_day = if day(start) == day(stop) { String::new() } else { day(stop) + " " };
+    let last_day = if day(start) == day(stop) {
+        String::new()
+    } else {
+        day(stop) + " "
+    };
     let length = duration(range.length_ns());
-    let is_whole = [start, stop].iter().all(|at| at.unix_ns() % 1_000_000_000 == 0);
+    let is_whole = [start, stop]
+        .iter()
+        .all(|at| at.unix_ns() % 1_000_000_000 == 0);
     let clock = if is_whole { "%H:%M:%S" } else { "%H:%M:%S%.3f" };
     let from = format!("{} {}", day(start), time(start, clock));
     let to = time(stop, clock);
@@ -137,8 +154,9 @@ fn hidden(hidden: &Hidden) -> Option<String> {
         ("outside of the zoom", hidden.zoom.total_ns()),
     ];
     let reasons = reasons.into_iter().filter(|(_, time)| *time > 0);
-    let reasons: Vec<String> =
-        reasons.map(|(reason, time)| format!("{} {reason}", duration(time))).collect();
+    let reasons: Vec<String> = reasons
+        .map(|(reason, time)| format!("{} {reason}", duration(time)))
+        .collect();
     let mut reasons = reasons.join(", ");
     if reasons.chars().count() > REASONS_CHARS_MAX {
         reasons = duration(hidden.total().total_ns());
@@ -150,7 +168,10 @@ fn hidden(hidden: &Hidden) -> Option<String> {
 fn selection(query: &ProfileQuery) -> Vec<String> {
     let mut parts = Vec::new();
     if let PhaseFilter::Named(phases) = &query.phases {
-        parts.push(format!("phase {}", listed(phases.iter().map(|phase| &**phase))));
+        parts.push(format!(
+            "phase {}",
+            listed(phases.iter().map(|phase| &**phase))
+        ));
     }
     if let Some(threads) = query.threads.text() {
         parts.push(format!("thread {threads}"));
@@ -169,11 +190,16 @@ fn changes(view: &View, answer: &ProfileAnswer) -> Vec<String> {
     if let Some(zoomed) = &answer.zoomed {
         parts.push(format!("zoomed into {}", cell(zoomed, NAME_CHARS_MAX)));
     }
-    for (verb, names) in
-        [("focus on", &view.focus), ("without", &view.hide), ("merged", &view.merge)]
-    {
+    for (verb, names) in [
+        ("focus on", &view.focus),
+        ("without", &view.hide),
+        ("merged", &view.merge),
+    ] {
         if !names.is_empty() {
-            parts.push(format!("{verb} {}", listed(names.iter().map(Selector::text))));
+            parts.push(format!(
+                "{verb} {}",
+                listed(names.iter().map(Selector::text))
+            ));
         }
     }
     if view.merges_recursion {
@@ -192,7 +218,14 @@ fn changes(view: &View, answer: &ProfileAnswer) -> Vec<String> {
 
 fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = names.len().saturating_sub(NAMES_MAX);
-    let names: Vec<String> = names.take(NAMES_MAX).map(|name| cell(name, NAME_CHARS_MAX)).collect();
+    let names: Vec<String> = names
+        .take(NAMES_MAX)
+        .map(|name| cell(name, NAME_CHARS_MAX))
+        .collect();
     let names = names.join(", ");
-    if more > 0 { format!("{names} and {more} more") } else { names }
+    if more > 0 {
+        format!("{names} and {more} more")
+    } else {
+        names
+    }
 }

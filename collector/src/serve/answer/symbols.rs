@@ -24,9 +24,10 @@ pub(crate) fn unnamed(unnamed: &Unnamed) -> api::Unnamed {
 
 fn reason(why: &Missing, build_id: &str) -> (&'static str, String) {
     match why {
-        Missing::Pending => {
-            ("pending", "names are being read; ask again in a few seconds".to_owned())
-        }
+        Missing::Pending => (
+            "pending",
+            "names are being read; ask again in a few seconds".to_owned(),
+        ),
         Missing::NoFile => (
             "no_file",
             format!(
@@ -36,9 +37,10 @@ fn reason(why: &Missing, build_id: &str) -> (&'static str, String) {
                 api::shell_quoted(build_id)
             ),
         ),
-        Missing::NoFunction => {
-            ("no_function", format!("the symbols of build id {build_id} have no function there"))
-        }
+        Missing::NoFunction => (
+            "no_function",
+            format!("the symbols of build id {build_id} have no function there"),
+        ),
         Missing::NoSegments => (
             "no_segments",
             format!(
@@ -46,12 +48,14 @@ fn reason(why: &Missing, build_id: &str) -> (&'static str, String) {
                  say their addresses; run: emberline symbols upload FILE, with the program itself"
             ),
         ),
-        Missing::Unusable(reason) => {
-            ("unusable", format!("the symbols of build id {build_id} cannot be used: {reason}"))
-        }
-        Missing::NoBuildId => {
-            ("no_build_id", "the module has no build id; link it with -Wl,--build-id".to_owned())
-        }
+        Missing::Unusable(reason) => (
+            "unusable",
+            format!("the symbols of build id {build_id} cannot be used: {reason}"),
+        ),
+        Missing::NoBuildId => (
+            "no_build_id",
+            "the module has no build id; link it with -Wl,--build-id".to_owned(),
+        ),
     }
 }
 
@@ -59,7 +63,12 @@ pub(crate) fn symbols(files: Vec<ListedFile>, fetches: Vec<Fetch>) -> api::Symbo
     let bytes = files.iter().map(|file| file.bytes).sum();
     let files = files.into_iter().map(|file| {
         let (detail, source_bytes, ranges, problem) = match file.facts {
-            Ok(facts) => (facts.detail.name(), facts.source_bytes, facts.ranges, String::new()),
+            Ok(facts) => (
+                facts.detail.name(),
+                facts.source_bytes,
+                facts.ranges,
+                String::new(),
+            ),
             Err(problem) => ("", 0, 0, problem),
         };
         api::SymbolFile {
@@ -87,8 +96,19 @@ fn fetch(Fetch { build_id, state }: Fetch) -> api::SymbolFetch {
         FetchState::Running(progress) => ("running", progress, String::new()),
         FetchState::Failed(problem) => ("failed", FetchProgress::default(), problem),
     };
-    let FetchProgress { worker, received, bytes } = progress;
-    api::SymbolFetch { build_id, state: name.into(), worker, received, bytes, problem }
+    let FetchProgress {
+        worker,
+        received,
+        bytes,
+    } = progress;
+    api::SymbolFetch {
+        build_id,
+        state: name.into(),
+        worker,
+        received,
+        bytes,
+        problem,
+    }
 }
 
 pub(crate) fn symbols_verified(
@@ -99,7 +119,10 @@ pub(crate) fn symbols_verified(
         build_id,
         problem: error.to_string(),
     };
-    api::SymbolsVerifyAnswer { files, problems: problems.into_iter().map(problem).collect() }
+    api::SymbolsVerifyAnswer {
+        files,
+        problems: problems.into_iter().map(problem).collect(),
+    }
 }
 
 pub(crate) fn symbols_received(received: Received) -> api::SymbolUploadAnswer {

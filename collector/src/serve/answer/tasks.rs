@@ -48,7 +48,10 @@ impl<'a> TasksBody<'a> {
             aggregated: answer.aggregated,
             corrupt_files: &answer.damaged,
             sort: query.order.name(),
-            tasks: TasksSeq { rows: &selection.rows, now },
+            tasks: TasksSeq {
+                rows: &selection.rows,
+                now,
+            },
         }
     }
 }
@@ -63,7 +66,11 @@ pub(crate) fn tasks(query: &TaskQuery, answer: TaskAnswer, now: Timestamp) -> ap
         aggregated: answer.aggregated,
         corrupt_files: answer.damaged,
         sort: query.order.name().into(),
-        tasks: selection.rows.iter().map(|row| task_body(row, now)).collect(),
+        tasks: selection
+            .rows
+            .iter()
+            .map(|row| task_body(row, now))
+            .collect(),
     }
 }
 
@@ -78,19 +85,29 @@ pub(crate) fn task_summary(answer: TaskSummary) -> api::TaskSummaryAnswer {
 }
 
 fn task_name(row: &SummaryRow) -> api::TaskName {
-    let ended = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Running);
+    let ended = Outcome::ALL
+        .into_iter()
+        .filter(|outcome| *outcome != Outcome::Running);
     let outcomes = ended.map(|outcome| (outcome.name().into(), row.outcomes.get(outcome)));
     api::TaskName {
         name: row.name.to_string(),
         running: row.running,
         outcomes: outcomes.collect(),
         durations: row.spread,
-        phases: row.phases.iter().map(|(name, total)| phase_sum(name, total)).collect(),
+        phases: row
+            .phases
+            .iter()
+            .map(|(name, total)| phase_sum(name, total))
+            .collect(),
     }
 }
 
 fn phase_sum(name: &str, total: &PhaseTotal) -> api::PhaseSum {
-    api::PhaseSum { name: name.to_string(), tasks: total.count, duration_ns: total.duration_ns }
+    api::PhaseSum {
+        name: name.to_string(),
+        tasks: total.count,
+        duration_ns: total.duration_ns,
+    }
 }
 
 /// Answer of `/api/v1/tasks/compare`.

@@ -51,16 +51,19 @@ fn transfer(row: &TransferRow) -> api::Transfer {
 
 /// Answer of `/api/v1/transfers?summary=true`.
 pub(crate) fn transfer_summary(summary: TransferSummary) -> api::TransferSummaryAnswer {
-    let links = summary.links.iter().map(|((worker, peer, direction), sum)| api::Link {
-        worker: worker.to_string(),
-        peer: peer.to_string(),
-        direction: direction.name().into(),
+    let links = summary
+        .links
+        .iter()
+        .map(|((worker, peer, direction), sum)| api::Link {
+            worker: worker.to_string(),
+            peer: peer.to_string(),
+            direction: direction.name().into(),
+            sums: link_sums(sum),
+        });
+    let types = summary.types.iter().map(|(name, sum)| api::TransferType {
+        type_name: name.to_string(),
         sums: link_sums(sum),
     });
-    let types = summary
-        .types
-        .iter()
-        .map(|(name, sum)| api::TransferType { type_name: name.to_string(), sums: link_sums(sum) });
     api::TransferSummaryAnswer {
         range: time_range(summary.range),
         corrupt_files: summary.damaged,
@@ -115,7 +118,9 @@ fn resource_series(series: ResourceSeries) -> api::ResourceSeries {
 
 /// Answer of `/api/v1/runs`.
 pub(crate) fn runs(runs: &[Arc<RunRow>], now: Timestamp) -> api::RunsAnswer {
-    api::RunsAnswer { runs: runs.iter().map(|row| run(row, now)).collect() }
+    api::RunsAnswer {
+        runs: runs.iter().map(|row| run(row, now)).collect(),
+    }
 }
 
 /// A run; `now` is where an open one ends so far.

@@ -30,7 +30,12 @@ fn worker(stacks: WorkerThreadDump) -> api::WorkerThreads {
 }
 
 fn group(group: ThreadGroup) -> api::ThreadGroup {
-    let ThreadGroup { state, top, frames, threads } = group;
+    let ThreadGroup {
+        state,
+        top,
+        frames,
+        threads,
+    } = group;
     let kind = match top.as_ref().map(|top| top.kind) {
         Some(FrameKind::Task) => "task",
         Some(FrameKind::NoTask) => "no_task",
@@ -47,7 +52,9 @@ fn group(group: ThreadGroup) -> api::ThreadGroup {
     });
     api::ThreadGroup {
         kind: kind.into(),
-        task: top.filter(|top| top.kind == FrameKind::Task).map(|top| top.function),
+        task: top
+            .filter(|top| top.kind == FrameKind::Task)
+            .map(|top| top.function),
         state: state.map(|state| State::name(state).into()),
         stack: frames.into_iter().map(stack_frame).collect(),
         threads: threads.collect(),

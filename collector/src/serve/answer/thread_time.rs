@@ -16,13 +16,20 @@ pub(crate) fn thread_time(answer: ThreadTimeAnswer) -> api::ThreadTimeAnswer {
 }
 
 fn thread(time: ThreadTime) -> api::ThreadTime {
-    let ThreadTime { thread, total_ns, parts } = time;
+    let ThreadTime {
+        thread,
+        total_ns,
+        parts,
+    } = time;
     api::ThreadTime {
         worker: thread.worker.to_string(),
         thread: thread.name.map(|name| name.to_string()),
         thread_id: Some(thread.id).filter(|id| *id > 0),
         total_ns,
-        parts: parts.into_iter().map(|(part, time_ns)| part_of(part, time_ns)).collect(),
+        parts: parts
+            .into_iter()
+            .map(|(part, time_ns)| part_of(part, time_ns))
+            .collect(),
     }
 }
 

@@ -30,7 +30,13 @@ fn series(series: &Series) -> api::Series {
         Some(_) => "overflow",
         None => "other",
     };
-    let steps = |state| series.weights.iter().map(|weight| weight.get(state)).collect::<Vec<u64>>();
+    let steps = |state| {
+        series
+            .weights
+            .iter()
+            .map(|weight| weight.get(state))
+            .collect::<Vec<u64>>()
+    };
     let sum: Weight = series.weights.iter().copied().sum();
     // A kind of waiting that is 0 throughout is omitted.
     let wait = |state| (sum.get(state) > 0).then(|| steps(state));

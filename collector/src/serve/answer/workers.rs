@@ -32,8 +32,10 @@ pub(crate) fn workers(
         let epoch = epoch(view);
         match workers.last_mut() {
             Some(last) if *last.worker == *view.worker.0 => last.epochs.push(epoch),
-            _ => workers
-                .push(api::WorkerEpochs { worker: view.worker.to_string(), epochs: vec![epoch] }),
+            _ => workers.push(api::WorkerEpochs {
+                worker: view.worker.to_string(),
+                epochs: vec![epoch],
+            }),
         }
     }
     api::WorkersAnswer {
@@ -74,7 +76,11 @@ fn store(store: &StoreStatus) -> api::Store {
 /// Effect of a difference between clocks on answers, if it is large.
 fn clock_warning(ahead_ns: i64) -> Option<String> {
     let seconds = ahead_ns.unsigned_abs() as f64 / 1e9;
-    let (direction, times) = if ahead_ns > 0 { ("ahead of", "late") } else { ("behind", "early") };
+    let (direction, times) = if ahead_ns > 0 {
+        ("ahead of", "late")
+    } else {
+        ("behind", "early")
+    };
     (seconds > CLOCK_OFFSET_SHOWN.as_secs_f64()).then(|| {
         format!(
             "the clock of its collector is {seconds:.0} s {direction} that of the store's server, so its data is that much \
@@ -129,7 +135,11 @@ fn forward(status: &OutletStatus) -> api::Forward {
 }
 
 fn quota_use(view: &QuotaView, now: Timestamp) -> api::QuotaUse {
-    let QuotaView { account, quota, counted } = view;
+    let QuotaView {
+        account,
+        quota,
+        counted,
+    } = view;
     let age = counted.last.map_or(Duration::ZERO, |last| last.elapsed());
     let identity = account.identity.to_string();
     api::QuotaUse {
@@ -149,8 +159,15 @@ fn epoch(view: &EpochView) -> api::Epoch {
     // The mode in Hello may precede the sampler's start, so it counts only until the agent reports
     // another on this stream.
     let first_mode = connected.then_some(&agent.sampler_mode);
-    let mode = view.applied.as_ref().map(|applied| &applied.mode).or(first_mode);
-    let blocked = view.applied.as_ref().and_then(|applied| applied.signal_blocked);
+    let mode = view
+        .applied
+        .as_ref()
+        .map(|applied| &applied.mode)
+        .or(first_mode);
+    let blocked = view
+        .applied
+        .as_ref()
+        .and_then(|applied| applied.signal_blocked);
     let offset_ns = view.clock.map_or(0, |clock| clock.offset_ns);
     let state = match view.presence {
         Presence::Connected => "connected",
@@ -179,9 +196,10 @@ fn epoch(view: &EpochView) -> api::Epoch {
             .presence
             .disconnect()
             .map(|disconnect| how_it_ended(disconnect, agent.pid, &agent.host)),
-        clock: view
-            .clock
-            .map(|clock| api::Clock { offset_ns: clock.offset_ns, error_ns: clock.error_ns }),
+        clock: view.clock.map(|clock| api::Clock {
+            offset_ns: clock.offset_ns,
+            error_ns: clock.error_ns,
+        }),
         ticks: view.ticks.made,
         ticks_expected: view.ticks.expected,
         ticks_throttled: view.ticks.throttled,
@@ -225,7 +243,10 @@ fn loss_account(view: &EpochView) -> api::LossAccount {
 /// Whether flushes are accepted; `None` if nothing blocks them.
 pub(super) fn ingest_status(blocked: Option<&IngestBlocked>) -> api::IngestStatus {
     let Some(blocked) = blocked else {
-        return api::IngestStatus { open: true, ..api::IngestStatus::default() };
+        return api::IngestStatus {
+            open: true,
+            ..api::IngestStatus::default()
+        };
     };
     let disk = blocked.disk.as_ref();
     api::IngestStatus {
@@ -252,5 +273,7 @@ pub(crate) fn settings(views: Vec<SettingsView>) -> api::SettingsAnswer {
         enabled: view.settings.map(|settings| settings.enabled),
         states: view.settings.map(|settings| state_names(settings.states)),
     };
-    api::SettingsAnswer { workers: views.into_iter().map(worker).collect() }
+    api::SettingsAnswer {
+        workers: views.into_iter().map(worker).collect(),
+    }
 }

@@ -59,7 +59,10 @@ impl Subject {
     /// Stores what a stranger sends: these texts in every field of agents' streams and of pushes. Each part
     /// is stored or refused.
     pub fn fill(&mut self, texts: &[String]) {
-        let stranger = Stranger { texts, now: self.now() };
+        let stranger = Stranger {
+            texts,
+            now: self.now(),
+        };
         for messages in stranger.streams() {
             self.attach(framed(&messages));
         }
@@ -76,9 +79,15 @@ impl Subject {
     /// # Panics
     /// If an answer is a defect.
     pub fn ask_every_route(&mut self, texts: &[String], choose: &mut dyn FnMut(usize) -> usize) {
-        let stranger = Stranger { texts, now: self.now() };
+        let stranger = Stranger {
+            texts,
+            now: self.now(),
+        };
         for route in ROUTES {
-            let mut path = route.path.replace("{name}", "~").replace("{*rest}", "Attach");
+            let mut path = route
+                .path
+                .replace("{name}", "~")
+                .replace("{*rest}", "Attach");
             if path.contains("{method}") {
                 path = path.replace("{method}", METHODS[choose(METHODS.len())]);
             }
@@ -126,7 +135,11 @@ impl Subject {
         let accept = ["*/*", "text/html"][choose(2)];
         let request = Request::builder()
             .method(method)
-            .version(if address.contains(".v1") { Version::HTTP_2 } else { Version::HTTP_11 })
+            .version(if address.contains(".v1") {
+                Version::HTTP_2
+            } else {
+                Version::HTTP_11
+            })
             .uri(format!("http://127.0.0.1:4747{address}"))
             .header(header::HOST, "127.0.0.1:4747")
             .header(header::CONTENT_TYPE, content_type)
@@ -137,16 +150,27 @@ impl Subject {
         let response = self.call(request);
         let status = response.status();
         for (name, value) in response.headers() {
-            assert!(value.to_str().is_ok(), "{method} {address}: {name}: {value:?}");
+            assert!(
+                value.to_str().is_ok(),
+                "{method} {address}: {name}: {value:?}"
+            );
         }
         let is_endless = response
             .headers()
             .get(header::CONTENT_TYPE)
             .is_some_and(|kind| kind == "text/event-stream");
-        let body = if is_endless { Vec::new() } else { self.body_of(response) };
+        let body = if is_endless {
+            Vec::new()
+        } else {
+            self.body_of(response)
+        };
         // A collector without a store, and methods that it does not have, say so.
         let is_expected = status == StatusCode::NOT_IMPLEMENTED || !status.is_server_error();
-        assert!(is_expected, "{method} {address}: {status}: {}", String::from_utf8_lossy(&body));
+        assert!(
+            is_expected,
+            "{method} {address}: {status}: {}",
+            String::from_utf8_lossy(&body)
+        );
     }
 
     fn post(&mut self, push: Push) -> (StatusCode, String) {
@@ -158,7 +182,10 @@ impl Subject {
             .body(Body::from(push.body));
         let response = self.call(request.expect("the texts in it are escaped"));
         let status = response.status();
-        (status, String::from_utf8_lossy(&self.body_of(response)).into_owned())
+        (
+            status,
+            String::from_utf8_lossy(&self.body_of(response)).into_owned(),
+        )
     }
 }
 
@@ -199,7 +226,11 @@ mod tests {
             "@1",
         ];
         let texts = texts.map(str::to_owned);
-        check(&texts, 2, &mut TestRng::deterministic_rng(Default::default()));
+        check(
+            &texts,
+            2,
+            &mut TestRng::deterministic_rng(Default::default()),
+        );
     }
 
     proptest! {

@@ -100,7 +100,11 @@ impl Stranger<'_> {
             let frames = [
                 Frame::task(name),
                 Frame::phase(file),
-                Frame { module, build_id, ..Frame::function(name, file, 3) },
+                Frame {
+                    module,
+                    build_id,
+                    ..Frame::function(name, file, 3)
+                },
                 unresolved,
             ];
             let ids = frames.map(|frame| symbols.intern(&frame));
@@ -125,18 +129,28 @@ impl Stranger<'_> {
             ..encode_cycle(&delta, self.last_second(), 1)
         };
         let mut index = |text: &str| symbols.intern_string(text).0;
-        let tasks = (1..=6).map(|id| encode_task(&self.task(id), &mut index)).collect();
+        let tasks = (1..=6)
+            .map(|id| encode_task(&self.task(id), &mut index))
+            .collect();
         let mut flushes = vec![
-            v1::Flush { cycle: Some(cycle), ..Default::default() },
-            v1::Flush { tasks, ..Default::default() },
+            v1::Flush {
+                cycle: Some(cycle),
+                ..Default::default()
+            },
+            v1::Flush {
+                tasks,
+                ..Default::default()
+            },
         ];
         for telemetry in self.telemetry() {
             let mut flush = v1::Flush::default();
             encode_telemetry(&telemetry, &mut flush, &mut index);
             flushes.push(flush);
         }
-        let account =
-            v1::LossAccount { accepted_ns: delta.total().total_ns(), ..v1::LossAccount::default() };
+        let account = v1::LossAccount {
+            accepted_ns: delta.total().total_ns(),
+            ..v1::LossAccount::default()
+        };
         let dictionary = dictionary_since(&symbols, &trie, &mut Marks::default(), usize::MAX);
         let mut messages: Vec<Kind> = dictionary.map(Kind::Dictionary).into_iter().collect();
         for (seq, flush) in (1..).zip(flushes) {
@@ -154,8 +168,12 @@ impl Stranger<'_> {
     fn task(&self, id: u64) -> TaskRecord {
         let [name, key, thread, cause, label, value] =
             [0, 1, 2, 3, 4, 5].map(|more| self.text(id as usize + more).into());
-        let phase =
-            PhaseInterval { name: self.text(6).into(), start_ns: 1, duration_ns: 5, count: 1 };
+        let phase = PhaseInterval {
+            name: self.text(6).into(),
+            start_ns: 1,
+            duration_ns: 5,
+            count: 1,
+        };
         let outcome = Outcome::ALL[(id as usize) % Outcome::ALL.len()];
         TaskRecord {
             id: TaskId(id),
@@ -208,7 +226,11 @@ impl Stranger<'_> {
             period_ns: 1_000_000_000,
             values: vec![(Resource::ALL[0], 5)],
         };
-        let expected = ExpectedTasks { name: self.text(5).into(), total: 10, since: self.at(-30) };
+        let expected = ExpectedTasks {
+            name: self.text(5).into(),
+            total: 10,
+            since: self.at(-30),
+        };
         let run = |id: u64| RunMarker {
             id: RunId(id),
             name: self.text(id as usize).into(),
@@ -216,11 +238,26 @@ impl Stranger<'_> {
             stop: id.is_multiple_of(2).then(|| self.at(-2)),
         };
         [
-            Telemetry { totals: vec![totals], ..Telemetry::default() },
-            Telemetry { transfers: vec![transfer], ..Telemetry::default() },
-            Telemetry { resources: vec![sample], ..Telemetry::default() },
-            Telemetry { expected: vec![expected], ..Telemetry::default() },
-            Telemetry { runs: (1..=4).map(run).collect(), ..Telemetry::default() },
+            Telemetry {
+                totals: vec![totals],
+                ..Telemetry::default()
+            },
+            Telemetry {
+                transfers: vec![transfer],
+                ..Telemetry::default()
+            },
+            Telemetry {
+                resources: vec![sample],
+                ..Telemetry::default()
+            },
+            Telemetry {
+                expected: vec![expected],
+                ..Telemetry::default()
+            },
+            Telemetry {
+                runs: (1..=4).map(run).collect(),
+                ..Telemetry::default()
+            },
         ]
     }
 
@@ -251,7 +288,10 @@ impl Stranger<'_> {
             ],
             "samples": [{"rawProfile": STANDARD.encode(self.pprof()), "ID": "1"}]
         }]});
-        let stacks = self.texts.iter().map(|text| format!("{};{text} 5\n", text.replace(';', "")));
+        let stacks = self
+            .texts
+            .iter()
+            .map(|text| format!("{};{text} 5\n", text.replace(';', "")));
         vec![
             Push {
                 path: format!("{ingest}&format=pprof"),
@@ -278,7 +318,13 @@ impl Stranger<'_> {
 
     fn otlp(&self) -> serde_json::Value {
         let texts = [0, 1, 2, 3].map(|number| self.text(number));
-        let mut strings = vec!["", "cpu", "nanoseconds", "process.executable.build_id.gnu", "task"];
+        let mut strings = vec![
+            "",
+            "cpu",
+            "nanoseconds",
+            "process.executable.build_id.gnu",
+            "task",
+        ];
         strings.extend(texts);
         json!({
             "resourceProfiles": [{

@@ -58,7 +58,9 @@ async fn a_client_that_disconnects_cancels_its_query_and_releases_its_permit() {
     let collector = Arc::new(Collector::new(Settings::default()));
     let reader = Reader::new(collector.clone());
     let turns = reader.query_turns.clone();
-    let routes = Router::new().route("/endless", get(ask)).with_state(reader.clone());
+    let routes = Router::new()
+        .route("/endless", get(ask))
+        .with_state(reader.clone());
     let routes = routes.merge(routes_of(reader, Router::new(), Router::new()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -66,7 +68,10 @@ async fn a_client_that_disconnects_cancels_its_query_and_releases_its_permit() {
     // One after another, more often than there are permits.
     for _ in 0..=QUERIES_MAX {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
         let word;
         (word, words) = next_report(words).await;
         assert_eq!((word, turns.taken()), ("started", 1));

@@ -74,7 +74,14 @@ struct Begun {
 impl MessageStream {
     pub(crate) fn new(body: Body, account: Arc<Account>, memory: MessageMemory) -> MessageStream {
         let body = body.into_data_stream();
-        MessageStream { body, account, memory, chunk: Bytes::new(), begun: None, due: None }
+        MessageStream {
+            body,
+            account,
+            memory,
+            chunk: Bytes::new(),
+            begun: None,
+            due: None,
+        }
     }
 
     /// Awaits the next message. Cancel-safe: what has arrived stays here.
@@ -112,18 +119,29 @@ impl MessageStream {
             measure(encoded).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let charge = self.memory.decoded.charge(&self.account, bytes).await;
         let decode = || AgentMessage::decode(encoded);
-        let message = self.memory.large_turns.run(&self.account, bytes, decode).await;
+        let message = self
+            .memory
+            .large_turns
+            .run(&self.account, bytes, decode)
+            .await;
         let message = message.map_err(|error| Status::internal(error.to_string()))?;
         self.due = None;
         if self.begun.take().is_none() {
             self.chunk.advance(HEADER_BYTES + length);
         }
-        Ok(Some(Received { message, encoded_bytes: length, charge }))
+        Ok(Some(Received {
+            message,
+            encoded_bytes: length,
+            charge,
+        }))
     }
 
     /// Whether a whole message is in `begun`, or else at the start of `chunk`.
     fn has_message(&self) -> Result<bool, Status> {
-        let bytes = self.begun.as_ref().map_or(&self.chunk[..], |begun| &begun.buffer);
+        let bytes = self
+            .begun
+            .as_ref()
+            .map_or(&self.chunk[..], |begun| &begun.buffer);
         let length = body_length(bytes)?;
         Ok(length.is_some_and(|length| bytes.len() >= HEADER_BYTES + length))
     }
@@ -162,7 +180,9 @@ impl MessageStream {
         }
         let begun = match &mut self.begun {
             Some(begun) => begun,
-            None => self.begun.insert(Begun::new(&self.memory.begun, &self.account)),
+            None => self
+                .begun
+                .insert(Begun::new(&self.memory.begun, &self.account)),
         };
         loop {
             let whole =
@@ -171,7 +191,11 @@ impl MessageStream {
             if count == 0 {
                 return Ok(());
             }
-            begun.held.grow(count, BEGUN_WINDOW).await.map_err(gave_way)?;
+            begun
+                .held
+                .grow(count, BEGUN_WINDOW)
+                .await
+                .map_err(gave_way)?;
             begun.buffer.extend_from_slice(&self.chunk.split_to(count));
             begun.window_bytes += count;
         }

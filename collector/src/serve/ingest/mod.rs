@@ -74,18 +74,28 @@ impl Ingest {
             decoded: Arc::new(DecodeBudget::default()),
             large_turns: collector.ingest.large_turns.clone(),
         };
-        Ingest { collector, memory, stopping }
+        Ingest {
+            collector,
+            memory,
+            stopping,
+        }
     }
 
     /// The routes of the service.
     pub(crate) fn routes(self) -> Router {
-        Router::new().route("/emberline.v1.Ingest/{*rest}", post(attach)).with_state(self)
+        Router::new()
+            .route("/emberline.v1.Ingest/{*rest}", post(attach))
+            .with_state(self)
     }
 }
 
 /// Serves one agent's stream. The answers are read while the messages are still coming.
 async fn attach(
-    State(Ingest { collector, memory, stopping }): State<Ingest>,
+    State(Ingest {
+        collector,
+        memory,
+        stopping,
+    }): State<Ingest>,
     Extension(identity): Extension<Identity>,
     Extension(caller): Extension<Caller>,
     request: Request,
@@ -146,14 +156,21 @@ struct Stream {
 impl Stream {
     /// Serves the stream to its end, and then detaches its session, whatever the reason.
     async fn run(mut self, mut stopping: watch::Receiver<bool>) {
-        let OpenStream { attachment, taken_over, welcome, control } = match Box::pin(self.hello())
-            .await
-        {
+        let OpenStream {
+            attachment,
+            taken_over,
+            welcome,
+            control,
+        } = match Box::pin(self.hello()).await {
             Ok(attached) => attached,
             Err(Rejected::Invalid(status)) => {
                 if let Some(Admitted { suppressed }) = REJECTED.admit() {
                     let reason = bounded(status.message(), STATUS_BYTES_MAX);
-                    tracing::warn!(reason = &*reason, suppressed, "rejected stream: invalid Hello");
+                    tracing::warn!(
+                        reason = &*reason,
+                        suppressed,
+                        "rejected stream: invalid Hello"
+                    );
                 }
                 return self.finish(status);
             }
@@ -187,7 +204,9 @@ impl Stream {
             }
         };
         let reason = disconnect_reason(&ended, self.last_message_at.elapsed());
-        self.collector.ingest.detach(&attachment, reason, self.collector.state.clock.now());
+        self.collector
+            .ingest
+            .detach(&attachment, reason, self.collector.state.clock.now());
         match ended {
             Ok(()) => {
                 if let Some(Admitted { suppressed }) = DISCONNECTED.admit() {
@@ -217,8 +236,11 @@ impl Stream {
                 if !self.caller.covers(&hello.worker) {
                     return Err(foreign_worker_status().into());
                 }
-                let attached =
-                    self.collector.ingest.attach(&self.account, hello, received_at).await;
+                let attached = self
+                    .collector
+                    .ingest
+                    .attach(&self.account, hello, received_at)
+                    .await;
                 attached.map_err(|error| match error {
                     AttachError::Hello(HelloError::Key) => {
                         Status::permission_denied(error.to_string()).into()
@@ -283,17 +305,27 @@ impl Stream {
                         applied,
                         received_at,
                     );
-                    taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
+                    taken
+                        .map(|()| None)
+                        .map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::ThreadDump(dump)) => {
                     let taken =
-                        self.collector.ingest.receive_thread_dump(attachment, &dump, received_at);
-                    taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
+                        self.collector
+                            .ingest
+                            .receive_thread_dump(attachment, &dump, received_at);
+                    taken
+                        .map(|()| None)
+                        .map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::SymbolPiece(piece)) => {
                     let taken =
-                        self.collector.ingest.receive_symbol_piece(attachment, piece, received_at);
-                    taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
+                        self.collector
+                            .ingest
+                            .receive_symbol_piece(attachment, piece, received_at);
+                    taken
+                        .map(|()| None)
+                        .map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::Goodbye(goodbye)) => {
                     if goodbye.moved {
@@ -304,7 +336,9 @@ impl Stream {
                     return Ok(());
                 }
                 Some(agent_message::Kind::Hello(_)) => {
-                    return Err(Status::invalid_argument("Hello may come only once in a stream"));
+                    return Err(Status::invalid_argument(
+                        "Hello may come only once in a stream",
+                    ));
                 }
                 // A message of a later protocol.
                 None => return Err(Status::invalid_argument("unknown kind of message")),
@@ -333,18 +367,27 @@ impl Stream {
         dictionary: Dictionary,
         received_at: Timestamp,
     ) -> Result<Option<Kind>, Status> {
-        let Dictionary { strings, frames, node_frames, .. } = &dictionary;
+        let Dictionary {
+            strings,
+            frames,
+            node_frames,
+            ..
+        } = &dictionary;
         let entries = strings.len() + frames.len() + node_frames.len();
         let collector = self.collector.clone();
         let answer = if entries <= DICTIONARY_SLICE_ENTRIES {
-            collector.ingest.receive_dictionary(attachment, &dictionary, received_at)
+            collector
+                .ingest
+                .receive_dictionary(attachment, &dictionary, received_at)
         } else {
             let turn = self.collector.ingest.large_turns.take(&self.account).await;
             let attachment = attachment.clone();
             let apply = move || {
                 // Held until the work is done, even if the stream ends before.
                 let _turn = turn;
-                collector.ingest.receive_dictionary(&attachment, &dictionary, received_at)
+                collector
+                    .ingest
+                    .receive_dictionary(&attachment, &dictionary, received_at)
             };
             let applied = tokio::task::spawn_blocking(apply).await;
             applied.map_err(|error| Status::internal(error.to_string()))?
@@ -365,11 +408,19 @@ impl Stream {
         let mut bytes = 0;
         let mut next = Some(Ok(Some(first)));
         while let Some(Ok(Some(received))) = next.take_if(|next| is_flush(next)) {
-            let Received { message, encoded_bytes, charge } = received;
+            let Received {
+                message,
+                encoded_bytes,
+                charge,
+            } = received;
             if let Some(agent_message::Kind::Flush(mut flush)) = message.kind {
                 // Once for each flush, in order.
                 self.deltas.decode(&mut flush);
-                waiting.push_back(ReceivedFlush { flush, at, charge: Some(charge) });
+                waiting.push_back(ReceivedFlush {
+                    flush,
+                    at,
+                    charge: Some(charge),
+                });
             }
             bytes += encoded_bytes;
             let flushes_max = FLUSHES_PER_BATCH_MAX.min(self.answers.capacity());
@@ -388,7 +439,11 @@ impl Stream {
         }
         self.next = next.map(Box::new);
         while !waiting.is_empty() {
-            let answers = self.collector.ingest.receive_flushes(attachment, &mut waiting).await;
+            let answers = self
+                .collector
+                .ingest
+                .receive_flushes(attachment, &mut waiting)
+                .await;
             let answers = answers.map_err(ended_status)?;
             for answer in answers {
                 self.answer(answer).await?;
@@ -428,7 +483,9 @@ fn answers_unread() -> Status {
 }
 
 fn is_flush(next: &NextMessage) -> bool {
-    let Ok(Some(received)) = next else { return false };
+    let Ok(Some(received)) = next else {
+        return false;
+    };
     matches!(received.message.kind, Some(agent_message::Kind::Flush(_)))
 }
 

@@ -20,11 +20,16 @@ pub(in crate::serve) fn document(schemas: &Value, answers: &BTreeMap<&str, Value
         let mut found = operations
             .iter()
             .filter(|operation| operation.path == route.path && operation.method == route.method);
-        let operation = found.next().unwrap_or_else(|| panic!("{route:?} is not described"));
+        let operation = found
+            .next()
+            .unwrap_or_else(|| panic!("{route:?} is not described"));
         assert!(found.next().is_none(), "{route:?} is described twice");
         let path = route.path.replace("{*", "{");
         let mut described = described(operation, route, &mut shared);
-        if let Some(example) = answers.get(route.path).filter(|_| route.method == Method::GET) {
+        if let Some(example) = answers
+            .get(route.path)
+            .filter(|_| route.method == Method::GET)
+        {
             described["responses"]["200"]["content"]["application/json"]["example"] =
                 example.clone();
         }
@@ -88,7 +93,10 @@ pub(in crate::serve) fn given(operation: &Operation) -> impl Iterator<Item = &'s
 
 /// Adds a parameter to those that routes share, by its name and a number if others have the same name.
 fn reference(shared: &mut Map<String, Value>, parameter: Value) -> Value {
-    let name = parameter["name"].as_str().expect("it has a name").to_owned();
+    let name = parameter["name"]
+        .as_str()
+        .expect("it has a name")
+        .to_owned();
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let key = std::iter::once(name.clone())
         .chain(numbered)
@@ -100,7 +108,10 @@ fn reference(shared: &mut Map<String, Value>, parameter: Value) -> Value {
 }
 
 fn path_parameters(path: &str) -> Vec<Value> {
-    let names = path.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+    let names = path
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split_once('}'));
     let parameter = |(name, _): (&str, &str)| {
         let name = name.trim_start_matches('*');
         json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})
@@ -122,7 +133,11 @@ fn parameter(parameter: &Parameter) -> Value {
         Kind::Integer { .. } => parameter.example.parse::<u64>().unwrap().into(),
         _ => parameter.example.into(),
     };
-    let example = if parameter.is_repeated { json!([example]) } else { example };
+    let example = if parameter.is_repeated {
+        json!([example])
+    } else {
+        example
+    };
     json!({
         "name": parameter.name,
         "in": "query",
@@ -138,10 +153,18 @@ fn schema_of(kind: Kind) -> Value {
         Kind::Text => json!({"type": "string"}),
         Kind::Time => json!({"type": "string", "format": "emberline-time"}),
         Kind::Span => json!({"type": "string", "format": "emberline-span"}),
-        Kind::Integer { min, max, default: None } => {
+        Kind::Integer {
+            min,
+            max,
+            default: None,
+        } => {
             json!({"type": "integer", "minimum": min, "maximum": max})
         }
-        Kind::Integer { min, max, default: Some(default) } => {
+        Kind::Integer {
+            min,
+            max,
+            default: Some(default),
+        } => {
             json!({"type": "integer", "minimum": min, "maximum": max, "default": default})
         }
         Kind::Choice(values) => json!({"type": "string", "enum": values()}),
@@ -188,16 +211,31 @@ fn formats(operation: &Operation) -> Vec<&'static str> {
 }
 
 const FAILURES: [(u16, &str); 10] = [
-    (400, "A parameter or the body is invalid, or the range is empty or reversed."),
+    (
+        400,
+        "A parameter or the body is invalid, or the range is empty or reversed.",
+    ),
     (401, "A token is missing or not valid."),
-    (403, "The caller's role may not do this, or a page of another site asks."),
+    (
+        403,
+        "The caller's role may not do this, or a page of another site asks.",
+    ),
     (404, "No task, worker or run of that name is known."),
-    (409, "Only a collector can do this, and this server reads stores."),
+    (
+        409,
+        "Only a collector can do this, and this server reads stores.",
+    ),
     (413, "The body is too long."),
     (415, "The body has another content type."),
-    (429, "The caller has its share or quota; `retry-after` says when to try again."),
+    (
+        429,
+        "The caller has its share or quota; `retry-after` says when to try again.",
+    ),
     (500, "An internal error."),
-    (503, "Too many queries, or nothing can be stored; `retry-after` says when to try again."),
+    (
+        503,
+        "Too many queries, or nothing can be stored; `retry-after` says when to try again.",
+    ),
 ];
 
 fn may_fail(operation: &Operation, access: Access, status: u16) -> bool {
@@ -217,7 +255,10 @@ fn failures() -> Value {
     let described = |(status, description): (u16, &str)| {
         let schema = json!({"$ref": "#/components/schemas/Failure"});
         let content = json!({"application/json": {"schema": schema}});
-        (status.to_string(), json!({"description": description, "content": content}))
+        (
+            status.to_string(),
+            json!({"description": description, "content": content}),
+        )
     };
     Value::Object(FAILURES.map(described).into_iter().collect())
 }

@@ -40,11 +40,19 @@ pub(in crate::serve) struct Content {
 }
 
 const fn json(schemas: &'static [&'static str]) -> Content {
-    Content { media: "application/json", schemas, example: "" }
+    Content {
+        media: "application/json",
+        schemas,
+        example: "",
+    }
 }
 
 const fn media(media: &'static str) -> Content {
-    Content { media, schemas: &[], example: "" }
+    Content {
+        media,
+        schemas: &[],
+        example: "",
+    }
 }
 
 /// A body whose format another project defines.
@@ -67,7 +75,10 @@ impl Operation {
     }
 
     fn answers(self, answer: Content) -> Operation {
-        Operation { answer: Some(answer), ..self }
+        Operation {
+            answer: Some(answer),
+            ..self
+        }
     }
 
     fn takes(self, parameters: Parameters) -> Operation {
@@ -75,11 +86,20 @@ impl Operation {
     }
 
     fn reads(self, schema: &'static [&'static str], example: &'static str) -> Operation {
-        Operation { request: Some(Content { example, ..json(schema) }), ..self }
+        Operation {
+            request: Some(Content {
+                example,
+                ..json(schema)
+            }),
+            ..self
+        }
     }
 
     fn reads_foreign(self, request: Content) -> Operation {
-        Operation { request: Some(request), ..self }
+        Operation {
+            request: Some(request),
+            ..self
+        }
     }
 }
 
@@ -93,30 +113,55 @@ fn post(path: &'static str, summary: &'static str) -> Operation {
 
 /// All of them.
 pub(in crate::serve) fn operations() -> Vec<Operation> {
-    [queries(), workers(), symbols(), runs_and_events(), others(), pages()].concat()
+    [
+        queries(),
+        workers(),
+        symbols(),
+        runs_and_events(),
+        others(),
+        pages(),
+    ]
+    .concat()
 }
 
 fn queries() -> Vec<Operation> {
-    let profile = get("/api/v1/profile", "Where the time of tasks went: thread time by stack.")
-        .takes(ProfileQuery::PARAMETERS)
-        .answers(json(&["ProfileAnswer"]));
+    let profile = get(
+        "/api/v1/profile",
+        "Where the time of tasks went: thread time by stack.",
+    )
+    .takes(ProfileQuery::PARAMETERS)
+    .answers(json(&["ProfileAnswer"]));
     let timeline = get("/api/v1/timeline", "Time of each task, step by step.")
         .takes(TimelineQuery::PARAMETERS)
         .answers(json(&["TimelineAnswer"]));
-    let tasks = get("/api/v1/tasks", "The ledger: each task's start and stop, or sums by name.")
-        .takes(TaskQuery::PARAMETERS)
-        .answers(json(&["TasksAnswer", "TaskColumnsAnswer", "TaskSummaryAnswer"]));
-    let durations = get("/api/v1/tasks/durations", "Percentiles of durations, step by step.")
-        .takes(TaskDurationsQuery::PARAMETERS)
-        .answers(json(&["TaskDurationsAnswer"]));
-    let transfers =
-        get("/api/v1/transfers", "Transfers between workers, or sums by link and type.")
-            .takes(TransferQuery::PARAMETERS)
-            .answers(json(&["TransfersAnswer", "TransferSummaryAnswer"]));
-    let resources =
-        get("/api/v1/resources", "Resource use of workers and their machines, step by step.")
-            .takes(ResourceQuery::PARAMETERS)
-            .answers(json(&["ResourcesAnswer"]));
+    let tasks = get(
+        "/api/v1/tasks",
+        "The ledger: each task's start and stop, or sums by name.",
+    )
+    .takes(TaskQuery::PARAMETERS)
+    .answers(json(&[
+        "TasksAnswer",
+        "TaskColumnsAnswer",
+        "TaskSummaryAnswer",
+    ]));
+    let durations = get(
+        "/api/v1/tasks/durations",
+        "Percentiles of durations, step by step.",
+    )
+    .takes(TaskDurationsQuery::PARAMETERS)
+    .answers(json(&["TaskDurationsAnswer"]));
+    let transfers = get(
+        "/api/v1/transfers",
+        "Transfers between workers, or sums by link and type.",
+    )
+    .takes(TransferQuery::PARAMETERS)
+    .answers(json(&["TransfersAnswer", "TransferSummaryAnswer"]));
+    let resources = get(
+        "/api/v1/resources",
+        "Resource use of workers and their machines, step by step.",
+    )
+    .takes(ResourceQuery::PARAMETERS)
+    .answers(json(&["ResourcesAnswer"]));
     let mut all = vec![
         Operation {
             path: "/debug/pprof/profile",
@@ -126,9 +171,12 @@ fn queries() -> Vec<Operation> {
             answer: Some(media("application/octet-stream")),
             ..profile.clone()
         },
-        get("/api/v1/tasks/compare", "Durations and failures of task names on two sides.")
-            .takes(TaskComparisonQuery::PARAMETERS)
-            .answers(json(&["TaskComparisonAnswer"])),
+        get(
+            "/api/v1/tasks/compare",
+            "Durations and failures of task names on two sides.",
+        )
+        .takes(TaskComparisonQuery::PARAMETERS)
+        .answers(json(&["TaskComparisonAnswer"])),
         get("/api/v1/thread-time", "Where the time of each thread went.")
             .takes(ThreadTimeQuery::PARAMETERS)
             .answers(json(&["ThreadTimeAnswer"])),
@@ -136,7 +184,10 @@ fn queries() -> Vec<Operation> {
             .takes(ProgressQuery::PARAMETERS)
             .answers(json(&["ProgressAnswer"])),
         post("/api/v1/sql", "Rows of a query in SQL.")
-            .reads(&["SqlRequest"], r#"{"query": "SELECT count(*) FROM tasks"}"#)
+            .reads(
+                &["SqlRequest"],
+                r#"{"query": "SELECT count(*) FROM tasks"}"#,
+            )
             .answers(json(&["SqlAnswer"])),
     ];
     all.extend(files(&profile, &file_paths::PROFILE));
@@ -204,7 +255,10 @@ fn workers() -> Vec<Operation> {
             "Changes how running agents sample, and those that connect later.",
         )
         .takes(SETTINGS_PARAMETERS)
-        .reads(&["SettingsChange"], r#"{"interval_ms": 20, "states": ["cpu", "runnable"]}"#)
+        .reads(
+            &["SettingsChange"],
+            r#"{"interval_ms": 20, "states": ["cpu", "runnable"]}"#,
+        )
         .answers(json(&["SettingsAnswer"])),
         get("/api/v1/thread-dump", "What every thread is doing now.")
             .takes(ThreadDumpQuery::PARAMETERS)
@@ -221,12 +275,18 @@ fn symbols() -> Vec<Operation> {
             .answers(json(&["SymbolUploadAnswer"])),
         get("/api/v1/symbols/verify", "Checks the symbol files.")
             .answers(json(&["SymbolsVerifyAnswer"])),
-        post("/api/v1/symbols/gc", "Removes symbol files that were not used for a while.")
-            .reads(&["SymbolsGcRequest"], r#"{"unused_seconds": 2592000}"#)
-            .answers(json(&["SymbolsGcAnswer"])),
-        post("/api/v1/symbols/fetch", "Asks a worker for the symbols of a module.")
-            .reads(&["SymbolsFetchRequest"], r#"{"build_id": "59fd0cb5"}"#)
-            .answers(json(&["SymbolsFetchAnswer"])),
+        post(
+            "/api/v1/symbols/gc",
+            "Removes symbol files that were not used for a while.",
+        )
+        .reads(&["SymbolsGcRequest"], r#"{"unused_seconds": 2592000}"#)
+        .answers(json(&["SymbolsGcAnswer"])),
+        post(
+            "/api/v1/symbols/fetch",
+            "Asks a worker for the symbols of a module.",
+        )
+        .reads(&["SymbolsFetchRequest"], r#"{"build_id": "59fd0cb5"}"#)
+        .answers(json(&["SymbolsFetchAnswer"])),
     ]
 }
 
@@ -238,17 +298,27 @@ fn runs_and_events() -> Vec<Operation> {
         get("/api/v1/runs", "Named runs, the newest first.")
             .takes(RUNS_PARAMETERS)
             .answers(json(&["RunsAnswer"])),
-        Operation { status: 201, ..start },
-        post("/api/v1/runs/stop", "Stops the newest open run of a name, or the one of an id.")
-            .reads(&["RunStop"], r#"{"name": "nightly"}"#)
-            .answers(json(&["Run"])),
+        Operation {
+            status: 201,
+            ..start
+        },
+        post(
+            "/api/v1/runs/stop",
+            "Stops the newest open run of a name, or the one of an id.",
+        )
+        .reads(&["RunStop"], r#"{"name": "nightly"}"#)
+        .answers(json(&["Run"])),
         get("/api/v1/events", "Events as they happen.")
             .takes(EventFilter::PARAMETERS)
             .answers(EVENTS),
         get("/api/v1/events/recent", "The most recent events.")
             .takes(RECENT_EVENTS_PARAMETERS)
             .answers(json(&["EventsAnswer"])),
-        get("/api/v1/updates", "An event `update` whenever there is new data.").answers(EVENTS),
+        get(
+            "/api/v1/updates",
+            "An event `update` whenever there is new data.",
+        )
+        .answers(EVENTS),
     ]
 }
 
@@ -294,30 +364,55 @@ fn others() -> Vec<Operation> {
         Parameter::text("until", "now", "Accepted, and not used."),
     ]];
     vec![
-        get("/api/v1/session", "What the caller may do, and by which token.")
-            .answers(json(&["SessionAnswer"])),
+        get(
+            "/api/v1/session",
+            "What the caller may do, and by which token.",
+        )
+        .answers(json(&["SessionAnswer"])),
         get("/api/v1/openapi.json", "This document.").answers(json(&[])),
         get("/livez", "Whether the process runs.").answers(media("text/plain")),
-        get("/readyz", "Whether flushes are accepted; else 503 with the cause.")
-            .answers(media("text/plain")),
+        get(
+            "/readyz",
+            "Whether flushes are accepted; else 503 with the cause.",
+        )
+        .answers(media("text/plain")),
         get("/metrics", "OpenMetrics.").answers(media("text/plain")),
-        post("/emberline.v1.Ingest/{*rest}", "gRPC: the streams of agents."),
+        post(
+            "/emberline.v1.Ingest/{*rest}",
+            "gRPC: the streams of agents.",
+        ),
         post(health::HEALTH_ROUTE, "gRPC: the standard health check."),
         post(push::INGEST_PATH, "Profiles of Pyroscope clients.").reads_foreign(FOREIGN),
-        post(push::PUSH_PATH, "Profiles of Pyroscope clients, by Connect.").reads_foreign(FOREIGN),
+        post(
+            push::PUSH_PATH,
+            "Profiles of Pyroscope clients, by Connect.",
+        )
+        .reads_foreign(FOREIGN),
         post(push::OTLP_HTTP_PATH, "Profiles of OpenTelemetry.").reads_foreign(FOREIGN),
         post(push::OTLP_GRPC_PATH, "gRPC: profiles of OpenTelemetry."),
-        post(grafana::SERVICE_ROUTE, "Queries of Grafana's Pyroscope data source, by Connect.")
-            .reads_foreign(FOREIGN),
-        get(grafana::RENDER_ROUTE, "A flame graph as Pyroscope renders it.")
-            .takes(RENDER)
-            .answers(json(&[])),
-        get(grafana::RENDER_DIFF_ROUTE, "A differential flame graph as Pyroscope renders it.")
-            .takes(RENDER_DIFF)
-            .answers(json(&[])),
-        get(grafana::LABEL_VALUES_ROUTE, "Values of a label, as Pyroscope lists them.")
-            .takes(LABEL_VALUES)
-            .answers(json(&[])),
+        post(
+            grafana::SERVICE_ROUTE,
+            "Queries of Grafana's Pyroscope data source, by Connect.",
+        )
+        .reads_foreign(FOREIGN),
+        get(
+            grafana::RENDER_ROUTE,
+            "A flame graph as Pyroscope renders it.",
+        )
+        .takes(RENDER)
+        .answers(json(&[])),
+        get(
+            grafana::RENDER_DIFF_ROUTE,
+            "A differential flame graph as Pyroscope renders it.",
+        )
+        .takes(RENDER_DIFF)
+        .answers(json(&[])),
+        get(
+            grafana::LABEL_VALUES_ROUTE,
+            "Values of a label, as Pyroscope lists them.",
+        )
+        .takes(LABEL_VALUES)
+        .answers(json(&[])),
     ]
 }
 
@@ -336,8 +431,10 @@ fn pages() -> Vec<Operation> {
         "/sql",
         "/licenses",
     ];
-    let mut all: Vec<Operation> =
-        pages.into_iter().map(|path| get(path, "The page.").answers(PAGE)).collect();
+    let mut all: Vec<Operation> = pages
+        .into_iter()
+        .map(|path| get(path, "The page.").answers(PAGE))
+        .collect();
     all.extend([
         get("/login", "The login of browsers.").answers(PAGE),
         post("/login", "Logs a browser in.")

@@ -35,22 +35,35 @@ pub(crate) fn routes() -> Router<Reader> {
 }
 
 async fn list(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
-        no_parameters(pairs)?;
-        let naming = &collector.state.naming;
-        // In this order: a fetch that ends in between is among the files.
-        let fetches = naming.fetches();
-        answer::json(&answer::symbols(naming.list(), fetches))
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector, pairs, ..
+         }| {
+            no_parameters(pairs)?;
+            let naming = &collector.state.naming;
+            // In this order: a fetch that ends in between is among the files.
+            let fetches = naming.fetches();
+            answer::json(&answer::symbols(naming.list(), fetches))
+        },
+    );
     answer.await
 }
 
 async fn verify(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
-        no_parameters(pairs)?;
-        let naming = &collector.state.naming;
-        answer::json(&answer::symbols_verified(naming.list().len(), naming.verify()))
-    });
+    let answer = reader.answer(
+        pairs,
+        |&Asking {
+             collector, pairs, ..
+         }| {
+            no_parameters(pairs)?;
+            let naming = &collector.state.naming;
+            answer::json(&answer::symbols_verified(
+                naming.list().len(),
+                naming.verify(),
+            ))
+        },
+    );
     answer.await
 }
 
@@ -64,11 +77,16 @@ async fn upload(
 ) -> Result<Response, ErrorAnswer> {
     // A page of another site may not send this type without a preflight request, which is never
     // granted.
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     if content_type != Some("application/octet-stream") {
         let error =
             "a piece of a symbol file needs the header content-type: application/octet-stream";
-        return Err(ErrorAnswer::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_owned()));
+        return Err(ErrorAnswer::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            error.to_owned(),
+        ));
     }
     let content = body.map_err(|error| ErrorAnswer::new(error.status(), error.body_text()))?;
     let pairs = pairs_of(pairs)?;

@@ -25,7 +25,9 @@ pub(crate) async fn fetch_symbols(collector: Arc<Collector>, mut stopping: watch
             _ = ticks.tick() => {}
             _ = stopping.changed() => return,
         }
-        let Some(build) = collector.state.naming.next_fetch() else { continue };
+        let Some(build) = collector.state.naming.next_fetch() else {
+            continue;
+        };
         let result = tokio::select! {
             result = fetch(&collector, &build) => result,
             // A partly received file is continued after the next start.
@@ -51,7 +53,9 @@ async fn fetch(collector: &Arc<Collector>, build: &str) -> Result<(), String> {
                     let build = build.to_owned();
                     move || collector.state.naming.store_fetched(&build)
                 };
-                let stored = spawn_blocking(store).await.map_err(|error| error.to_string())?;
+                let stored = spawn_blocking(store)
+                    .await
+                    .map_err(|error| error.to_string())?;
                 stored.map_err(|reason| format!("what worker {worker} sent: {reason}"))?;
                 audit::symbols_fetched(worker, build);
                 return Ok(());
@@ -71,7 +75,9 @@ async fn fetch_from(
 ) -> Result<(), String> {
     let naming = &collector.state.naming;
     loop {
-        let offset = naming.fetched_bytes(build).map_err(|error| error.to_string())?;
+        let offset = naming
+            .fetched_bytes(build)
+            .map_err(|error| error.to_string())?;
         let answer = collector.ingest.request_symbols(cell, build, offset);
         let answer = answer.ok_or("it is not connected any more")?;
         let piece = timeout(SYMBOL_PIECE_WAIT_MAX, answer).await;
@@ -94,7 +100,9 @@ async fn fetch_from(
                 })
             }
         };
-        let added = spawn_blocking(add).await.map_err(|error| error.to_string())?;
+        let added = spawn_blocking(add)
+            .await
+            .map_err(|error| error.to_string())?;
         if added.map_err(|error| error.to_string())? {
             return Ok(());
         }

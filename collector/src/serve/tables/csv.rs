@@ -18,10 +18,17 @@ const ENCODES: &str = "memory takes rows of equal length";
 impl Table {
     pub(super) fn csv(&self) -> Vec<u8> {
         let mut writer = Writer::from_writer(Vec::new());
-        writer.write_record(self.columns.iter().map(|(column, _)| column.name)).expect(ENCODES);
+        writer
+            .write_record(self.columns.iter().map(|(column, _)| column.name))
+            .expect(ENCODES);
         for row in 0..self.rows {
-            let cells = self.columns.iter().map(|(column, values)| cell(column.kind, values, row));
-            writer.write_record(cells.map(Cow::into_owned)).expect(ENCODES);
+            let cells = self
+                .columns
+                .iter()
+                .map(|(column, values)| cell(column.kind, values, row));
+            writer
+                .write_record(cells.map(Cow::into_owned))
+                .expect(ENCODES);
         }
         writer.into_inner().expect(ENCODES)
     }
@@ -52,5 +59,9 @@ fn number_cell(kind: ListKind, number: i64) -> String {
 /// text in spreadsheets.
 pub(super) fn text_cell(text: &str) -> Cow<'_, str> {
     let text = printable(text);
-    if text.starts_with(FORMULA_STARTS) { format!("'{text}").into() } else { text }
+    if text.starts_with(FORMULA_STARTS) {
+        format!("'{text}").into()
+    } else {
+        text
+    }
 }

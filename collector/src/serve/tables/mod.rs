@@ -20,7 +20,12 @@ pub(super) struct Table {
 
 impl Table {
     fn new(name: &'static str, rows: usize) -> Table {
-        Table { name, columns: Vec::new(), rows, facts: vec![("x-emberline-rows", rows as u64)] }
+        Table {
+            name,
+            columns: Vec::new(),
+            rows,
+            facts: vec![("x-emberline-rows", rows as u64)],
+        }
     }
 
     /// With one more column of values, one for each row.
@@ -29,7 +34,13 @@ impl Table {
         name: &'static str,
         values: impl Iterator<Item = K::Value>,
     ) -> Table {
-        self.columns.push((ListColumn { name, kind: K::KIND }, K::encode(values)));
+        self.columns.push((
+            ListColumn {
+                name,
+                kind: K::KIND,
+            },
+            K::encode(values),
+        ));
         self
     }
 

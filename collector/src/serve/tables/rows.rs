@@ -22,14 +22,24 @@ pub(in crate::serve) fn tasks(answer: &api::TasksAnswer) -> Table {
     Table::new("tasks", tasks.len())
         .with_fact("x-emberline-total", answer.total)
         .with_fact("x-emberline-aggregated", answer.aggregated)
-        .with_fact("x-emberline-corrupt-files", answer.corrupt_files.len() as u64)
+        .with_fact(
+            "x-emberline-corrupt-files",
+            answer.corrupt_files.len() as u64,
+        )
         .with::<Text>("name", text(|task| &task.name))
         .with::<Text>("key", text(|task| &task.key))
         .with::<Text>("outcome", text(|task| &task.outcome))
-        .with::<Time>("start", tasks.iter().map(|task| Timestamp::from_unix_ns(task.start_ns)))
+        .with::<Time>(
+            "start",
+            tasks
+                .iter()
+                .map(|task| Timestamp::from_unix_ns(task.start_ns)),
+        )
         .with::<OptionalTime>(
             "stop",
-            tasks.iter().map(|task| task.stop_ns.map(Timestamp::from_unix_ns)),
+            tasks
+                .iter()
+                .map(|task| task.stop_ns.map(Timestamp::from_unix_ns)),
         )
         .with::<Number64>("duration_ns", tasks.iter().map(|task| task.duration_ns))
         .with::<Text>("worker", text(|task| &task.worker))
@@ -39,7 +49,10 @@ pub(in crate::serve) fn tasks(answer: &api::TasksAnswer) -> Table {
         .with::<Number32>("thread_id", tasks.iter().map(|task| task.thread_id))
         .with::<Text>("thread_name", text(|task| &task.thread_name))
         .with::<Text>("cause", text(|task| &task.cause))
-        .with::<OptionalNumber64>("attempt", tasks.iter().map(|task| task.attempt.map(u64::from)))
+        .with::<OptionalNumber64>(
+            "attempt",
+            tasks.iter().map(|task| task.attempt.map(u64::from)),
+        )
         .with::<OptionalNumber64>("result_bytes", tasks.iter().map(|task| task.result_bytes))
         .with::<Text>("type_name", text(|task| &task.type_name))
         .with::<Text>("labels", tasks.iter().map(|task| json(&task.labels)))
@@ -47,7 +60,9 @@ pub(in crate::serve) fn tasks(answer: &api::TasksAnswer) -> Table {
 }
 
 fn json(value: &impl Serialize) -> Arc<str> {
-    serde_json::to_string(value).expect("memory takes texts and numbers").into()
+    serde_json::to_string(value)
+        .expect("memory takes texts and numbers")
+        .into()
 }
 
 /// One row for each name of tasks.
@@ -55,10 +70,16 @@ pub(in crate::serve) fn task_names(answer: &api::TaskSummaryAnswer) -> Table {
     let names = &answer.names;
     let mut table = Table::new("task_names", names.len())
         .with_fact("x-emberline-aggregated", answer.aggregated)
-        .with_fact("x-emberline-corrupt-files", answer.corrupt_files.len() as u64)
+        .with_fact(
+            "x-emberline-corrupt-files",
+            answer.corrupt_files.len() as u64,
+        )
         .with::<Text>("name", names.iter().map(|name| name.name.as_str().into()))
         .with::<Number64>("running", names.iter().map(|name| name.running));
-    for outcome in Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Running) {
+    for outcome in Outcome::ALL
+        .into_iter()
+        .filter(|outcome| *outcome != Outcome::Running)
+    {
         let count = |name: &api::TaskName| name.outcomes.get(outcome.name()).copied();
         let counts = names.iter().map(|name| count(name).unwrap_or(0));
         table = table.with::<Number64>(outcome.name(), counts);
@@ -75,7 +96,9 @@ pub(in crate::serve) fn task_names(answer: &api::TaskSummaryAnswer) -> Table {
         ("total_ns", |durations| durations.total_ns),
     ];
     MEASURES.into_iter().fold(table, |table, (name, measure)| {
-        let values = names.iter().map(|name| name.durations.as_ref().map(measure));
+        let values = names
+            .iter()
+            .map(|name| name.durations.as_ref().map(measure));
         table.with::<OptionalNumber64>(name, values)
     })
 }
@@ -86,10 +109,15 @@ pub(in crate::serve) fn resources(answer: &api::ResourcesAnswer) -> Table {
     let points = || series.iter().flat_map(|one| &one.points);
     // Texts of a series are shared by its rows.
     let text = |member: fn(&api::ResourceSeries) -> &str| {
-        series.iter().flat_map(move |one| repeat_n(Arc::from(member(one)), one.points.len()))
+        series
+            .iter()
+            .flat_map(move |one| repeat_n(Arc::from(member(one)), one.points.len()))
     };
     let table = Table::new("resources", points().count())
-        .with_fact("x-emberline-corrupt-files", answer.corrupt_files.len() as u64)
+        .with_fact(
+            "x-emberline-corrupt-files",
+            answer.corrupt_files.len() as u64,
+        )
         .with::<Text>("worker", text(|one| &one.worker))
         .with::<Text>("host", text(|one| &one.host))
         .with::<Text>("run", text(|one| one.run.as_deref().unwrap_or_default()))
@@ -97,7 +125,9 @@ pub(in crate::serve) fn resources(answer: &api::ResourcesAnswer) -> Table {
         .with::<Text>("unit", text(|one| &one.unit))
         .with::<Flag>(
             "cumulative",
-            series.iter().flat_map(|one| repeat_n(one.cumulative, one.points.len())),
+            series
+                .iter()
+                .flat_map(|one| repeat_n(one.cumulative, one.points.len())),
         );
     let times = points().map(|point| point.0);
     let table = if answer.align {
@@ -117,11 +147,16 @@ pub(in crate::serve) fn transfers(answer: &api::TransfersAnswer) -> Table {
     let text =
         |member: fn(&api::Transfer) -> &str| transfers.iter().map(move |one| member(one).into());
     let time = |ns: fn(&api::Transfer) -> i64| {
-        transfers.iter().map(move |one| Timestamp::from_unix_ns(ns(one)))
+        transfers
+            .iter()
+            .map(move |one| Timestamp::from_unix_ns(ns(one)))
     };
     Table::new("transfers", transfers.len())
         .with_fact("x-emberline-total", answer.total)
-        .with_fact("x-emberline-corrupt-files", answer.corrupt_files.len() as u64)
+        .with_fact(
+            "x-emberline-corrupt-files",
+            answer.corrupt_files.len() as u64,
+        )
         .with::<Text>("worker", text(|one| &one.worker))
         .with::<Text>("epoch", text(|one| &one.epoch))
         .with::<Number64>("id", transfers.iter().map(|one| one.id))
@@ -150,14 +185,19 @@ pub(in crate::serve) fn timeline(answer: &api::TimelineAnswer) -> Table {
     let series = &answer.series;
     let steps = usize::try_from(answer.steps).expect("there are few steps");
     let text = |member: fn(&api::Series) -> &str| {
-        series.iter().flat_map(move |one| repeat_n(Arc::from(member(one)), steps))
+        series
+            .iter()
+            .flat_map(move |one| repeat_n(Arc::from(member(one)), steps))
     };
     let step_ns = i64::try_from(answer.step_ns).unwrap_or(i64::MAX);
     let starts = (0..answer.steps.cast_signed())
         .map(|step| answer.first_ns.saturating_add(step.saturating_mul(step_ns)))
         .map(Timestamp::from_unix_ns);
     let table = Table::new("timeline", series.len() * steps)
-        .with_fact("x-emberline-corrupt-files", answer.corrupt_files.len() as u64)
+        .with_fact(
+            "x-emberline-corrupt-files",
+            answer.corrupt_files.len() as u64,
+        )
         .with::<Text>("kind", text(|one| &one.kind))
         .with::<Text>("name", text(|one| &one.name))
         .with::<Time>("start", series.iter().flat_map(|_| starts.clone()));
@@ -186,16 +226,28 @@ pub(in crate::serve) fn functions(profile: &Profile) -> Table {
     let mut functions = function_times(profile);
     functions.retain(|function| function.total_ns > 0);
     functions.sort_by_cached_key(|one| {
-        let FunctionTime { frame, own, total_ns } = one;
+        let FunctionTime {
+            frame,
+            own,
+            total_ns,
+        } = one;
         let place = (frame.file.to_owned(), frame.line, frame.module.to_owned());
-        (Reverse(own.total_ns()), Reverse(*total_ns), frame.label(), place)
+        (
+            Reverse(own.total_ns()),
+            Reverse(*total_ns),
+            frame.label(),
+            place,
+        )
     });
     let rows = || functions.iter();
     let table = Table::new("functions", functions.len())
         .with::<Text>("kind", rows().map(|one| one.kind().into()))
         .with::<Text>("name", rows().map(|one| one.frame.label().into()))
         .with::<Text>("crate", rows().map(|one| one.owner().into()))
-        .with::<Text>("file", rows().map(|one| portable_file(one.frame.file).into()))
+        .with::<Text>(
+            "file",
+            rows().map(|one| portable_file(one.frame.file).into()),
+        )
         .with::<Number32>("line", rows().map(|one| one.frame.line))
         .with::<Text>("module", rows().map(|one| one.frame.module.into()))
         .with::<Number64>("self_ns", rows().map(|one| one.own.total_ns()))

@@ -28,7 +28,12 @@ fn task() -> api::Task {
         duration_ns: 5,
         outcome: "running".into(),
         labels: [("zone".to_owned(), "a".to_owned())].into(),
-        phases: vec![api::Phase { name: "read".to_owned(), start_ns: 1, duration_ns: 2, count: 1 }],
+        phases: vec![api::Phase {
+            name: "read".to_owned(),
+            start_ns: 1,
+            duration_ns: 2,
+            count: 1,
+        }],
         ..api::Task::default()
     }
 }
@@ -52,8 +57,15 @@ fn every_kind_of_value_is_a_cell() {
     "#]]
     .assert_eq(&text(&table));
     let file = encode_columns(table.name, &table.columns);
-    assert_eq!((&file[..4], &file[file.len() - 4..]), (&b"PAR1"[..], &b"PAR1"[..]));
-    assert_eq!(file, encode_columns(table.name, &table.columns), "same rows, same bytes");
+    assert_eq!(
+        (&file[..4], &file[file.len() - 4..]),
+        (&b"PAR1"[..], &b"PAR1"[..])
+    );
+    assert_eq!(
+        file,
+        encode_columns(table.name, &table.columns),
+        "same rows, same bytes"
+    );
 }
 
 #[test]
@@ -73,7 +85,11 @@ fn a_name_cannot_be_a_formula() {
 
 #[test]
 fn a_task_is_a_row() {
-    let answer = api::TasksAnswer { total: 3, tasks: vec![task()], ..Default::default() };
+    let answer = api::TasksAnswer {
+        total: 3,
+        tasks: vec![task()],
+        ..Default::default()
+    };
     expect![[r#"
         name,key,outcome,start,stop,duration_ns,worker,epoch,id,parent,thread_id,thread_name,cause,attempt,result_bytes,type_name,labels,phases
         '=SUM(A1:A9),"k,""1""",running,2023-11-14T22:13:20.000000001Z,,5,w-1,a1,18446744073709551615,,0,,,,,,"{""zone"":""a""}","[{""name"":""read"",""start_ns"":1,""duration_ns"":2,""count"":1}]"
@@ -100,7 +116,11 @@ fn a_transfer_is_a_row() {
         outcome: "ok".into(),
         ..Default::default()
     };
-    let answer = api::TransfersAnswer { total: 9, transfers: vec![transfer], ..Default::default() };
+    let answer = api::TransfersAnswer {
+        total: 9,
+        transfers: vec![transfer],
+        ..Default::default()
+    };
     expect![[r#"
         worker,epoch,id,direction,peer,keys,more_keys,type_name,bytes,compressed_bytes,start,stop,duration_ns,bandwidth,task_id,thread_id,outcome,cause
         w-1,a1,4,incoming,'-2,"[""k""]",0,,1000,250,1970-01-01T00:00:01.000000000Z,1970-01-01T00:00:01.500000000Z,500000000,500,,0,ok,
@@ -118,9 +138,17 @@ fn a_name_without_durations_has_empty_cells() {
         durations,
         phases: Vec::new(),
     };
-    let durations = api::Durations { count: 2, total_ns: 8, mean_ns: 4, ..Default::default() };
+    let durations = api::Durations {
+        count: 2,
+        total_ns: 8,
+        mean_ns: 4,
+        ..Default::default()
+    };
     let names = vec![name("a", Some(durations)), name("b", None)];
-    let answer = api::TaskSummaryAnswer { names, ..Default::default() };
+    let answer = api::TaskSummaryAnswer {
+        names,
+        ..Default::default()
+    };
     expect![[r#"
         name,running,ok,failed,cancelled,panicked,lost,count,min_ns,p50_ns,p90_ns,p99_ns,max_ns,mean_ns,total_ns
         a,1,2,0,0,0,0,2,0,0,0,0,0,4,8
@@ -136,18 +164,30 @@ fn series_are_rows_of_points() {
         host: "h".to_owned(),
         measure: "process_memory".into(),
         unit: "bytes".into(),
-        points: vec![(1_000_000_000, 1.5, 2.0, 1.0), (2_000_000_000, 3.0, 3.0, 3.0)],
+        points: vec![
+            (1_000_000_000, 1.5, 2.0, 1.0),
+            (2_000_000_000, 3.0, 3.0, 3.0),
+        ],
         ..Default::default()
     };
-    let answer = api::ResourcesAnswer { series: vec![series], ..Default::default() };
+    let answer = api::ResourcesAnswer {
+        series: vec![series],
+        ..Default::default()
+    };
     expect![[r#"
         worker,host,run,measure,unit,cumulative,time,mean,max,min
         w,h,,process_memory,bytes,false,1970-01-01T00:00:01.000000000Z,1.5,2,1
         w,h,,process_memory,bytes,false,1970-01-01T00:00:02.000000000Z,3,3,3
     "#]]
     .assert_eq(&text(&resources(&answer)));
-    let aligned = text(&resources(&api::ResourcesAnswer { align: true, ..answer }));
-    assert!(aligned.contains("offset_ns") && aligned.contains(",1000000000,1.5,2,1"), "{aligned}");
+    let aligned = text(&resources(&api::ResourcesAnswer {
+        align: true,
+        ..answer
+    }));
+    assert!(
+        aligned.contains("offset_ns") && aligned.contains(",1000000000,1.5,2,1"),
+        "{aligned}"
+    );
 
     let series = api::Series {
         kind: "task".into(),
@@ -159,7 +199,12 @@ fn series_are_rows_of_points() {
         ..Default::default()
     };
     let series = vec![series];
-    let answer = api::TimelineAnswer { step_ns: 500, steps: 2, series, ..Default::default() };
+    let answer = api::TimelineAnswer {
+        step_ns: 500,
+        steps: 2,
+        series,
+        ..Default::default()
+    };
     expect![[r#"
         kind,name,start,cpu_ns,runnable_ns,wait_ns,lock_ns,sleep_ns,network_ns,disk_ns,other_ns
         task,load,1970-01-01T00:00:00.000000000Z,1,0,4,0,0,0,4,0

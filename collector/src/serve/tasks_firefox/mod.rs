@@ -31,7 +31,12 @@ struct Rows {
 /// Answers with the tasks of a query as a file, and with what their workers moved and used meanwhile. Headers
 /// have the numbers of rows.
 pub(super) fn response(asking: &Asking<'_>, query: &TaskQuery) -> Result<Response, ErrorAnswer> {
-    let Asking { collector, now, cancel, .. } = *asking;
+    let Asking {
+        collector,
+        now,
+        cancel,
+        ..
+    } = *asking;
     let mut tasks = answer::tasks(query, Queries(&collector.state).tasks(query, cancel)?, now);
     let mut corrupt_files = tasks.corrupt_files.len();
     let mut transfers = api::TransfersAnswer::default();
@@ -52,7 +57,11 @@ pub(super) fn response(asking: &Asking<'_>, query: &TaskQuery) -> Result<Respons
         ("x-emberline-transfers-total", transfers.total),
         ("x-emberline-corrupt-files", corrupt_files as u64),
     ];
-    let rows = Rows { tasks: tasks.tasks, transfers: transfers.transfers, resources };
+    let rows = Rows {
+        tasks: tasks.tasks,
+        transfers: transfers.transfers,
+        resources,
+    };
     let mut response = answer::json(&file(&rows))?;
     for (name, value) in facts {
         response.headers_mut().insert(name, value.into());
@@ -72,7 +81,10 @@ fn transfers_of(query: &TaskQuery) -> TransferQuery {
     let workers = query.filter.workers.clone();
     TransferQuery {
         range: query.range,
-        filter: TransferFilter { workers, ..TransferFilter::default() },
+        filter: TransferFilter {
+            workers,
+            ..TransferFilter::default()
+        },
         tasks: query.filter.names.clone(),
         limit: TASK_ROWS_MAX,
         summary: false,
@@ -91,9 +103,14 @@ struct ThreadKey {
 /// Writes the rows as a file; the same rows give the same bytes.
 fn file(rows: &Rows) -> File {
     let mut writer = Writer::new(rows.earliest_ns());
-    rows.resources.series.iter().for_each(|series| writer.series(series, &rows.resources));
+    rows.resources
+        .series
+        .iter()
+        .for_each(|series| writer.series(series, &rows.resources));
     rows.tasks.iter().for_each(|task| writer.task(task));
-    rows.transfers.iter().for_each(|transfer| writer.transfer(transfer));
+    rows.transfers
+        .iter()
+        .for_each(|transfer| writer.transfer(transfer));
     writer.file()
 }
 
@@ -106,7 +123,9 @@ impl Rows {
             .map(|task| phases(task).map_or(task.start_ns, |ns| ns.min(task.start_ns)));
         let transfers = self.transfers.iter().map(|transfer| transfer.start_ns);
         let series = &self.resources.series;
-        let points = series.iter().filter_map(|series| Some(series.points.first()?.0));
+        let points = series
+            .iter()
+            .filter_map(|series| Some(series.points.first()?.0));
         tasks.chain(transfers).chain(points).min().unwrap_or(0)
     }
 }
@@ -187,8 +206,17 @@ impl Writer {
     }
 
     fn task(&mut self, task: &Task) {
-        let Task { worker, epoch, thread_id, .. } = task;
-        let key = ThreadKey { worker: worker.clone(), epoch: epoch.clone(), thread_id: *thread_id };
+        let Task {
+            worker,
+            epoch,
+            thread_id,
+            ..
+        } = task;
+        let key = ThreadKey {
+            worker: worker.clone(),
+            epoch: epoch.clone(),
+            thread_id: *thread_id,
+        };
         let place = self.thread(key, &task.thread_name);
         let times_ms = self.times_ms(task.start_ns, task.duration_ns);
         let thread = &mut self.threads[place];
@@ -208,7 +236,9 @@ impl Writer {
             let times_ms = self.times_ms(phase.start_ns, phase.duration_ns);
             let thread = &mut self.threads[place];
             let name = thread.string(&phase.name);
-            thread.markers.push(name, times_ms, Marker::Phase { key: task_key });
+            thread
+                .markers
+                .push(name, times_ms, Marker::Phase { key: task_key });
         }
     }
 
@@ -243,7 +273,9 @@ impl Writer {
         points: &[(i64, f64, f64, f64)],
         resources: &ResourcesAnswer,
     ) {
-        let Some((begin_ns, ..)) = points.first() else { return };
+        let Some((begin_ns, ..)) = points.first() else {
+            return;
+        };
         let mut last_ms = self.at_ms(*begin_ns);
         let main = &mut self.threads[place];
         let name = main.string("process");

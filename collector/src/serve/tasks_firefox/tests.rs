@@ -17,7 +17,12 @@ fn rows() -> Rows {
                 duration_ns: 2_001,
                 count: 1,
             },
-            Phase { name: "disk-read".to_owned(), start_ns: NOON_NS, duration_ns: 7, count: 4 },
+            Phase {
+                name: "disk-read".to_owned(),
+                start_ns: NOON_NS,
+                duration_ns: 7,
+                count: 4,
+            },
         ],
         result_bytes: Some(1_024),
         ..task(7, 12, NOON_NS + 1, 1_500_000)
@@ -47,7 +52,10 @@ fn rows() -> Rows {
         tasks: vec![first, second],
         transfers: vec![transfer],
         resources: ResourcesAnswer {
-            range: TimeRange { to_ns: NOON_NS + 2_500_000_000, ..TimeRange::default() },
+            range: TimeRange {
+                to_ns: NOON_NS + 2_500_000_000,
+                ..TimeRange::default()
+            },
             step_ns: 1_000_000_000,
             series: vec![
                 series(Resource::ProcessCpu, [0.25, 2.0, 0.5]),
@@ -60,7 +68,11 @@ fn rows() -> Rows {
 
 fn file(rows: &Rows) -> Value {
     let text = serde_json::to_string(&super::file(rows)).unwrap();
-    assert_eq!(text, serde_json::to_string(&super::file(rows)).unwrap(), "same rows, same bytes");
+    assert_eq!(
+        text,
+        serde_json::to_string(&super::file(rows)).unwrap(),
+        "same rows, same bytes"
+    );
     serde_json::from_str(&text).unwrap()
 }
 
@@ -73,7 +85,12 @@ fn markers(thread: &Value) -> Vec<(String, f64, f64, Value)> {
         .map(|row| {
             let name = text(&table["name"][row]).as_str().unwrap().to_owned();
             let time = |column: &str| table[column][row].as_f64().unwrap();
-            (name, time("startTime"), time("endTime"), table["data"][row].clone())
+            (
+                name,
+                time("startTime"),
+                time("endTime"),
+                table["data"][row].clone(),
+            )
         })
         .collect()
 }
@@ -89,23 +106,34 @@ fn tasks_phases_and_transfers_are_markers_of_their_threads() {
     assert!(threads.iter().all(|thread| thread["processName"] == "w-1"));
 
     let first = markers(&threads[1]);
-    let places: Vec<(&str, f64, f64)> =
-        first.iter().map(|(name, start, stop, _)| (name.as_str(), *start, *stop)).collect();
-    assert_eq!(places, [("load", 1.000_001, 2.500_001), ("queue", 0.998, 1.000_001)]);
+    let places: Vec<(&str, f64, f64)> = first
+        .iter()
+        .map(|(name, start, stop, _)| (name.as_str(), *start, *stop))
+        .collect();
+    assert_eq!(
+        places,
+        [("load", 1.000_001, 2.500_001), ("queue", 0.998, 1.000_001)]
+    );
     let data = &first[0].3;
     let string = |key: &str| {
         let index = data[key].as_u64().unwrap() as usize;
         threads[1]["stringArray"][index].clone()
     };
     assert_eq!(data["type"], "emberline-task");
-    assert_eq!([string("key"), string("outcome")], [json!("load-7"), json!("ok")]);
+    assert_eq!(
+        [string("key"), string("outcome")],
+        [json!("load-7"), json!("ok")]
+    );
     assert_eq!(
         [&data["id"], &data["resultBytes"]].map(|number| number.as_f64()),
         [Some(7.0), Some(1_024.0)]
     );
 
     let moved = markers(&threads[0]);
-    assert_eq!((&*moved[0].0, moved[0].1, moved[0].2), ("incoming", 11.0, 12.0));
+    assert_eq!(
+        (&*moved[0].0, moved[0].1, moved[0].2),
+        ("incoming", 11.0, 12.0)
+    );
     let peer = moved[0].3["peer"].as_u64().unwrap() as usize;
     assert_eq!(threads[0]["stringArray"][peer], "w-2\\u{1b}");
 }
@@ -114,16 +142,34 @@ fn tasks_phases_and_transfers_are_markers_of_their_threads() {
 fn the_cpu_usage_of_a_process_is_its_samples_and_its_memory_a_counter() {
     let file = file(&rows());
     let samples = &file["threads"][0]["samples"];
-    assert_eq!(samples["threadCPUDelta"], json!([0, 250_000, 2_000_000, 250_000]));
+    assert_eq!(
+        samples["threadCPUDelta"],
+        json!([0, 250_000, 2_000_000, 250_000])
+    );
     assert_eq!(file["meta"]["sampleUnits"]["threadCPUDelta"], "µs");
     let memory = &file["counters"][0];
     assert_eq!(memory["category"], "Memory");
-    assert_eq!(memory["samples"]["count"], json!([1_000.0, 500.0, -1_000.0]));
+    assert_eq!(
+        memory["samples"]["count"],
+        json!([1_000.0, 500.0, -1_000.0])
+    );
 }
 
 #[test]
 fn the_ends_of_time_and_nothing_can_be_written() {
-    let tasks = vec![task(1, 1, i64::MIN, u64::MAX), task(1, 1, i64::MAX, u64::MAX)];
-    assert_eq!(markers(&file(&Rows { tasks, ..Rows::default() })["threads"][1]).len(), 2);
+    let tasks = vec![
+        task(1, 1, i64::MIN, u64::MAX),
+        task(1, 1, i64::MAX, u64::MAX),
+    ];
+    assert_eq!(
+        markers(
+            &file(&Rows {
+                tasks,
+                ..Rows::default()
+            })["threads"][1]
+        )
+        .len(),
+        2
+    );
     assert_eq!(file(&Rows::default())["threads"], json!([]));
 }

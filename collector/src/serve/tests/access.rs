@@ -28,8 +28,16 @@ impl Guarded {
         let folder = tempfile::tempdir().unwrap();
         let file = TokenFile::new(folder.path().join("tokens.json"));
         let tokens = TokenSource::File(file.clone());
-        let running = serve_with(ServeOptions { tokens, ..ServeOptions::default() }).await;
-        Guarded { running, file, _folder: folder }
+        let running = serve_with(ServeOptions {
+            tokens,
+            ..ServeOptions::default()
+        })
+        .await;
+        Guarded {
+            running,
+            file,
+            _folder: folder,
+        }
     }
 
     pub(super) fn token(&self, new: NewToken) -> Token {
@@ -38,14 +46,21 @@ impl Guarded {
 
     pub(super) fn agent(&self, pattern: &str) -> Token {
         let workers = vec![WorkerPattern::parse(pattern).unwrap()];
-        self.token(NewToken { workers, ..NewToken::new(Role::Agent) })
+        self.token(NewToken {
+            workers,
+            ..NewToken::new(Role::Agent)
+        })
     }
 
     pub(super) async fn answer(&self, line: &str, token: Option<&Token>) -> Answer {
         let host = self.running.address.to_string();
         let bearer = token.map(Token::bearer);
         let mut headers = vec![("host", &*host), ("content-type", "application/json")];
-        headers.extend(bearer.as_ref().map(|bearer| ("authorization", bearer.as_str())));
+        headers.extend(
+            bearer
+                .as_ref()
+                .map(|bearer| ("authorization", bearer.as_str())),
+        );
         send_with(self.running.address, line, &headers, "{}").await
     }
 
@@ -85,9 +100,17 @@ fn error(answer: &Answer) -> String {
 fn served_routes() -> BTreeSet<String> {
     let collector = Arc::new(Collector::new(state::Settings::default()));
     let (_stop, stopping) = watch::channel(false);
-    let gate = Gate::new(Arc::new(Tokens::open(TokenSource::None).unwrap()), Clock::default());
-    let routes =
-        router(Reader::new(collector), PublicNames::default(), gate, TASK_LABEL_DEFAULT, &stopping);
+    let gate = Gate::new(
+        Arc::new(Tokens::open(TokenSource::None).unwrap()),
+        Clock::default(),
+    );
+    let routes = router(
+        Reader::new(collector),
+        PublicNames::default(),
+        gate,
+        TASK_LABEL_DEFAULT,
+        &stopping,
+    );
     let text = format!("{routes:#?}");
     let (text, _) = text.split_once("fallback_router:").unwrap();
     let mut methods: HashMap<u32, Vec<String>> = HashMap::new();
@@ -103,9 +126,10 @@ fn served_routes() -> BTreeSet<String> {
             let path = path.trim_end_matches("\",");
             served.extend(methods[&id].iter().map(|method| format!("{method} {path}")));
         } else if let Some((method, handler)) = line.split_once(": ") {
-            let is_method =
-                ["get", "head", "put", "post", "delete", "options", "patch", "trace", "connect"]
-                    .contains(&method);
+            let is_method = [
+                "get", "head", "put", "post", "delete", "options", "patch", "trace", "connect",
+            ]
+            .contains(&method);
             if is_method && handler != "None," {
                 methods.entry(id).or_default().push(method.to_uppercase());
             }
@@ -117,7 +141,9 @@ fn served_routes() -> BTreeSet<String> {
 /// The rows of the table of routes in `docs/SECURITY.md`.
 fn documented_routes() -> Vec<String> {
     let document = include_str!("../../../../docs/SECURITY.md");
-    let (_, table) = document.split_once("| route | role |\n|---|---|\n").unwrap();
+    let (_, table) = document
+        .split_once("| route | role |\n|---|---|\n")
+        .unwrap();
     let rows = table.lines().take_while(|line| line.starts_with('|'));
     rows.map(str::to_owned).collect()
 }
@@ -131,13 +157,18 @@ fn the_documented_routes_are_the_served_ones() {
         };
         format!("| `{} {}` | {role} |", route.method, route.path)
     };
-    assert_eq!(documented_routes(), ROUTES.iter().map(row).collect::<Vec<_>>());
+    assert_eq!(
+        documented_routes(),
+        ROUTES.iter().map(row).collect::<Vec<_>>()
+    );
 }
 
 #[tokio::test]
 async fn every_route_has_a_role() {
-    let listed: BTreeSet<String> =
-        ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+    let listed: BTreeSet<String> = ROUTES
+        .iter()
+        .map(|route| format!("{} {}", route.method, route.path))
+        .collect();
     assert_eq!(listed.len(), ROUTES.len(), "no route is listed twice");
     assert_eq!(served_routes(), listed);
 }
@@ -157,7 +188,10 @@ async fn each_role_may_use_its_routes_and_no_other() {
     let agent = guarded.agent("*");
     guarded.until_valid(&reader).await;
     let mut unknown = reader.expose().to_owned();
-    unknown.replace_range(unknown.len() - 1.., if unknown.ends_with('0') { "1" } else { "0" });
+    unknown.replace_range(
+        unknown.len() - 1..,
+        if unknown.ends_with('0') { "1" } else { "0" },
+    );
     let unknown = Token::parse(&unknown).unwrap();
     let roles = [
         (Some(&reader), Some(Role::Reader)),
@@ -182,7 +216,10 @@ async fn each_role_may_use_its_routes_and_no_other() {
                 | (Access::Reader, Some(Role::Reader | Role::Operator))
                 | (Access::Operator, Some(Role::Operator))
                 | (Access::Agent, Some(Role::Agent)) => {
-                    assert!(![401, 403, 405].contains(&status), "{name} {line}: {status}");
+                    assert!(
+                        ![401, 403, 405].contains(&status),
+                        "{name} {line}: {status}"
+                    );
                 }
                 (_, Some(_)) => assert_eq!(status, 403, "{name} {line}"),
                 (_, None) => assert_eq!(status, 401, "{name} {line}"),
@@ -190,25 +227,45 @@ async fn each_role_may_use_its_routes_and_no_other() {
         }
     }
     for path in ["/no/such/path", "/api/v1/nothing"] {
-        assert_eq!(guarded.answer(&format!("GET {path}"), None).await.status, 401, "{path}");
         assert_eq!(
-            guarded.answer(&format!("GET {path}"), Some(&agent)).await.status,
+            guarded.answer(&format!("GET {path}"), None).await.status,
+            401,
+            "{path}"
+        );
+        assert_eq!(
+            guarded
+                .answer(&format!("GET {path}"), Some(&agent))
+                .await
+                .status,
             404,
             "{path}"
         );
     }
-    assert_eq!(guarded.answer("DELETE /api/v1/runs", None).await.status, 401);
+    assert_eq!(
+        guarded.answer("DELETE /api/v1/runs", None).await.status,
+        401
+    );
     let deleted = guarded.answer("DELETE /api/v1/runs", Some(&operator)).await;
     assert_eq!(deleted.status, 405);
-    assert!(deleted.body.contains(r#""allowed":["GET","HEAD","POST"]"#), "{}", deleted.body);
-    assert_eq!(guarded.answer("HEAD /api/v1/workers", None).await.status, 401);
+    assert!(
+        deleted.body.contains(r#""allowed":["GET","HEAD","POST"]"#),
+        "{}",
+        deleted.body
+    );
+    assert_eq!(
+        guarded.answer("HEAD /api/v1/workers", None).await.status,
+        401
+    );
 }
 
 #[tokio::test]
 async fn a_rejection_says_what_to_run_and_not_which_tokens_exist() {
     let guarded = Guarded::serve().await;
     let expires = jiff::Timestamp::from_second(5).unwrap();
-    let expired = NewToken { expires: Some(expires), ..NewToken::new(Role::Reader) };
+    let expired = NewToken {
+        expires: Some(expires),
+        ..NewToken::new(Role::Reader)
+    };
     let expired = guarded.token(expired);
     let reader = guarded.token(NewToken::new(Role::Reader));
     guarded.until_valid(&reader).await;
@@ -220,22 +277,38 @@ async fn a_rejection_says_what_to_run_and_not_which_tokens_exist() {
     };
     let missing = guarded.answer("GET /api/v1/workers", None).await;
     assert_eq!(missing.header("www-authenticate"), Some("Bearer"));
-    assert_eq!(error(&missing), format!("this collector needs a token{}", hint("reader")));
+    assert_eq!(
+        error(&missing),
+        format!("this collector needs a token{}", hint("reader"))
+    );
     // The id of a token that exists, and one that does not.
     for id in [reader.id(), profiler_core::TokenId(7)] {
         let wrong = Token::new(id, &[7; 32]);
-        let answer = guarded.answer("PUT /api/v1/workers/settings", Some(&wrong)).await;
-        assert_eq!(error(&answer), format!("the token is not valid{}", hint("operator")));
+        let answer = guarded
+            .answer("PUT /api/v1/workers/settings", Some(&wrong))
+            .await;
+        assert_eq!(
+            error(&answer),
+            format!("the token is not valid{}", hint("operator"))
+        );
     }
     let answer = guarded.answer("GET /api/v1/workers", Some(&expired)).await;
-    assert_eq!(error(&answer), format!("the token has expired{}", hint("reader")));
-    let forbidden = guarded.answer("PUT /api/v1/workers/settings", Some(&reader)).await;
+    assert_eq!(
+        error(&answer),
+        format!("the token has expired{}", hint("reader"))
+    );
+    let forbidden = guarded
+        .answer("PUT /api/v1/workers/settings", Some(&reader))
+        .await;
     let expected = "a token of role reader may not do this; it needs role operator; run: emberline \
                     token new --role operator";
     assert_eq!(error(&forbidden), expected);
     let status = guarded.attach("w", None).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
-    assert_eq!(status.message(), format!("this collector needs a token{}", hint("agent")));
+    assert_eq!(
+        status.message(),
+        format!("this collector needs a token{}", hint("agent"))
+    );
     let status = guarded.attach("w", Some(&reader)).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
 }
@@ -256,9 +329,19 @@ async fn an_agent_reports_as_its_workers_only() {
         assert_eq!(status.code(), Code::PermissionDenied);
         texts.insert(status.message().to_owned());
     }
-    assert_eq!(texts.len(), 1, "they tell whether a worker exists: {texts:?}");
-    let workers = guarded.answer("GET /api/v1/workers", Some(&reader)).await.body;
-    assert!(workers.contains("etl-1") && !workers.contains("web-1"), "{workers}");
+    assert_eq!(
+        texts.len(),
+        1,
+        "they tell whether a worker exists: {texts:?}"
+    );
+    let workers = guarded
+        .answer("GET /api/v1/workers", Some(&reader))
+        .await
+        .body;
+    assert!(
+        workers.contains("etl-1") && !workers.contains("web-1"),
+        "{workers}"
+    );
 }
 
 #[tokio::test]
@@ -269,12 +352,20 @@ async fn an_agent_continues_its_epoch_with_a_new_token() {
     guarded.until_status(Some(&second), 403).await;
     let mut worker = TestWorker::new("w", 1);
     let address = guarded.running.address;
-    let mut stream = Client::attach_with(address, worker.hello(), Some(&first)).await.unwrap();
+    let mut stream = Client::attach_with(address, worker.hello(), Some(&first))
+        .await
+        .unwrap();
     worker.count("main", State::Cpu, 1);
     let flush = worker.flush(30, vec![]);
-    stream.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    stream
+        .send(agent_message::Kind::Dictionary(
+            worker.dictionary().unwrap(),
+        ))
+        .await;
     assert_eq!(stream.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
-    let next = Client::attach_with(address, worker.hello(), Some(&second)).await.unwrap();
+    let next = Client::attach_with(address, worker.hello(), Some(&second))
+        .await
+        .unwrap();
     assert_eq!(next.welcome.acked_seq, 1);
     assert_eq!(stream.status().await.code(), Code::Aborted);
 }
@@ -297,11 +388,18 @@ async fn an_expired_token_ends_its_stream() {
     let guarded = Guarded::serve().await;
     let expires = jiff::Timestamp::from_nanosecond(at(61).unix_ns().into()).unwrap();
     let workers = vec![WorkerPattern::parse("*").unwrap()];
-    let new = NewToken { workers, expires: Some(expires), ..NewToken::new(Role::Agent) };
+    let new = NewToken {
+        workers,
+        expires: Some(expires),
+        ..NewToken::new(Role::Agent)
+    };
     let agent = guarded.token(new);
     guarded.until_status(Some(&agent), 403).await;
     let mut expired = guarded.attach("w", Some(&agent)).await.unwrap();
-    guarded.running.now_ns.store(at(61).unix_ns(), Ordering::SeqCst);
+    guarded
+        .running
+        .now_ns
+        .store(at(61).unix_ns(), Ordering::SeqCst);
     let status = expired.status().await;
     assert_eq!(status.code(), Code::Unauthenticated);
     assert_eq!(status.message(), "the token is no longer valid");
@@ -312,14 +410,20 @@ async fn an_expired_token_ends_its_stream() {
 #[tokio::test]
 async fn the_first_token_closes_an_open_collector_and_its_loss_does_not_open_it() {
     let guarded = Guarded::serve().await;
-    assert_eq!(guarded.answer("GET /api/v1/workers", None).await.status, 200);
+    assert_eq!(
+        guarded.answer("GET /api/v1/workers", None).await.status,
+        200
+    );
     let mut open = guarded.attach("w", None).await.unwrap();
     let reader = guarded.token(NewToken::new(Role::Reader));
     guarded.until_status(None, 401).await;
     assert_eq!(open.status().await.code(), Code::Unauthenticated);
     guarded.file.revoke(reader.id()).unwrap();
     guarded.until_status(Some(&reader), 401).await;
-    assert_eq!(guarded.answer("GET /api/v1/workers", None).await.status, 401);
+    assert_eq!(
+        guarded.answer("GET /api/v1/workers", None).await.status,
+        401
+    );
     std::fs::write(guarded.file.path(), "{}").unwrap();
     let agent = guarded.file.create(NewToken::new(Role::Agent), CREATED);
     assert!(agent.is_err(), "an invalid file is not replaced");
@@ -327,7 +431,10 @@ async fn the_first_token_closes_an_open_collector_and_its_loss_does_not_open_it(
     // Created again, and seen: whatever was in between was seen or skipped.
     let again = guarded.token(NewToken::new(Role::Reader));
     guarded.until_status(Some(&again), 200).await;
-    assert_eq!(guarded.answer("GET /api/v1/workers", None).await.status, 401);
+    assert_eq!(
+        guarded.answer("GET /api/v1/workers", None).await.status,
+        401
+    );
 }
 
 #[tokio::test]
@@ -339,7 +446,12 @@ async fn an_unusable_token_file_stops_the_start() {
     let bind = async || {
         let listen = "127.0.0.1:0".parse().unwrap();
         let tokens = TokenSource::File(file.clone());
-        Server::bind(ServeOptions { listen, tokens, ..ServeOptions::default() }).await
+        Server::bind(ServeOptions {
+            listen,
+            tokens,
+            ..ServeOptions::default()
+        })
+        .await
     };
     let mode = file.path().metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -358,8 +470,15 @@ async fn an_unusable_token_file_stops_the_start() {
     open_folder(0o1777);
     bind().await.unwrap();
     open_folder(0o700);
-    std::fs::write(file.path(), r#"{"version": 1, "tokens": [], "networks": []}"#).unwrap();
+    std::fs::write(
+        file.path(),
+        r#"{"version": 1, "tokens": [], "networks": []}"#,
+    )
+    .unwrap();
     let error = bind().await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert!(cause.starts_with("unknown field `networks`"), "{error} {cause}");
+    assert!(
+        cause.starts_with("unknown field `networks`"),
+        "{error} {cause}"
+    );
 }

@@ -31,7 +31,13 @@ async fn an_agent_with_protocol_1_is_stored_exactly() {
     in_time(agent.read_exact(&mut settings)).await.unwrap();
     agent.write_all(messages).await.unwrap();
 
-    running.until("/api/v1/workers", "/workers/0/epochs/0/state", json!("gone")).await;
+    running
+        .until(
+            "/api/v1/workers",
+            "/workers/0/epochs/0/state",
+            json!("gone"),
+        )
+        .await;
     let workers = running.json("/api/v1/workers").await;
     let epoch = &workers["workers"][0]["epochs"][0];
     assert_eq!(epoch["account"]["accepted_ns"], ACCEPTED_NS, "{epoch:#}");
@@ -46,7 +52,13 @@ async fn an_agent_with_protocol_1_is_stored_exactly() {
         assert_eq!(name["outcomes"]["ok"], TASKS, "{name:#}");
         assert_eq!(name["durations"]["total_ns"], expected_ns, "{name:#}");
     }
-    let profile = running.json("/api/v1/profile?state=all&threads=all&outside=shown").await;
-    assert_eq!(profile["totals"]["total_ns"], ACCEPTED_NS, "{}", profile["totals"]);
+    let profile = running
+        .json("/api/v1/profile?state=all&threads=all&outside=shown")
+        .await;
+    assert_eq!(
+        profile["totals"]["total_ns"], ACCEPTED_NS,
+        "{}",
+        profile["totals"]
+    );
     running.end().await;
 }

@@ -41,12 +41,21 @@ impl Client {
         token: Option<&Token>,
     ) -> Result<Client, Status> {
         let (messages, receiver) = mpsc::channel(16);
-        let hello = AgentMessage { kind: Some(agent_message::Kind::Hello(hello)) };
+        let hello = AgentMessage {
+            kind: Some(agent_message::Kind::Hello(hello)),
+        };
         messages.send(hello).await.unwrap();
         let mut answers = open_with(address, ReceiverStream::new(receiver), token).await?;
         let first = in_time(answers.message()).await?.unwrap().kind;
-        let Some(Kind::Welcome(welcome)) = first else { panic!("{first:?}") };
-        Ok(Client { welcome, messages, deltas: FlushDeltaCodec::default(), answers })
+        let Some(Kind::Welcome(welcome)) = first else {
+            panic!("{first:?}")
+        };
+        Ok(Client {
+            welcome,
+            messages,
+            deltas: FlushDeltaCodec::default(),
+            answers,
+        })
     }
 
     /// How a stream of these messages ends.
@@ -58,12 +67,18 @@ impl Client {
         if let agent_message::Kind::Flush(flush) = &mut kind {
             self.deltas.encode(flush);
         }
-        self.messages.send(AgentMessage { kind: Some(kind) }).await.unwrap();
+        self.messages
+            .send(AgentMessage { kind: Some(kind) })
+            .await
+            .unwrap();
     }
 
     /// The next answer; `None` at the end of the stream.
     pub(super) async fn receive(&mut self) -> Option<Kind> {
-        in_time(self.answers.message()).await.unwrap().map(|message| message.kind.unwrap())
+        in_time(self.answers.message())
+            .await
+            .unwrap()
+            .map(|message| message.kind.unwrap())
     }
 
     /// Sends a message, and returns the answer in words.
@@ -125,7 +140,9 @@ async fn open_with<M: prost::Message + Default + 'static>(
     let codec = ProstCodec::<M, CollectorMessage>::default();
     let mut request = Request::new(messages);
     if let Some(token) = token {
-        request.metadata_mut().insert("authorization", token.bearer().parse().unwrap());
+        request
+            .metadata_mut()
+            .insert("authorization", token.bearer().parse().unwrap());
     }
     Ok(grpc.streaming(request, path, codec).await?.into_inner())
 }
@@ -142,7 +159,10 @@ pub(super) struct Answer {
 impl Answer {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let fields = self.head.lines().filter_map(|line| line.split_once(": "));
-        fields.into_iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+        fields
+            .into_iter()
+            .find(|(field, _)| *field == name)
+            .map(|(_, value)| value)
     }
 }
 
@@ -163,7 +183,13 @@ pub(super) async fn send(
     body: &str,
 ) -> Answer {
     let host = address.to_string();
-    send_with(address, line, &[("host", &host), ("content-type", content_type)], body).await
+    send_with(
+        address,
+        line,
+        &[("host", &host), ("content-type", content_type)],
+        body,
+    )
+    .await
 }
 
 /// The same, with exactly these headers and those of the body's length.
@@ -185,18 +211,31 @@ pub(super) async fn send_bytes(
 ) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
-    let headers: String =
-        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let headers: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
     let text = format!(
         "{line} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n"
     );
-    stream.write_all(&[text.as_bytes(), body].concat()).await.unwrap();
+    stream
+        .write_all(&[text.as_bytes(), body].concat())
+        .await
+        .unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
-    let head_bytes = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+    let head_bytes = answer
+        .windows(4)
+        .position(|end| end == b"\r\n\r\n")
+        .unwrap();
     let head = str::from_utf8(&answer[..head_bytes]).unwrap();
     let bytes = answer[head_bytes + 4..].to_vec();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     let body = String::from_utf8_lossy(&bytes).into_owned();
-    Answer { status, head: head.to_owned(), body, bytes }
+    Answer {
+        status,
+        head: head.to_owned(),
+        body,
+        bytes,
+    }
 }

@@ -29,12 +29,22 @@ async fn busy() -> (Running, Vec<Client>) {
     let running = serve().await;
     let mut clients = Vec::new();
     for (id, labels, stacks) in [
-        ("a", [("region", "eu"), ("service", "shop")], &["load;main;parse 7", "store;main 2"][..]),
-        ("b", [("region", "us"), ("a.b", "c")], &["load;main 5", "[no task];idle 40"][..]),
+        (
+            "a",
+            [("region", "eu"), ("service", "shop")],
+            &["load;main;parse 7", "store;main 2"][..],
+        ),
+        (
+            "b",
+            [("region", "us"), ("a.b", "c")],
+            &["load;main 5", "[no task];idle 40"][..],
+        ),
     ] {
         let mut worker = TestWorker::new(id, 1);
         let mut hello = worker.hello();
-        hello.labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        hello.labels = labels
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
         let mut client = Client::attach(running.address, hello).await;
         for line in stacks {
             let (stack, nanoseconds) = line.rsplit_once(' ').unwrap();
@@ -42,7 +52,11 @@ async fn busy() -> (Running, Vec<Client>) {
         }
         worker.count("load;main;read", State::Disk, 100);
         let flush = worker.flush(30, Vec::new());
-        client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+        client
+            .send(agent_message::Kind::Dictionary(
+                worker.dictionary().unwrap(),
+            ))
+            .await;
         assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
         clients.push(client);
     }
@@ -53,12 +67,20 @@ impl Running {
     async fn call_with(&self, method: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let host = self.address.to_string();
         let headers = [&[("host", &*host)], headers].concat();
-        send_bytes(self.address, &format!("POST {SERVICE}/{method}"), &headers, body).await
+        send_bytes(
+            self.address,
+            &format!("POST {SERVICE}/{method}"),
+            &headers,
+            body,
+        )
+        .await
     }
 
     async fn call(&self, method: &str, body: Value) -> Value {
         let json = [("content-type", "application/json")];
-        let answer = self.call_with(method, &json, body.to_string().as_bytes()).await;
+        let answer = self
+            .call_with(method, &json, body.to_string().as_bytes())
+            .await;
         assert_eq!(answer.status, 200, "{method} {body}: {}", answer.body);
         serde_json::from_str(&answer.body).unwrap()
     }
@@ -66,12 +88,17 @@ impl Running {
     /// The status, code and message of an error.
     async fn failed(&self, method: &str, body: Value) -> (u16, String, String) {
         let json = [("content-type", "application/json")];
-        error(self.call_with(method, &json, body.to_string().as_bytes()).await)
+        error(
+            self.call_with(method, &json, body.to_string().as_bytes())
+                .await,
+        )
     }
 
     /// The total of a flame graph, in nanoseconds.
     async fn total(&self, profile_type: &str, selector: &str) -> String {
-        let answer = self.call("SelectMergeStacktraces", stacks(profile_type, selector)).await;
+        let answer = self
+            .call("SelectMergeStacktraces", stacks(profile_type, selector))
+            .await;
         answer["flamegraph"]["total"].as_str().unwrap().to_owned()
     }
 
@@ -84,15 +111,27 @@ impl Running {
         let series = answer["series"].as_array().unwrap().iter().map(|series| {
             let labels = series["labels"].as_array().unwrap().iter();
             let labels = labels.map(|label| {
-                format!("{}={}", label["name"].as_str().unwrap(), label["value"].as_str().unwrap())
+                format!(
+                    "{}={}",
+                    label["name"].as_str().unwrap(),
+                    label["value"].as_str().unwrap()
+                )
             });
             let points = series["points"].as_array().unwrap();
-            let times = points.iter().map(|point| point["timestamp"].as_str().unwrap());
+            let times = points
+                .iter()
+                .map(|point| point["timestamp"].as_str().unwrap());
             let expected = (1..=4).map(|step| (ms(FROM_S) + step * 5_000).to_string());
             assert!(times.eq(expected), "{points:?}");
-            let values: Vec<f64> =
-                points.iter().map(|point| point["value"].as_f64().unwrap()).collect();
-            assert_eq!(values[2], values.iter().sum::<f64>(), "only one step has samples");
+            let values: Vec<f64> = points
+                .iter()
+                .map(|point| point["value"].as_f64().unwrap())
+                .collect();
+            assert_eq!(
+                values[2],
+                values.iter().sum::<f64>(),
+                "only one step has samples"
+            );
             (labels.collect::<Vec<_>>().join(","), values[2])
         });
         series.collect()
@@ -119,20 +158,29 @@ async fn matchers_select_workers_and_tasks_with_totals_of_our_own_api() {
     for (selector, query, expected) in [
         ("{}", "", "54"),
         (r#"{task="load"}"#, "&task=load", "12"),
-        (r#"{task=~"load|store", region="eu"}"#, "&task=load&task=store&label=region%3Deu", "9"),
+        (
+            r#"{task=~"load|store", region="eu"}"#,
+            "&task=load&task=store&label=region%3Deu",
+            "9",
+        ),
         (r#"{service_name="shop"}"#, "&worker=a", "9"),
         (r#"{a.b="c"}"#, "&label=a.b%3Dc", "45"),
     ] {
         assert_eq!(running.total(CPU, selector).await, expected, "{selector}");
         let range = format!("from={}&to={}", ms(FROM_S) / 1_000, ms(TO_S) / 1_000);
-        let ours = running.json(&format!("/api/v1/profile?{range}&state=cpu{query}")).await;
+        let ours = running
+            .json(&format!("/api/v1/profile?{range}&state=cpu{query}"))
+            .await;
         assert_eq!(ours["totals"]["total_ns"].to_string(), expected, "{query}");
     }
     // Time outside of tasks is a value of its own, which our own parameters lack.
     assert_eq!(running.total(CPU, r#"{task="[no task]"}"#).await, "40");
     assert_eq!(running.total(CPU, r#"{task!="[no task]"}"#).await, "14");
     assert_eq!(running.total(CPU, r#"{task!="load"}"#).await, "42");
-    assert_eq!(running.total(WALL, r#"{task!="load",worker="a"}"#).await, "2");
+    assert_eq!(
+        running.total(WALL, r#"{task!="load",worker="a"}"#).await,
+        "2"
+    );
     assert_eq!(running.total(WALL, r#"{worker=~".*"}"#).await, "254");
     for nothing in [r#"{region="none"}"#, r#"{task="none"}"#, r#"{task=""}"#] {
         assert_eq!(running.total(CPU, nothing).await, "0", "{nothing}");
@@ -142,7 +190,9 @@ async fn matchers_select_workers_and_tasks_with_totals_of_our_own_api() {
 #[tokio::test]
 async fn flame_graphs_are_levels_of_bars_within_the_asked_nodes() {
     let (running, _clients) = busy().await;
-    let whole = running.call("SelectMergeStacktraces", stacks(CPU, r#"{worker="a"}"#)).await;
+    let whole = running
+        .call("SelectMergeStacktraces", stacks(CPU, r#"{worker="a"}"#))
+        .await;
     let names = &whole["flamegraph"]["names"];
     let levels = whole["flamegraph"]["levels"].as_array().unwrap();
     let bars = |level: &Value| -> Vec<(String, String)> {
@@ -152,9 +202,16 @@ async fn flame_graphs_are_levels_of_bars_within_the_asked_nodes() {
             .iter()
             .map(|value| value.as_str().unwrap())
             .collect();
-        let name =
-            |bar: &[&str]| names[bar[3].parse::<usize>().unwrap()].as_str().unwrap().to_owned();
-        values.chunks(4).map(|bar| (name(bar), bar[1].to_owned())).collect()
+        let name = |bar: &[&str]| {
+            names[bar[3].parse::<usize>().unwrap()]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        values
+            .chunks(4)
+            .map(|bar| (name(bar), bar[1].to_owned()))
+            .collect()
     };
     let bar = |name: &str, total: &str| (name.to_owned(), total.to_owned());
     assert_eq!(bars(&levels[0]), [bar("total", "9")]);
@@ -164,7 +221,13 @@ async fn flame_graphs_are_levels_of_bars_within_the_asked_nodes() {
     few["maxNodes"] = json!("2");
     let few = running.call("SelectMergeStacktraces", few).await;
     assert_eq!(few["flamegraph"]["total"], "9");
-    assert!(few["flamegraph"]["names"].as_array().unwrap().iter().any(|name| name == "[pruned]"));
+    assert!(
+        few["flamegraph"]["names"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|name| name == "[pruned]")
+    );
 
     let mut spans = stacks(CPU, "{}");
     assert_eq!(
@@ -172,7 +235,10 @@ async fn flame_graphs_are_levels_of_bars_within_the_asked_nodes() {
         "54"
     );
     spans["spanSelector"] = json!(["00f067aa0ba902b7"]);
-    assert_eq!(running.call("SelectMergeSpanProfile", spans).await["flamegraph"]["total"], "0");
+    assert_eq!(
+        running.call("SelectMergeSpanProfile", spans).await["flamegraph"]["total"],
+        "0"
+    );
     let sides = json!({
         "left": stacks(CPU, r#"{worker="a"}"#), "right": stacks(CPU, r#"{worker="b"}"#),
     });
@@ -185,14 +251,20 @@ async fn flame_graphs_are_levels_of_bars_within_the_asked_nodes() {
 async fn series_are_split_by_labels_and_stamped_at_the_end_of_their_step() {
     let (running, _clients) = busy().await;
     let sums = |expected: &[(&str, f64)]| -> BTreeMap<String, f64> {
-        expected.iter().map(|(labels, sum)| ((*labels).to_owned(), *sum)).collect()
+        expected
+            .iter()
+            .map(|(labels, sum)| ((*labels).to_owned(), *sum))
+            .collect()
     };
     assert_eq!(running.series("{}", &[]).await, sums(&[("", 54.0)]));
     assert_eq!(
         running.series(r#"{task="load"}"#, &["region"]).await,
         sums(&[("region=eu", 7.0), ("region=us", 5.0)])
     );
-    assert_eq!(running.series("{}", &["a.b"]).await, sums(&[("", 9.0), ("a.b=c", 45.0)]));
+    assert_eq!(
+        running.series("{}", &["a.b"]).await,
+        sums(&[("", 9.0), ("a.b=c", 45.0)])
+    );
     assert_eq!(
         running.series("{}", &["worker", "task"]).await,
         sums(&[
@@ -202,20 +274,28 @@ async fn series_are_split_by_labels_and_stamped_at_the_end_of_their_step() {
             ("worker=b,task=load", 5.0),
         ])
     );
-    assert_eq!(running.series(r#"{region="none"}"#, &["region"]).await, sums(&[]));
+    assert_eq!(
+        running.series(r#"{region="none"}"#, &["region"]).await,
+        sums(&[])
+    );
     let mut heaviest = stacks(CPU, "{}");
     heaviest["groupBy"] = json!(["region"]);
     heaviest["step"] = json!(20.0);
     heaviest["limit"] = json!(1);
     let answer = running.call("SelectSeries", heaviest).await;
     assert_eq!(answer["series"].as_array().unwrap().len(), 1);
-    assert_eq!(answer["series"][0]["labels"], json!([{ "name": "region", "value": "us" }]));
+    assert_eq!(
+        answer["series"][0]["labels"],
+        json!([{ "name": "region", "value": "us" }])
+    );
 }
 
 #[tokio::test]
 async fn labels_and_profile_types_are_listed() {
     let (running, _clients) = busy().await;
-    let types = running.call("ProfileTypes", json!({ "start": "0", "end": "1" })).await;
+    let types = running
+        .call("ProfileTypes", json!({ "start": "0", "end": "1" }))
+        .await;
     assert_eq!(
         types["profileTypes"][0],
         json!({
@@ -224,21 +304,47 @@ async fn labels_and_profile_types_are_listed() {
         })
     );
     let names = running.call("LabelNames", json!({})).await;
-    let expected =
-        ["__profile_type__", "a.b", "host", "region", "service", "service_name", "task", "worker"];
-    let mut names: Vec<&str> =
-        names["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    let expected = [
+        "__profile_type__",
+        "a.b",
+        "host",
+        "region",
+        "service",
+        "service_name",
+        "task",
+        "worker",
+    ];
+    let mut names: Vec<&str> = names["names"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
     names.retain(|name| *name != "host");
-    assert!(names.iter().eq(expected.iter().filter(|name| **name != "host")), "{names:?}");
+    assert!(
+        names
+            .iter()
+            .eq(expected.iter().filter(|name| **name != "host")),
+        "{names:?}"
+    );
     let values = async |name: &str, matchers: &[&str]| {
         let body = json!({ "name": name, "matchers": matchers });
         running.call("LabelValues", body).await["names"].clone()
     };
-    assert_eq!(values("service_name", &[]).await, json!(["shop", "unknown_service"]));
-    assert_eq!(values("region", &[r#"{service_name="shop"}"#]).await, json!(["eu"]));
+    assert_eq!(
+        values("service_name", &[]).await,
+        json!(["shop", "unknown_service"])
+    );
+    assert_eq!(
+        values("region", &[r#"{service_name="shop"}"#]).await,
+        json!(["eu"])
+    );
     let both = [r#"{worker="a"}"#, r#"{worker="b"}"#];
     assert_eq!(values("region", &both).await, json!(["eu", "us"]));
-    assert_eq!(values("task", &[]).await, json!(["[no task]", "load", "store"]));
+    assert_eq!(
+        values("task", &[]).await,
+        json!(["[no task]", "load", "store"])
+    );
     assert_eq!(values("task", &[r#"{task=~"l.*"}"#]).await, json!(["load"]));
     let unknown_type = [r#"{__profile_type__="memory:inuse"}"#];
     assert_eq!(values("region", &unknown_type).await, json!([]));
@@ -254,8 +360,10 @@ async fn the_older_paths_answer_the_same() {
         form_urlencoded::byte_serialize(query.as_bytes()).collect::<String>()
     };
     let [from, until] = [FROM_S, TO_S].map(|seconds| ms(seconds) / 1_000);
-    let path =
-        format!("/pyroscope/render?query={}&from={from}&until={until}", query("{region=\"eu\"}"));
+    let path = format!(
+        "/pyroscope/render?query={}&from={from}&until={until}",
+        query("{region=\"eu\"}")
+    );
     let answer = get(running.address, &path).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     let rendered: Value = serde_json::from_str(&answer.body).unwrap();
@@ -280,7 +388,11 @@ async fn the_older_paths_answer_the_same() {
     assert_eq!(diff["metadata"]["format"], "double");
     let values = get(running.address, "/pyroscope/label-values?label=region").await;
     assert_eq!(values.body, r#"["eu","us"]"#);
-    for path in ["/pyroscope/render?query=x", "/pyroscope/render", "/pyroscope/label-values"] {
+    for path in [
+        "/pyroscope/render?query=x",
+        "/pyroscope/render",
+        "/pyroscope/label-values",
+    ] {
         assert_eq!(get(running.address, path).await.status, 400, "{path}");
     }
 }
@@ -306,7 +418,9 @@ async fn a_query_in_protobuf_is_answered_in_protobuf() {
         end: ms(TO_S),
     };
     let proto = [("content-type", "application/proto")];
-    let answer = running.call_with("SelectMergeStacktraces", &proto, &asked.encode_to_vec()).await;
+    let answer = running
+        .call_with("SelectMergeStacktraces", &proto, &asked.encode_to_vec())
+        .await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert_eq!(answer.header("content-type"), Some("application/proto"));
 }
@@ -316,19 +430,58 @@ async fn errors_are_of_the_connect_protocol_and_name_what_is_allowed() {
     let (running, _clients) = busy().await;
     let failed = async |method: &str, body: Value, status: u16, code: &str, part: &str| {
         let (was_status, was_code, message) = running.failed(method, body).await;
-        assert_eq!((was_status, &*was_code), (status, code), "{method}: {message}");
+        assert_eq!(
+            (was_status, &*was_code),
+            (status, code),
+            "{method}: {message}"
+        );
         assert!(message.contains(part), "{method}: {message}");
     };
     let invalid = "invalid_argument";
-    failed("GetProfileStats", json!({}), 501, "unimplemented", "allowed: ProfileTypes, ").await;
-    failed("SelectMergeStacktraces", stacks("cpu", ""), 400, invalid, CPU).await;
-    failed("SelectMergeStacktraces", stacks(CPU, "{a}"), 400, invalid, "one of =, !=").await;
+    failed(
+        "GetProfileStats",
+        json!({}),
+        501,
+        "unimplemented",
+        "allowed: ProfileTypes, ",
+    )
+    .await;
+    failed(
+        "SelectMergeStacktraces",
+        stacks("cpu", ""),
+        400,
+        invalid,
+        CPU,
+    )
+    .await;
+    failed(
+        "SelectMergeStacktraces",
+        stacks(CPU, "{a}"),
+        400,
+        invalid,
+        "one of =, !=",
+    )
+    .await;
     let mut tree = stacks(CPU, "");
     tree["format"] = json!("PROFILE_FORMAT_TREE");
-    failed("SelectMergeStacktraces", tree, 400, invalid, "PROFILE_FORMAT_FLAMEGRAPH").await;
+    failed(
+        "SelectMergeStacktraces",
+        tree,
+        400,
+        invalid,
+        "PROFILE_FORMAT_FLAMEGRAPH",
+    )
+    .await;
     let mut reversed = stacks(CPU, "");
     reversed["end"] = json!(0);
-    failed("SelectMergeStacktraces", reversed, 400, invalid, "the range is empty").await;
+    failed(
+        "SelectMergeStacktraces",
+        reversed,
+        400,
+        invalid,
+        "the range is empty",
+    )
+    .await;
     for step in [json!(0.0), json!(-5), json!(0.5)] {
         let mut short = stacks(CPU, "");
         short["step"] = step;
@@ -337,16 +490,42 @@ async fn errors_are_of_the_connect_protocol_and_name_what_is_allowed() {
     let mut long = stacks(CPU, "");
     long["start"] = json!(0);
     long["step"] = json!(1.0);
-    failed("SelectSeries", long, 400, invalid, "at most 4000 are allowed").await;
-    failed("LabelValues", json!({ "name": 7 }), 400, invalid, "invalid message").await;
+    failed(
+        "SelectSeries",
+        long,
+        400,
+        invalid,
+        "at most 4000 are allowed",
+    )
+    .await;
+    failed(
+        "LabelValues",
+        json!({ "name": 7 }),
+        400,
+        invalid,
+        "invalid message",
+    )
+    .await;
     let matchers: Vec<&str> = vec!["{}"; 17];
-    failed("LabelNames", json!({ "matchers": matchers }), 400, invalid, "at most 16").await;
+    failed(
+        "LabelNames",
+        json!({ "matchers": matchers }),
+        400,
+        invalid,
+        "at most 16",
+    )
+    .await;
     let huge = json!({ "name": "x".repeat(GRAFANA_BODY_BYTES_MAX) });
     failed("LabelValues", huge, 413, invalid, "65536 bytes").await;
-    let answer = running.call_with("LabelNames", &[("content-type", "text/plain")], b"").await;
+    let answer = running
+        .call_with("LabelNames", &[("content-type", "text/plain")], b"")
+        .await;
     assert_eq!(error(answer).1, "unimplemented");
     let garbage = [("content-type", "application/proto")];
-    assert_eq!(error(running.call_with("LabelNames", &garbage, b"\xff\xff").await).1, invalid);
+    assert_eq!(
+        error(running.call_with("LabelNames", &garbage, b"\xff\xff").await).1,
+        invalid
+    );
 }
 
 #[tokio::test]
@@ -379,7 +558,10 @@ async fn a_reader_may_ask_with_basic_authentication_and_an_agent_may_not() {
     let agent = guarded.agent("*");
     guarded.until_valid(&reader).await;
     let basic = |token: &profiler_core::Token| {
-        format!("Basic {}", STANDARD.encode(format!("grafana:{}", token.expose())))
+        format!(
+            "Basic {}",
+            STANDARD.encode(format!("grafana:{}", token.expose()))
+        )
     };
     let json = ("content-type", "application/json");
     let call = async |authorization: &str| {
@@ -391,5 +573,8 @@ async fn a_reader_may_ask_with_basic_authentication_and_an_agent_may_not() {
     assert_eq!((status, &*code), (403, "permission_denied"), "{message}");
     let (status, code, message) = error(running.call_with("ProfileTypes", &[json], b"{}").await);
     assert_eq!((status, &*code), (401, "unauthenticated"));
-    assert!(message.contains("emberline token new --role reader"), "{message}");
+    assert!(
+        message.contains("emberline token new --role reader"),
+        "{message}"
+    );
 }

@@ -17,8 +17,14 @@ async fn client(address: SocketAddr) -> HealthClient<Channel> {
 }
 
 async fn check(address: SocketAddr, service: &str) -> Result<ServingStatus, Code> {
-    let request = HealthCheckRequest { service: service.to_owned() };
-    let answer = client(address).await.check(request).await.map_err(|status| status.code())?;
+    let request = HealthCheckRequest {
+        service: service.to_owned(),
+    };
+    let answer = client(address)
+        .await
+        .check(request)
+        .await
+        .map_err(|status| status.code())?;
     Ok(answer.get_ref().status())
 }
 
@@ -29,7 +35,10 @@ async fn the_health_of_grpc_follows_ingest() {
     let ingest = check(running.address, "emberline.v1.Ingest").await;
     assert_eq!(ingest, Ok(ServingStatus::Serving));
     assert_eq!(check(running.address, "other").await, Err(Code::NotFound));
-    assert_eq!(check(running.address, &"x".repeat(2_000)).await, Err(Code::OutOfRange));
+    assert_eq!(
+        check(running.address, &"x".repeat(2_000)).await,
+        Err(Code::OutOfRange)
+    );
 
     let (full, _folder) = serve_full().await;
     assert_eq!(check(full.address, "").await, Ok(ServingStatus::NotServing));
@@ -39,11 +48,20 @@ async fn the_health_of_grpc_follows_ingest() {
 async fn health_has_no_streams_and_nothing_for_web_pages() {
     let running = serve().await;
     let request = HealthCheckRequest::default();
-    let status = client(running.address).await.watch(request).await.unwrap_err();
+    let status = client(running.address)
+        .await
+        .watch(request)
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
     let host = running.address.to_string();
     let headers = [("host", &*host), ("content-type", "application/grpc")];
-    let answer =
-        send_with(running.address, "POST /grpc.health.v1.Health/Check", &headers, "").await;
+    let answer = send_with(
+        running.address,
+        "POST /grpc.health.v1.Health/Check",
+        &headers,
+        "",
+    )
+    .await;
     assert_eq!(answer.status, 415, "HTTP/1.1: {}", answer.body);
 }

@@ -40,14 +40,31 @@ async fn a_scrape_has_sessions_tasks_and_durations_of_answers() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
     running.json("/api/v1/workers").await;
-    assert_eq!(get(running.address, "/api/v1/tasks?outcome=bad").await.status, 400);
+    assert_eq!(
+        get(running.address, "/api/v1/tasks?outcome=bad")
+            .await
+            .status,
+        400
+    );
     let answer = scrape(&running).await;
     assert_eq!(answer.status, 200);
     let content_type = answer.header("content-type").unwrap();
-    assert_eq!(content_type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert_eq!(
+        content_type,
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
     let plain = get(running.address, "/metrics").await;
-    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    assert!(plain.body.contains("# TYPE emberline_flushes_total counter\n"), "{}", plain.body);
+    assert_eq!(
+        plain.header("content-type"),
+        Some("text/plain; version=0.0.4; charset=utf-8")
+    );
+    assert!(
+        plain
+            .body
+            .contains("# TYPE emberline_flushes_total counter\n"),
+        "{}",
+        plain.body
+    );
     assert!(!plain.body.contains("# EOF"));
     let samples = samples(&answer.body);
     for (name, value) in [
@@ -57,8 +74,14 @@ async fn a_scrape_has_sessions_tasks_and_durations_of_answers() {
         ("emberline_ingest_blocked{cause=\"disk_full\"}", 0.0),
         ("emberline_unsealed_windows", 1.0),
         ("emberline_sampler_ticks{part=\"made\"}", 95.0),
-        ("emberline_answer_duration_seconds_count{route=\"/api/v1/workers\",status=\"2xx\"}", 1.0),
-        ("emberline_answer_duration_seconds_count{route=\"/api/v1/tasks\",status=\"4xx\"}", 1.0),
+        (
+            "emberline_answer_duration_seconds_count{route=\"/api/v1/workers\",status=\"2xx\"}",
+            1.0,
+        ),
+        (
+            "emberline_answer_duration_seconds_count{route=\"/api/v1/tasks\",status=\"4xx\"}",
+            1.0,
+        ),
     ] {
         assert_eq!(samples.get(name), Some(&value), "{name} in {}", answer.body);
     }
@@ -72,9 +95,15 @@ async fn readiness_follows_ingest() {
 
     let (full, _folder) = serve_full().await;
     let ready = get(full.address, "/readyz").await;
-    assert_eq!((ready.status, &*ready.body), (503, "ingest is blocked: disk_full"));
+    assert_eq!(
+        (ready.status, &*ready.body),
+        (503, "ingest is blocked: disk_full")
+    );
     let answer = scrape(&full).await;
     let samples = samples(&answer.body);
-    assert_eq!(samples["emberline_ingest_blocked{cause=\"disk_full\"}"], 1.0);
+    assert_eq!(
+        samples["emberline_ingest_blocked{cause=\"disk_full\"}"],
+        1.0
+    );
     assert_eq!(samples["emberline_ingest_blocked{cause=\"behind\"}"], 0.0);
 }

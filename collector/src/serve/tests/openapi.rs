@@ -24,7 +24,10 @@ async fn the_committed_document_is_up_to_date() {
         fs::write(PATH, format!("{current:#}\n")).unwrap();
         return;
     }
-    assert!(committed == current, "run: UPDATE_EXPECT=1 cargo test -p emberline-collector openapi");
+    assert!(
+        committed == current,
+        "run: UPDATE_EXPECT=1 cargo test -p emberline-collector openapi"
+    );
 }
 
 /// Answers of a server with one worker, by their paths: the document's examples.
@@ -35,7 +38,9 @@ async fn answers() -> BTreeMap<&'static str, Value> {
     let is_asked =
         |operation: &Operation| operation.path.starts_with("/api/") && !waits(operation.path);
     for operation in checked().filter(is_asked) {
-        let has_schema = operation.answer.is_some_and(|answer| !answer.schemas.is_empty());
+        let has_schema = operation
+            .answer
+            .is_some_and(|answer| !answer.schemas.is_empty());
         if has_schema {
             let answer = get(running.address, operation.path).await;
             answers.insert(operation.path, serde_json::from_str(&answer.body).unwrap());
@@ -48,8 +53,9 @@ async fn answers() -> BTreeMap<&'static str, Value> {
 fn every_reference_leads_to_a_part_of_the_document() {
     let document: Value = serde_json::from_str(DOCUMENT).unwrap();
     let references = DOCUMENT.split("\"$ref\": \"#").skip(1);
-    let references: BTreeSet<&str> =
-        references.map(|rest| rest.split_once('"').unwrap().0).collect();
+    let references: BTreeSet<&str> = references
+        .map(|rest| rest.split_once('"').unwrap().0)
+        .collect();
     for reference in &references {
         assert!(document.pointer(reference).is_some(), "{reference}");
     }
@@ -68,7 +74,10 @@ fn checked() -> impl Iterator<Item = Operation> {
 
 /// Whether a valid request waits: for events, or for the stacks of a worker that does not answer.
 fn waits(path: &str) -> bool {
-    matches!(path, "/api/v1/events" | "/api/v1/updates" | "/api/v1/thread-dump")
+    matches!(
+        path,
+        "/api/v1/events" | "/api/v1/updates" | "/api/v1/thread-dump"
+    )
 }
 
 /// The body of a failure, which may be sent in a chunk.
@@ -87,8 +96,12 @@ async fn every_accepted_parameter_is_described_and_no_other() {
         let answer = get(running.address, &path).await;
         let body = failure(&answer);
         assert_eq!(answer.status, 400, "{path}: {body}");
-        let accepted: BTreeSet<&str> =
-            body["allowed"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let accepted: BTreeSet<&str> = body["allowed"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
         let described = given(&operation).map(|parameter| parameter.name);
         let described: BTreeSet<&str> = described.chain(operation.fixed.iter().copied()).collect();
         assert_eq!(described, accepted, "{path}");
@@ -96,12 +109,19 @@ async fn every_accepted_parameter_is_described_and_no_other() {
     }
     assert!(count > 40, "{count}");
     // It checks its own parameter first, and others after the wait.
-    let live = operations().into_iter().find(|found| found.path == "/debug/pprof/profile").unwrap();
+    let live = operations()
+        .into_iter()
+        .find(|found| found.path == "/debug/pprof/profile")
+        .unwrap();
     let answer = get(running.address, "/debug/pprof/profile?seconds=1&nosuch=1").await;
     let body = failure(&answer);
     for parameter in given(&live).filter(|parameter| parameter.name != "seconds") {
         let accepted = body["allowed"].as_array().unwrap();
-        assert!(accepted.iter().any(|name| name == parameter.name), "{}: {body}", parameter.name);
+        assert!(
+            accepted.iter().any(|name| name == parameter.name),
+            "{}: {body}",
+            parameter.name
+        );
     }
 }
 
@@ -116,8 +136,9 @@ async fn every_example_is_accepted_as_often_as_the_description_says() {
     };
     for operation in checked().filter(is_tried) {
         let required = given(&operation).filter(|parameter| parameter.is_required);
-        let required: Vec<String> =
-            required.map(|found| format!("{}={}", found.name, encoded(found.example))).collect();
+        let required: Vec<String> = required
+            .map(|found| format!("{}={}", found.name, encoded(found.example)))
+            .collect();
         for parameter in given(&operation) {
             let mut pairs = required.clone();
             let name = parameter.name;
@@ -127,9 +148,15 @@ async fn every_example_is_accepted_as_often_as_the_description_says() {
             let path = format!("{}?{}", operation.path, pairs.join("&"));
             let answer = get(running.address, &path).await;
             // Names of the examples may be unknown.
-            assert!(matches!(answer.status, 200 | 404), "{path}: {}", answer.body);
+            assert!(
+                matches!(answer.status, 200 | 404),
+                "{path}: {}",
+                answer.body
+            );
             let twice = get(running.address, &format!("{path}&{name}={value}")).await;
-            let is_refused = twice.body.contains("was given 2 times; at most 1 is allowed");
+            let is_refused = twice
+                .body
+                .contains("was given 2 times; at most 1 is allowed");
             assert_eq!(is_refused, !parameter.is_repeated, "{path}: {}", twice.body);
         }
     }
@@ -148,7 +175,9 @@ async fn answers_have_the_described_media_types() {
         };
         let streams = described.media == "text/event-stream";
         let needs_more = ["/debug/", "/pyroscope/"];
-        let is_skipped = needs_more.iter().any(|prefix| operation.path.starts_with(prefix));
+        let is_skipped = needs_more
+            .iter()
+            .any(|prefix| operation.path.starts_with(prefix));
         if operation.method != Method::GET || streams || is_skipped {
             continue;
         }

@@ -61,7 +61,10 @@ async fn a_page_is_notified_of_new_data_and_of_the_end() {
     let (mut worker, mut client) = attached(&running, "w").await;
     let mut page = Page::open(running.address).await;
     assert_eq!(page.line("HTTP/1.1 ").await.unwrap(), "200 OK");
-    assert_eq!(page.line("content-type: ").await.unwrap(), "text/event-stream");
+    assert_eq!(
+        page.line("content-type: ").await.unwrap(),
+        "text/event-stream"
+    );
     // The page may connect before or after the first flush is counted.
     let now_ns = at(60).unix_ns();
     let update = |to: i64, flushes: u64| {
@@ -123,7 +126,10 @@ async fn pages_beyond_the_limit_are_rejected() {
         pages.push(page);
     }
     let mut more = Page::open(running.address).await;
-    assert_eq!(more.line("HTTP/1.1 ").await.unwrap(), "429 Too Many Requests");
+    assert_eq!(
+        more.line("HTTP/1.1 ").await.unwrap(),
+        "429 Too Many Requests"
+    );
 }
 
 /// Every turn for queries, of other identities than the test's.
@@ -149,7 +155,10 @@ async fn few_of_a_hundred_queries_run_at_once() {
     let queries = (0..100).map(|_| {
         let reader = reader.clone();
         tokio::spawn(async move {
-            let pairs = Pairs { pairs: Ok(Query(Vec::new())), account: account() };
+            let pairs = Pairs {
+                pairs: Ok(Query(Vec::new())),
+                account: account(),
+            };
             let answer = reader.answer(pairs, |_| {
                 MOST.fetch_max(RUNNING.fetch_add(1, SeqCst) + 1, SeqCst);
                 // Lets others start, if they may.
@@ -187,7 +196,10 @@ async fn a_reader_waits_for_one_query_of_a_greedy_identity_and_not_for_all() {
     let turns = all_turns(&reader).await;
     let ask = |account: &Arc<Account>, answerer: Answerer| {
         let reader = reader.clone();
-        let pairs = Pairs { pairs: Ok(Query(Vec::new())), account: account.clone() };
+        let pairs = Pairs {
+            pairs: Ok(Query(Vec::new())),
+            account: account.clone(),
+        };
         tokio::spawn(async move { reader.answer(pairs, answerer).await.is_ok() })
     };
     let free = reader.queue_slots.available_permits();
@@ -225,19 +237,31 @@ async fn a_reader_waits_for_one_query_of_a_greedy_identity_and_not_for_all() {
 #[tokio::test]
 async fn fifty_waiting_pages_delay_no_agent() {
     let clock = Clock::from_fn(|| at(60));
-    let reader = Reader::new(Arc::new(Collector::new(Settings { clock, ..Settings::default() })));
+    let reader = Reader::new(Arc::new(Collector::new(Settings {
+        clock,
+        ..Settings::default()
+    })));
     let (_stop, stopping) = watch::channel(false);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tokens = Tokens::open(TokenSource::None).unwrap();
     let gate = Gate::new(Arc::new(tokens), Clock::default());
-    let routes = router(reader.clone(), PublicNames::default(), gate, "task", &stopping);
+    let routes = router(
+        reader.clone(),
+        PublicNames::default(),
+        gate,
+        "task",
+        &stopping,
+    );
     let served = tokio::spawn(async move { axum::serve(listener, routes).await });
     let turns = all_turns(&reader).await;
     let ask = || tokio::spawn(get(address, "/api/v1/profile?from=1000000"));
     let pages: Vec<_> = (0..50).map(|_| ask()).collect();
     let free = SlotPool::capacity(QUERIES_MAX + QUERIES_WAITING_MAX) - pages.len();
-    wait_until("the waiting pages", || reader.queue_slots.available_permits() <= free).await;
+    wait_until("the waiting pages", || {
+        reader.queue_slots.available_permits() <= free
+    })
+    .await;
     let mut worker = TestWorker::new("w", 1);
     let mut client = Client::attach(address, worker.hello()).await;
     for seq in 1..=10 {
@@ -275,17 +299,31 @@ async fn answer_to(address: SocketAddr, path: &str, accept: &str) -> String {
 async fn an_unknown_address_is_a_document_for_browsers_and_json_for_programs() {
     let running = serve().await;
     let browser = "text/html,application/xhtml+xml,*/*;q=0.8";
-    for (path, home) in [("/nope", "./"), ("/profile/", "./../"), ("/a/b/%3Cb%3E", "./../../")] {
+    for (path, home) in [
+        ("/nope", "./"),
+        ("/profile/", "./../"),
+        ("/a/b/%3Cb%3E", "./../../"),
+    ] {
         let answer = answer_to(running.address, path, browser).await;
         assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
         assert!(answer.contains("content-type: text/html"), "{answer}");
-        assert!(answer.contains("content-security-policy: default-src 'none'"), "{answer}");
+        assert!(
+            answer.contains("content-security-policy: default-src 'none'"),
+            "{answer}"
+        );
         assert!(answer.contains(&format!("<a href=\"{home}\">")), "{answer}");
         let answer = answer_to(running.address, path, "*/*").await;
         assert!(answer.contains("no such path"), "{answer}");
     }
     let answer = answer_to(running.address, "/api/v1/nope", browser).await;
-    assert!(answer.contains("application/json") && answer.contains("no such path"), "{answer}");
+    assert!(
+        answer.contains("application/json") && answer.contains("no such path"),
+        "{answer}"
+    );
     let icon = answer_to(running.address, "/favicon.ico", "image/*").await;
-    assert!(icon.starts_with("HTTP/1.1 200 ") && icon.contains("image/png"), "{}", icon.len());
+    assert!(
+        icon.starts_with("HTTP/1.1 200 ") && icon.contains("image/png"),
+        "{}",
+        icon.len()
+    );
 }

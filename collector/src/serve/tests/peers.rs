@@ -13,13 +13,19 @@ use shares::identity::{CertificateNames, Peer};
 async fn status(peer: Peer, method: &str, path: &str) -> u16 {
     let folder = tempfile::tempdir().unwrap();
     let file = TokenFile::new(folder.path().join("tokens.json"));
-    file.create(NewToken::new(Role::Reader), jiff::Timestamp::UNIX_EPOCH).unwrap();
+    file.create(NewToken::new(Role::Reader), jiff::Timestamp::UNIX_EPOCH)
+        .unwrap();
     let tokens = Arc::new(Tokens::open(TokenSource::File(file)).unwrap());
     let gate = Gate::new(tokens, Clock::default());
     let collector = Arc::new(Collector::new(state::Settings::default()));
     let (_stop, stopping) = watch::channel(false);
-    let mut routes =
-        router(Reader::new(collector), PublicNames::default(), gate, "task", &stopping);
+    let mut routes = router(
+        Reader::new(collector),
+        PublicNames::default(),
+        gate,
+        "task",
+        &stopping,
+    );
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -33,7 +39,10 @@ async fn status(peer: Peer, method: &str, path: &str) -> u16 {
 
 fn network(names: Option<&str>) -> Peer {
     let certificate = names.map(|name| CertificateNames(Arc::new([name.to_owned()])));
-    Peer::Network { address: "127.0.0.1:1".parse().unwrap(), certificate }
+    Peer::Network {
+        address: "127.0.0.1:1".parse().unwrap(),
+        certificate,
+    }
 }
 
 #[tokio::test]

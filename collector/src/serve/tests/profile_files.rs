@@ -28,7 +28,9 @@ struct Sample {
 fn pprof(answer: &Answer) -> Pprof {
     assert_eq!(answer.status, 200, "{}", answer.body);
     let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(&answer.bytes[..]).read_to_end(&mut bytes).unwrap();
+    flate2::read::GzDecoder::new(&answer.bytes[..])
+        .read_to_end(&mut bytes)
+        .unwrap();
     Pprof::decode(&bytes[..]).unwrap()
 }
 
@@ -48,12 +50,21 @@ async fn each_format_has_the_time_of_the_profile() {
     let path = |format: &str| format!("/api/v1/profile?{ALL}&format={format}");
 
     let answer = get(running.address, &path("pprof")).await;
-    assert_eq!(answer.header("content-type"), Some("application/octet-stream"));
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/octet-stream")
+    );
     assert_eq!(answer.header("x-emberline-total-ns"), Some("7"));
     let profile = pprof(&answer);
     assert_eq!(sums(&profile), [0, 7, 5]);
-    for text in ["load", "main", "parse", "worker", "w", "state", "cpu", "network"] {
-        assert!(profile.texts.iter().any(|known| known == text), "{text}: {:?}", profile.texts);
+    for text in [
+        "load", "main", "parse", "worker", "w", "state", "cpu", "network",
+    ] {
+        assert!(
+            profile.texts.iter().any(|known| known == text),
+            "{text}: {:?}",
+            profile.texts
+        );
     }
     let parsed = async |format| -> Value {
         let answer = get(running.address, &path(format)).await;
@@ -61,11 +72,15 @@ async fn each_format_has_the_time_of_the_profile() {
         serde_json::from_str(&answer.body).unwrap()
     };
     let speedscope = parsed("speedscope").await;
-    let ends: Vec<&Value> =
-        [0, 1].into_iter().map(|at| &speedscope["profiles"][at]["endValue"]).collect();
+    let ends: Vec<&Value> = [0, 1]
+        .into_iter()
+        .map(|at| &speedscope["profiles"][at]["endValue"])
+        .collect();
     assert_eq!(ends, [total_ns, cpu_ns]);
     let firefox = parsed("firefox").await;
-    let weights = firefox["threads"][0]["samples"]["weight"].as_array().unwrap();
+    let weights = firefox["threads"][0]["samples"]["weight"]
+        .as_array()
+        .unwrap();
     let milliseconds: f64 = weights.iter().map(|weight| weight.as_f64().unwrap()).sum();
     assert_eq!((milliseconds * 1e6).round() as u64, total_ns);
     assert_eq!(firefox["threads"][0]["name"], "load");
@@ -89,14 +104,30 @@ async fn a_path_with_an_extension_is_its_format() {
         ("csv", "csv"),
         ("parquet", "parquet"),
     ] {
-        let file = get(running.address, &format!("/api/v1/profile.{extension}?{ALL}")).await;
-        let asked = get(running.address, &format!("/api/v1/profile?{ALL}&format={format}")).await;
-        assert_eq!(file.header("content-type"), asked.header("content-type"), "{extension}");
+        let file = get(
+            running.address,
+            &format!("/api/v1/profile.{extension}?{ALL}"),
+        )
+        .await;
+        let asked = get(
+            running.address,
+            &format!("/api/v1/profile?{ALL}&format={format}"),
+        )
+        .await;
+        assert_eq!(
+            file.header("content-type"),
+            asked.header("content-type"),
+            "{extension}"
+        );
         assert_eq!((file.status, file.bytes), (200, asked.bytes), "{extension}");
     }
     let twice = get(running.address, "/api/v1/profile.svg?format=json").await;
     assert_eq!(twice.status, 400);
-    assert!(twice.body.contains("format was given 2 times"), "{}", twice.body);
+    assert!(
+        twice.body.contains("format was given 2 times"),
+        "{}",
+        twice.body
+    );
 }
 
 #[tokio::test]
@@ -104,7 +135,10 @@ async fn a_file_of_functions_has_the_time_of_the_profile() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
     let file = get(running.address, &format!("/api/v1/profile.csv?{ALL}")).await;
-    assert_eq!(file.header("content-type"), Some("text/csv; charset=utf-8; header=present"));
+    assert_eq!(
+        file.header("content-type"),
+        Some("text/csv; charset=utf-8; header=present")
+    );
     assert_eq!(file.header("x-emberline-total-ns"), Some("7"));
     let mut lines = file.body.lines();
     let header = "kind,name,crate,file,line,module,self_ns,total_ns,self_cpu_ns,self_runnable_ns,\
@@ -112,14 +146,24 @@ async fn a_file_of_functions_has_the_time_of_the_profile() {
     assert_eq!(lines.next(), Some(header));
     let cells: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
     let sum = |column: usize| -> u64 {
-        cells.iter().map(|row| row[column].parse::<u64>().unwrap()).sum()
+        cells
+            .iter()
+            .map(|row| row[column].parse::<u64>().unwrap())
+            .sum()
     };
     assert_eq!([sum(6), sum(8)], [7, 5]);
-    assert!(cells.iter().any(|row| row[..2] == ["task", "load"] && row[7] == "7"), "{cells:?}");
+    assert!(
+        cells
+            .iter()
+            .any(|row| row[..2] == ["task", "load"] && row[7] == "7"),
+        "{cells:?}"
+    );
     let inverted = get(running.address, "/api/v1/profile.csv?invert=true").await;
     assert_eq!(inverted.status, 400);
     assert!(
-        inverted.body.contains("format=csv has rows and no tree to invert"),
+        inverted
+            .body
+            .contains("format=csv has rows and no tree to invert"),
         "{}",
         inverted.body
     );
@@ -135,20 +179,35 @@ async fn a_file_of_rows_is_that_of_its_path() {
             get(running.address, &format!("/api/v1/{path}.{format}?{query}")).await
         };
         let csv = file("csv").await;
-        let asked = get(running.address, &format!("/api/v1/{path}?{query}&format=csv")).await;
+        let asked = get(
+            running.address,
+            &format!("/api/v1/{path}?{query}&format=csv"),
+        )
+        .await;
         assert_eq!((csv.status, &csv.bytes), (200, &asked.bytes), "{path}");
         let rows: usize = csv.header("x-emberline-rows").unwrap().parse().unwrap();
         assert_eq!(csv.body.lines().count(), rows + 1, "{path}: {}", csv.body);
-        assert!(rows > 0 || path == "resources", "{path}?{query}: {}", csv.body);
+        assert!(
+            rows > 0 || path == "resources",
+            "{path}?{query}: {}",
+            csv.body
+        );
         let parquet = file("parquet").await;
-        assert_eq!(parquet.header("content-type"), Some("application/vnd.apache.parquet"));
+        assert_eq!(
+            parquet.header("content-type"),
+            Some("application/vnd.apache.parquet")
+        );
         assert_eq!(
             (&parquet.bytes[..4], parquet.header("x-emberline-rows")),
             (&b"PAR1"[..], csv.header("x-emberline-rows"))
         );
     }
     let unknown = get(running.address, "/api/v1/resources?format=xls").await;
-    assert!(unknown.body.contains("allowed: json, csv, parquet"), "{}", unknown.body);
+    assert!(
+        unknown.body.contains("allowed: json, csv, parquet"),
+        "{}",
+        unknown.body
+    );
 }
 
 #[tokio::test]
@@ -163,11 +222,19 @@ async fn tasks_for_the_firefox_profiler_have_their_numbers_in_headers() {
     let markers = |thread: &Value| thread["markers"]["length"].as_u64().unwrap();
     let markers: u64 = threads.iter().map(markers).sum();
     let csv = get(running.address, "/api/v1/tasks.csv").await;
-    for name in ["x-emberline-rows", "x-emberline-total", "x-emberline-aggregated"] {
+    for name in [
+        "x-emberline-rows",
+        "x-emberline-total",
+        "x-emberline-aggregated",
+    ] {
         assert_eq!(file.header(name), csv.header(name), "{name}");
     }
     let fact = |name| file.header(name).unwrap().parse::<u64>().unwrap();
-    assert!(markers >= fact("x-emberline-rows") + fact("x-emberline-transfers"), "{}", file.body);
+    assert!(
+        markers >= fact("x-emberline-rows") + fact("x-emberline-transfers"),
+        "{}",
+        file.body
+    );
     assert!(fact("x-emberline-rows") > 0);
     let unknown = get(running.address, "/api/v1/tasks?format=gecko").await;
     let allowed = "allowed: json, columns, csv, parquet, firefox";
@@ -181,11 +248,24 @@ async fn a_log_of_histograms_has_a_line_for_each_name_and_step() {
     let log = get(running.address, "/api/v1/tasks.hlog").await;
     let asked = get(running.address, "/api/v1/tasks/durations?format=hlog").await;
     assert_eq!((log.status, &log.bytes), (200, &asked.bytes));
-    assert!(log.body.starts_with("#[Histogram log format version 1.3]\n"), "{}", log.body);
-    let lines = log.body.lines().filter(|line| line.starts_with("Tag=")).count();
+    assert!(
+        log.body
+            .starts_with("#[Histogram log format version 1.3]\n"),
+        "{}",
+        log.body
+    );
+    let lines = log
+        .body
+        .lines()
+        .filter(|line| line.starts_with("Tag="))
+        .count();
     assert_eq!(log.header("x-emberline-rows"), Some(&*lines.to_string()));
     let unknown = get(running.address, "/api/v1/tasks/durations?format=csv").await;
-    assert!(unknown.body.contains("allowed: json, hlog"), "{}", unknown.body);
+    assert!(
+        unknown.body.contains("allowed: json, hlog"),
+        "{}",
+        unknown.body
+    );
 }
 
 #[tokio::test]
@@ -207,7 +287,10 @@ async fn a_live_profile_has_the_seconds_that_were_waited_for() {
 async fn invalid_seconds_of_a_live_profile_are_rejected_at_once() {
     let running = serve().await;
     for (query, expected) in [
-        ("seconds=0", "seconds=\\\"0\\\" is not a number from 1 to 300"),
+        (
+            "seconds=0",
+            "seconds=\\\"0\\\" is not a number from 1 to 300",
+        ),
         ("seconds=301", "is not a number from 1 to 300"),
         ("seconds=soon", "is not a number from 1 to 300"),
         ("seconds=1&seconds=1", "seconds was given more than once"),

@@ -1,5 +1,6 @@
 //! Pushes of Pyroscope clients, over real sockets.
 
+mod access;
 mod connect;
 mod otlp;
 mod pprof;
@@ -35,7 +36,9 @@ impl Running {
 
     /// Pushes to `/ingest`; returns the answer's text.
     async fn ingest(&self, query: &str, headers: &[(&str, &str)], body: &[u8]) -> String {
-        let answer = self.push_with(&format!("/ingest?{query}"), headers, body).await;
+        let answer = self
+            .push_with(&format!("/ingest?{query}"), headers, body)
+            .await;
         assert_eq!(answer.status, 200, "{query}: {}", answer.body);
         answer.body
     }
@@ -65,7 +68,12 @@ async fn folded_stacks_become_time_of_a_worker_with_dotted_labels() {
     assert_eq!(text, "stored 0.050 s in 1 series\n");
     let expected = ["shop;main 20000000", "shop;main;work 30000000"];
     assert_eq!(running.stacks("").await, expected);
-    assert_eq!(running.stacks("&label=a.b%3Dc&label=source%3Dpyroscope").await, expected);
+    assert_eq!(
+        running
+            .stacks("&label=a.b%3Dc&label=source%3Dpyroscope")
+            .await,
+        expected
+    );
     assert_eq!(running.stacks("&label=a.b%3Dd").await, [""; 0]);
     let workers = running.json("/api/v1/workers").await;
     let worker = &workers["workers"][0];
@@ -82,7 +90,9 @@ async fn folded_stacks_become_time_of_a_worker_with_dotted_labels() {
 #[tokio::test]
 async fn a_push_keeps_its_own_window() {
     let running = serve().await;
-    running.ingest(&format!("name=w&{TIMES}"), &[], b"main 5").await;
+    running
+        .ingest(&format!("name=w&{TIMES}"), &[], b"main 5")
+        .await;
     let of = async |from: i64, to: i64| {
         let path = format!("/api/v1/profile?from={from}&to={to}");
         running.json(&path).await["total_ns"].clone()
@@ -115,25 +125,37 @@ async fn every_format_and_compression_is_read() {
         let query = format!("name=p{number}&{TIMES}&format={format}");
         let text = running.ingest(&query, headers, &body).await;
         assert_eq!(text, "stored 0.030 s in 1 series\n", "case {number}");
-        let stacks = running.stacks(&format!("&worker=pyroscope:p{number}")).await;
-        assert_eq!(stacks, ["load;work 10000000", &format!("p{number};idle 20000000")]);
+        let stacks = running
+            .stacks(&format!("&worker=pyroscope:p{number}"))
+            .await;
+        assert_eq!(
+            stacks,
+            ["load;work 10000000", &format!("p{number};idle 20000000")]
+        );
     }
     let query = format!("name=lines&{TIMES}&format=lines&sampleRate=50");
-    running.ingest(&query, &[], b"main;work\nmain;work\n\nmain\n").await;
+    running
+        .ingest(&query, &[], b"main;work\nmain;work\n\nmain\n")
+        .await;
     let stacks = running.stacks("&worker=pyroscope:lines").await;
     assert_eq!(stacks, ["lines;main 20000000", "lines;main;work 40000000"]);
     let speedscope = br#"{"$schema":"https://www.speedscope.app/file-format-schema.json",
         "shared":{"frames":[{"name":"f"}]},"profiles":[{"type":"sampled","name":"t","unit":"milliseconds",
         "startValue":0,"endValue":5,"samples":[[0]],"weights":[5]}]}"#;
     let query = format!("name=speedscope&{TIMES}&format=speedscope");
-    assert_eq!(running.ingest(&query, &[], speedscope).await, "stored 0.005 s in 1 series\n");
+    assert_eq!(
+        running.ingest(&query, &[], speedscope).await,
+        "stored 0.005 s in 1 series\n"
+    );
 }
 
 #[tokio::test]
 async fn two_pushes_with_equal_labels_and_times_both_count() {
     let running = serve().await;
     for _ in 0..2 {
-        running.ingest(&format!("name=twice&{TIMES}"), &[], b"main 5").await;
+        running
+            .ingest(&format!("name=twice&{TIMES}"), &[], b"main 5")
+            .await;
     }
     assert_eq!(running.stacks("").await, ["twice;main 100000000"]);
     assert_eq!(running.counts().await["stored"], 2);
@@ -146,7 +168,11 @@ async fn samples_with_labels_of_their_own_are_series_of_their_own() {
     let running = serve().await;
     let pprof = Pprof::new(&[("cpu", "nanoseconds")])
         .with("work", &[10], &[("region", "eu"), ("task", "load")])
-        .with("work", &[20], &[("region", "us"), ("task", "load"), ("span_id", "17")])
+        .with(
+            "work",
+            &[20],
+            &[("region", "us"), ("task", "load"), ("span_id", "17")],
+        )
         .with("rest", &[40], &[]);
     let query = format!("name=shop%7Bteam%3Dx%7D&{TIMES}&format=pprof");
     let text = running.ingest(&query, &[], &pprof.encode_to_vec()).await;
@@ -156,8 +182,12 @@ async fn samples_with_labels_of_their_own_are_series_of_their_own() {
     let all = running.stacks("&label=team%3Dx").await;
     assert_eq!(all, ["load;work 30", "shop;rest 40"]);
     let workers = running.json("/api/v1/workers").await;
-    let ids: Vec<_> =
-        workers["workers"].as_array().unwrap().iter().map(|worker| &worker["worker"]).collect();
+    let ids: Vec<_> = workers["workers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|worker| &worker["worker"])
+        .collect();
     let expected = [
         "pyroscope:shop{region=eu,team=x}",
         "pyroscope:shop{region=us,team=x}",
@@ -175,21 +205,31 @@ async fn samples_with_too_many_labels_count_in_the_series_without_them() {
     }
     for _ in 0..2 {
         let query = format!("name=shop&{TIMES}&format=pprof");
-        running.ingest(&query, &[], &pprof.clone().encode_to_vec()).await;
+        running
+            .ingest(&query, &[], &pprof.clone().encode_to_vec())
+            .await;
     }
     assert_eq!(running.stacks("").await, ["shop;work 3000"]);
-    assert_eq!(running.stacks("&label=request%3D99").await, ["shop;work 20"]);
+    assert_eq!(
+        running.stacks("&label=request%3D99").await,
+        ["shop;work 20"]
+    );
     let workers = running.json("/api/v1/workers").await;
     let count = workers["workers"].as_array().unwrap().len();
     assert_eq!(count, PUSHED_LABEL_SETS_MAX + 1);
     assert_eq!(workers["pushes"][0]["series"], count);
-    assert_eq!(running.stacks("&worker=pyroscope:shop").await, ["shop;work 1000"]);
+    assert_eq!(
+        running.stacks("&worker=pyroscope:shop").await,
+        ["shop;work 1000"]
+    );
 }
 
 #[tokio::test]
 async fn pushes_are_counted_by_outcome_for_prometheus() {
     let running = serve().await;
-    running.ingest(&format!("name=a&{TIMES}"), &[], b"main 1").await;
+    running
+        .ingest(&format!("name=a&{TIMES}"), &[], b"main 1")
+        .await;
     running.ingest(&format!("name=a&{TIMES}"), &[], b"").await;
     assert_eq!(running.push_with("/ingest", &[], b"").await.status, 400);
     let metrics = get(running.address, "/metrics").await.body;
@@ -199,13 +239,19 @@ async fn pushes_are_counted_by_outcome_for_prometheus() {
         "emberline_pushes_total{source=\"pyroscope\",outcome=\"rejected\"} 1",
         "emberline_pushed_series{source=\"pyroscope\"} 1",
     ] {
-        assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
+        assert!(
+            metrics.lines().any(|known| known == line),
+            "{line} in {metrics}"
+        );
     }
 }
 
 #[tokio::test]
 async fn another_label_can_name_the_task() {
-    let options = ServeOptions { task_label: "job".to_owned(), ..ServeOptions::default() };
+    let options = ServeOptions {
+        task_label: "job".to_owned(),
+        ..ServeOptions::default()
+    };
     let running = serve_with(options).await;
     let pprof = Pprof::new(&[("cpu", "nanoseconds")]).with(
         "work",
@@ -215,14 +261,23 @@ async fn another_label_can_name_the_task() {
     let query = format!("name=shop&{TIMES}&format=pprof");
     running.ingest(&query, &[], &pprof.encode_to_vec()).await;
     assert_eq!(running.stacks("&label=task%3Dkept").await, ["load;work 10"]);
-    running.ingest(&format!("name=s%7Bjob%3Dnight%7D&{TIMES}"), &[], b"main 1").await;
-    assert_eq!(running.stacks("&worker=pyroscope:s").await, ["night;main 10000000"]);
+    running
+        .ingest(&format!("name=s%7Bjob%3Dnight%7D&{TIMES}"), &[], b"main 1")
+        .await;
+    assert_eq!(
+        running.stacks("&worker=pyroscope:s").await,
+        ["night;main 10000000"]
+    );
 }
 
 #[tokio::test]
 async fn rows_of_zeros_are_dropped_and_all_cpu_time_of_node_counts() {
     let running = serve().await;
-    let types = [("sample", "count"), ("wall", "nanoseconds"), ("cpu", "nanoseconds")];
+    let types = [
+        ("sample", "count"),
+        ("wall", "nanoseconds"),
+        ("cpu", "nanoseconds"),
+    ];
     let pprof = Pprof::new(&types)
         .with("zero", &[0, 0, 0], &[("region", "none")])
         .with("threads", &[0, 0, 7], &[])
@@ -233,7 +288,11 @@ async fn rows_of_zeros_are_dropped_and_all_cpu_time_of_node_counts() {
     assert_eq!(text, "stored 0.000 s in 1 series\n");
     let expected = ["node;idle 90", "node;threads 7", "node;work 50"];
     assert_eq!(running.stacks("").await, expected);
-    let cpu = get(running.address, "/api/v1/profile?format=collapsed&state=cpu&from=0").await;
+    let cpu = get(
+        running.address,
+        "/api/v1/profile?format=collapsed&state=cpu&from=0",
+    )
+    .await;
     assert_eq!(cpu.body, "node;threads 7\nnode;work 30\n");
 }
 
@@ -241,12 +300,13 @@ async fn rows_of_zeros_are_dropped_and_all_cpu_time_of_node_counts() {
 async fn an_earlier_profile_is_subtracted_from_one_that_counts_on() {
     let running = serve().await;
     let types = [("contentions", "count"), ("delay", "nanoseconds")];
-    let earlier = Pprof::new(&types).with("a", &[1, 30], &[]).with("b", &[1, 5], &[]);
-    let later = Pprof::new(&types).with("b", &[1, 5], &[]).with("a", &[2, 100], &[]).with(
-        "c",
-        &[1, 1],
-        &[],
-    );
+    let earlier = Pprof::new(&types)
+        .with("a", &[1, 30], &[])
+        .with("b", &[1, 5], &[]);
+    let later = Pprof::new(&types)
+        .with("b", &[1, 5], &[])
+        .with("a", &[2, 100], &[])
+        .with("c", &[1, 1], &[]);
     let part = |name: &str, content: &[u8]| {
         let head = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
         [head.as_bytes(), content, b"\r\n"].concat()
@@ -262,9 +322,13 @@ async fn an_earlier_profile_is_subtracted_from_one_that_counts_on() {
         [parts.concat(), b"--x--\r\n".to_vec()].concat()
     };
     let headers = [("content-type", "multipart/form-data; boundary=x")];
-    running.ingest(&format!("name=go&{TIMES}"), &headers, &body(true)).await;
+    running
+        .ingest(&format!("name=go&{TIMES}"), &headers, &body(true))
+        .await;
     assert_eq!(running.stacks("").await, ["go;a 70", "go;c 1"]);
-    running.ingest(&format!("name=plain&{TIMES}"), &headers, &body(false)).await;
+    running
+        .ingest(&format!("name=plain&{TIMES}"), &headers, &body(false))
+        .await;
     let plain = running.stacks("&worker=pyroscope:plain").await;
     assert_eq!(plain, ["plain;a 100", "plain;b 5", "plain;c 1"]);
 }
@@ -280,18 +344,28 @@ async fn cpu_and_lock_time_of_one_profile_are_stored_and_other_values_are_named(
         ("lock_time", "nanoseconds"),
     ];
     let all =
-        Pprof::new(&types).with("Work", &[50, 1, 9, 0], &[]).with("Wait", &[0, 0, 0, 20], &[]);
+        Pprof::new(&types)
+            .with("Work", &[50, 1, 9, 0], &[])
+            .with("Wait", &[0, 0, 0, 20], &[]);
     let query = format!("name=net&{TIMES}&format=pprof");
     let text = running.ingest(&query, &[], &all.encode_to_vec()).await;
     assert_eq!(text, "stored 0.000 s in 1 series\n");
     assert_eq!(running.stacks("&state=cpu").await, ["net;Work 50"]);
     assert_eq!(running.stacks("&state=lock").await, ["net;Wait 20"]);
-    let without = Pprof::new(&types).with("Work", &[0, 1, 9, 0], &[]).encode_to_vec();
+    let without = Pprof::new(&types)
+        .with("Work", &[0, 1, 9, 0], &[])
+        .encode_to_vec();
     let text = running.ingest(&query, &[], &without).await;
     let values = "only values of exception/count, alloc_size/bytes";
-    assert!(text.ends_with(&format!("the pprof profile has {values}\n")), "{text}");
+    assert!(
+        text.ends_with(&format!("the pprof profile has {values}\n")),
+        "{text}"
+    );
     let counts = running.counts().await;
-    assert_eq!([&counts["stored"], &counts["without_time"]], [&json!(1), &json!(1)]);
+    assert_eq!(
+        [&counts["stored"], &counts["without_time"]],
+        [&json!(1), &json!(1)]
+    );
 }
 
 /// Go's client has a rate of 0 for what it does not sample; its own server takes any text.
@@ -299,11 +373,24 @@ async fn cpu_and_lock_time_of_one_profile_are_stored_and_other_values_are_named(
 async fn a_rate_that_pyroscope_ignores_is_ignored() {
     let running = serve().await;
     let types = [("contentions", "count"), ("delay", "nanoseconds")];
-    let delay = Pprof::new(&types).with("lock", &[1, 30], &[]).encode_to_vec();
-    for (number, rate) in ["0", "-1", "x", "99999999999999999999", "1.5"].iter().enumerate() {
+    let delay = Pprof::new(&types)
+        .with("lock", &[1, 30], &[])
+        .encode_to_vec();
+    for (number, rate) in ["0", "-1", "x", "99999999999999999999", "1.5"]
+        .iter()
+        .enumerate()
+    {
         let query = format!("{TIMES}&sampleRate={rate}");
-        running.ingest(&format!("name=go{number}&{query}&format=pprof"), &[], &delay).await;
-        running.ingest(&format!("name=text{number}&{query}"), &[], b"main 2").await;
+        running
+            .ingest(
+                &format!("name=go{number}&{query}&format=pprof"),
+                &[],
+                &delay,
+            )
+            .await;
+        running
+            .ingest(&format!("name=text{number}&{query}"), &[], b"main 2")
+            .await;
         let worker = |name: &str| format!("&worker=pyroscope:{name}{number}");
         let found = running.stacks(&(worker("go") + "&state=lock")).await;
         assert_eq!(found, [format!("go{number};lock 30")], "{rate}");
@@ -319,21 +406,40 @@ async fn empty_profiles_are_accepted_and_profiles_without_time_are_dropped() {
     let heap = Pprof::new(&[("inuse_objects", "count"), ("inuse_space", "bytes")])
         .with("a", &[1, 1_024], &[])
         .encode_to_vec();
-    let zeros = Pprof::new(&[("cpu", "nanoseconds")]).with("a", &[0], &[]).encode_to_vec();
-    for (format, name, body) in
-        [("pprof", "pprof", &b""[..]), ("folded", "collapsed", b""), ("pprof", "pprof", &zeros)]
-    {
-        let text = running.ingest(&format!("name=e&{TIMES}&format={format}"), &[], body).await;
+    let zeros = Pprof::new(&[("cpu", "nanoseconds")])
+        .with("a", &[0], &[])
+        .encode_to_vec();
+    for (format, name, body) in [
+        ("pprof", "pprof", &b""[..]),
+        ("folded", "collapsed", b""),
+        ("pprof", "pprof", &zeros),
+    ] {
+        let text = running
+            .ingest(&format!("name=e&{TIMES}&format={format}"), &[], body)
+            .await;
         let reason = format!("empty: the {name} profile has no samples with time");
         assert_eq!(text, format!("stored 0.000 s in 0 series\n{reason}\n"));
     }
-    let text = running.ingest(&format!("name=e&{TIMES}&format=pprof"), &[], &heap).await;
-    assert!(text.contains("dropped: no type of sample is time"), "{text}");
-    let text = running.ingest(&format!("name=e&{TIMES}&units=bytes"), &[], b"a 1").await;
-    assert!(text.contains("dropped: only units=samples is time"), "{text}");
+    let text = running
+        .ingest(&format!("name=e&{TIMES}&format=pprof"), &[], &heap)
+        .await;
+    assert!(
+        text.contains("dropped: no type of sample is time"),
+        "{text}"
+    );
+    let text = running
+        .ingest(&format!("name=e&{TIMES}&units=bytes"), &[], b"a 1")
+        .await;
+    assert!(
+        text.contains("dropped: only units=samples is time"),
+        "{text}"
+    );
     assert_eq!(running.stacks("").await, [""; 0]);
     let counts = running.counts().await;
-    assert_eq!([&counts["empty"], &counts["without_time"]], [&json!(3), &json!(2)]);
+    assert_eq!(
+        [&counts["empty"], &counts["without_time"]],
+        [&json!(3), &json!(2)]
+    );
     assert_eq!(running.json("/api/v1/workers").await["workers"], json!([]));
 }
 
@@ -344,21 +450,78 @@ async fn bad_pushes_are_refused_with_what_is_wrong_and_store_nothing() {
     let pprof = cpu_profile().encode_to_vec();
     let bomb = gzip(&vec![0; PUSH_CONTENT_BYTES_MAX + 1]);
     let large = vec![b'a'; PUSH_BODY_BYTES_MAX + 1];
-    let many = (0..70).map(|number| format!("k{number}=v")).collect::<Vec<_>>().join(",");
+    let many = (0..70)
+        .map(|number| format!("k{number}=v"))
+        .collect::<Vec<_>>()
+        .join(",");
     let form = [("content-type", "multipart/form-data; boundary=x")];
     let trie = [("content-type", "binary/octet-stream+trie")];
     let gzipped = [("content-encoding", "gzip")];
     let cases: Vec<(String, Headers<'_>, &[u8], u16, &str)> = vec![
         (TIMES.to_owned(), &[], b"a 1", 400, "the query has no name"),
-        (format!("name=&{TIMES}"), &[], b"a 1", 400, "the query has no name"),
-        (format!("name=a%7Bb%3Dc&{TIMES}"), &[], b"a 1", 400, "no closing brace"),
-        (format!("name=a%7Bb%7D&{TIMES}"), &[], b"a 1", 400, "a label of the name has no value"),
-        (format!("name=a%00&{TIMES}"), &[], b"a 1", 400, "control characters"),
-        (format!("name={}&{TIMES}", "x".repeat(5_000)), &[], b"a 1", 400, "5000 bytes"),
-        (format!("name=a%7B{many}%7D&{TIMES}"), &[], b"a 1", 400, "70 labels; at most 62"),
-        ("name=a&from=x".to_owned(), &[], b"a 1", 400, "from must be a Unix time"),
-        ("name=a&from=9&until=8".to_owned(), &[], b"a 1", 400, "until is before from"),
-        ("name=a&from=1000000&until=1009999".to_owned(), &[], b"a 1", 400, "more than 3600 s"),
+        (
+            format!("name=&{TIMES}"),
+            &[],
+            b"a 1",
+            400,
+            "the query has no name",
+        ),
+        (
+            format!("name=a%7Bb%3Dc&{TIMES}"),
+            &[],
+            b"a 1",
+            400,
+            "no closing brace",
+        ),
+        (
+            format!("name=a%7Bb%7D&{TIMES}"),
+            &[],
+            b"a 1",
+            400,
+            "a label of the name has no value",
+        ),
+        (
+            format!("name=a%00&{TIMES}"),
+            &[],
+            b"a 1",
+            400,
+            "control characters",
+        ),
+        (
+            format!("name={}&{TIMES}", "x".repeat(5_000)),
+            &[],
+            b"a 1",
+            400,
+            "5000 bytes",
+        ),
+        (
+            format!("name=a%7B{many}%7D&{TIMES}"),
+            &[],
+            b"a 1",
+            400,
+            "70 labels; at most 62",
+        ),
+        (
+            "name=a&from=x".to_owned(),
+            &[],
+            b"a 1",
+            400,
+            "from must be a Unix time",
+        ),
+        (
+            "name=a&from=9&until=8".to_owned(),
+            &[],
+            b"a 1",
+            400,
+            "until is before from",
+        ),
+        (
+            "name=a&from=1000000&until=1009999".to_owned(),
+            &[],
+            b"a 1",
+            400,
+            "more than 3600 s",
+        ),
         (
             "name=a&from=9000000&until=9000010".to_owned(),
             &[],
@@ -380,25 +543,87 @@ async fn bad_pushes_are_refused_with_what_is_wrong_and_store_nothing() {
             415,
             "format \"jfr\" is not read; allowed: pprof",
         ),
-        (name.clone(), &trie, b"a 1", 415, "allowed are the formats pprof"),
-        (name.clone(), &[("content-encoding", "br")], b"a 1", 415, "allowed: gzip, identity"),
+        (
+            name.clone(),
+            &trie,
+            b"a 1",
+            415,
+            "allowed are the formats pprof",
+        ),
+        (
+            name.clone(),
+            &[("content-encoding", "br")],
+            b"a 1",
+            415,
+            "allowed: gzip, identity",
+        ),
         (name.clone(), &gzipped, b"a 1", 400, "not gzip"),
         (name.clone(), &gzipped, &bomb[..20], 400, "invalid gzip"),
         (name.clone(), &gzipped, &bomb, 413, "at most 16777216"),
         (name.clone(), &[], &bomb, 413, "at most 16777216"),
         (name.clone(), &[], &large, 413, "more than 4194304 bytes"),
-        (name.clone(), &[], b"main;work", 400, "line 1 is not `frame;frame number`"),
-        (name.clone(), &[], b"main 18446744073709551615", 400, "64 bits"),
-        (name.clone(), &[], b"main 900000000000", 400, "no process has that many threads"),
-        (format!("{name}&format=pprof"), &[], &pprof[..20], 400, "truncated"),
-        (format!("{name}&format=pprof"), &[], b"main 1", 400, "invalid pprof"),
-        (name.clone(), &[("content-type", "multipart/form-data")], b"a", 400, "invalid form"),
-        (name.clone(), &form, b"--x--\r\n", 400, "the form has no part `profile`"),
-        (name.clone(), &form, b"--x\r\nContent-Dis", 400, "invalid form"),
+        (
+            name.clone(),
+            &[],
+            b"main;work",
+            400,
+            "line 1 is not `frame;frame number`",
+        ),
+        (
+            name.clone(),
+            &[],
+            b"main 18446744073709551615",
+            400,
+            "64 bits",
+        ),
+        (
+            name.clone(),
+            &[],
+            b"main 900000000000",
+            400,
+            "no process has that many threads",
+        ),
+        (
+            format!("{name}&format=pprof"),
+            &[],
+            &pprof[..20],
+            400,
+            "truncated",
+        ),
+        (
+            format!("{name}&format=pprof"),
+            &[],
+            b"main 1",
+            400,
+            "invalid pprof",
+        ),
+        (
+            name.clone(),
+            &[("content-type", "multipart/form-data")],
+            b"a",
+            400,
+            "invalid form",
+        ),
+        (
+            name.clone(),
+            &form,
+            b"--x--\r\n",
+            400,
+            "the form has no part `profile`",
+        ),
+        (
+            name.clone(),
+            &form,
+            b"--x\r\nContent-Dis",
+            400,
+            "invalid form",
+        ),
     ];
     let count = cases.len();
     for (query, headers, body, status, text) in cases {
-        let answer = running.push_with(&format!("/ingest?{query}"), headers, body).await;
+        let answer = running
+            .push_with(&format!("/ingest?{query}"), headers, body)
+            .await;
         assert_eq!(answer.status, status, "{query}: {}", answer.body);
         let error: Value = serde_json::from_str(&answer.body).unwrap();
         let error = error["error"].as_str().unwrap();
@@ -410,93 +635,4 @@ async fn bad_pushes_are_refused_with_what_is_wrong_and_store_nothing() {
     assert_eq!(counts["stored"], 0);
     running.ingest(&name, &[], b"main 1").await;
     assert_eq!(running.stacks("").await, ["bad;main 10000000"]);
-}
-
-fn basic(user: &str, password: &str) -> String {
-    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
-}
-
-#[tokio::test]
-async fn pushes_need_a_token_of_role_agent_that_covers_the_worker() {
-    let guarded = Guarded::serve().await;
-    let reader = guarded.token(NewToken::new(Role::Reader));
-    let agent = guarded.token(NewToken::new(Role::Agent));
-    let narrow = guarded.agent("pyroscope:shop*");
-    guarded.until_valid(&reader).await;
-    let push = async |path: &str, authorization: Option<String>| {
-        let mut headers = vec![("content-type", "application/proto")];
-        headers.extend(authorization.as_ref().map(|value| ("authorization", &**value)));
-        guarded.running.push_with(path, &headers, b"").await
-    };
-    let ingest = format!("/ingest?name=other&{TIMES}");
-    let password = |token: &Token| Some(basic("user", token.expose()));
-    for path in [&*ingest, PUSH] {
-        let missing = push(path, None).await;
-        assert_eq!(missing.status, 401);
-        assert!(missing.body.contains("password of basic authentication"), "{}", missing.body);
-        let field = if path == PUSH { "message" } else { "error" };
-        assert!(serde_json::from_str::<Value>(&missing.body).unwrap()[field].is_string());
-        assert_eq!(push(path, Some(basic("user", "emb_0_0"))).await.status, 401);
-        assert_eq!(push(path, password(&reader)).await.status, 403);
-        assert_eq!(push(path, Some(reader.bearer().to_string())).await.status, 403);
-        for value in [password(&agent), Some(agent.bearer().to_string())] {
-            assert_eq!(push(path, value).await.status, 200);
-        }
-        assert_eq!(push(path, Some(basic(agent.expose(), ""))).await.status, 200);
-    }
-    // No other route takes passwords, which browsers keep.
-    let host = guarded.running.address.to_string();
-    let authorization = basic("user", reader.expose());
-    let headers = [("host", &*host), ("authorization", &*authorization)];
-    let answer = send_bytes(guarded.running.address, "GET /api/v1/workers", &headers, b"").await;
-    assert_eq!(answer.status, 401);
-    let authorization = password(&narrow).unwrap();
-    let headers = [("authorization", &*authorization)];
-    let of = async |name: &str| {
-        let path = format!("/ingest?name={name}&{TIMES}");
-        guarded.running.push_with(&path, &headers, b"main 1").await
-    };
-    assert_eq!(of("shop").await.status, 200);
-    let foreign = of("other").await;
-    assert_eq!(foreign.status, 403);
-    assert!(foreign.body.contains("--worker 'pyroscope:*'"), "{}", foreign.body);
-}
-
-#[tokio::test]
-async fn a_series_ends_when_nothing_comes_and_begins_again_with_the_next_push() {
-    let running = serve().await;
-    running.ingest(&format!("name=idle&{TIMES}"), &[], b"main 1").await;
-    let state = "/workers/0/epochs/0/state";
-    running.until("/api/v1/workers", state, json!("connected")).await;
-    let later_ns = at(60).unix_ns() + PUSHED_IDLE_MAX.as_nanos() as i64;
-    running.now_ns.store(later_ns, Ordering::SeqCst);
-    running.until("/api/v1/workers", state, json!("gone")).await;
-    let workers = running.json("/api/v1/workers").await;
-    assert_eq!(workers["workers"][0]["epochs"][0]["disconnect"]["reason"], "clean");
-    assert_eq!(workers["pushes"][0]["series"], 0);
-    running.ingest(&format!("name=idle&{TIMES}"), &[], b"main 1").await;
-    let workers = running.json("/api/v1/workers").await;
-    assert_eq!(workers["workers"][0]["epochs"].as_array().unwrap().len(), 2);
-    assert_eq!(running.stacks("").await, ["idle;main 20000000"]);
-}
-
-#[tokio::test]
-async fn settings_do_not_wait_for_what_has_no_agent() {
-    let running = serve().await;
-    running.ingest(&format!("name=s&{TIMES}"), &[], b"main 1").await;
-    let host = running.address.to_string();
-    let headers = [("host", &*host), ("content-type", "application/json")];
-    let line = "PUT /api/v1/workers/settings";
-    let answer = send_bytes(running.address, line, &headers, br#"{"enabled":false}"#).await;
-    let body: Value = serde_json::from_str(&answer.body).unwrap();
-    assert_eq!((answer.status, &body["workers"]), (200, &json!([])), "{body}");
-}
-
-#[tokio::test]
-async fn a_push_is_not_acknowledged_while_nothing_can_be_logged() {
-    let (running, _folder) = serve_full().await;
-    let answer = running.push_with(&format!("/ingest?name=a&{TIMES}"), &[], b"main 1").await;
-    assert_eq!(answer.status, 503, "{}", answer.body);
-    assert!(answer.body.contains("disk"), "{}", answer.body);
-    assert_eq!(answer.header("retry-after"), Some("5"));
 }

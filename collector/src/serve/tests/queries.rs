@@ -10,7 +10,9 @@ impl Running {
     pub(super) async fn check(&self, path: &str, status: u16, error: &str, list: Value) {
         let answer = get(self.address, path).await;
         let body: Value = serde_json::from_str(&answer.body).unwrap();
-        let lists = [&body["allowed"], &body["nearest"]].into_iter().find(|list| !list.is_null());
+        let lists = [&body["allowed"], &body["nearest"]]
+            .into_iter()
+            .find(|list| !list.is_null());
         assert_eq!(answer.status, status, "{path}: {body}");
         assert_eq!(body["error"], error, "{path}");
         assert_eq!(lists.unwrap_or(&Value::Null), &list, "{path}");
@@ -22,14 +24,19 @@ impl Running {
 async fn an_unknown_choice_lists_all_choices() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
-    let states =
-        json!(["cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other", "all"]);
+    let states = json!([
+        "cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other", "all"
+    ]);
     let error = "invalid state=\"CPU\"; allowed: cpu, runnable, wait, lock, sleep, network, disk, \
                  other, all";
-    running.check("/api/v1/profile?state=cpu&state=CPU", 400, error, states).await;
+    running
+        .check("/api/v1/profile?state=cpu&state=CPU", 400, error, states)
+        .await;
     let error = "invalid threads=\"\"; allowed: program, agent, all";
     let threads = json!(["program", "agent", "all"]);
-    running.check("/api/v1/profile?threads=", 400, error, threads).await;
+    running
+        .check("/api/v1/profile?threads=", 400, error, threads)
+        .await;
     let error = "invalid format=\"pdf\"; allowed: json, columns, collapsed, svg, pprof, \
                  speedscope, firefox, nested, csv, parquet";
     running
@@ -52,15 +59,38 @@ async fn an_unknown_choice_lists_all_choices() {
         )
         .await;
     let error = "invalid by=\"file\"; allowed: function, line";
-    running.check("/api/v1/profile?by=file", 400, error, json!(["function", "line"])).await;
+    running
+        .check(
+            "/api/v1/profile?by=file",
+            400,
+            error,
+            json!(["function", "line"]),
+        )
+        .await;
     let error = "format=collapsed has no lines; use by=function, or format=json or format=svg";
-    running.check("/api/v1/profile?by=line&format=collapsed", 400, error, Value::Null).await;
+    running
+        .check(
+            "/api/v1/profile?by=line&format=collapsed",
+            400,
+            error,
+            Value::Null,
+        )
+        .await;
     let error = "invalid outcome=\"done\"; allowed: running, ok, failed, cancelled, \
                  panicked, lost";
     let outcomes = json!(["running", "ok", "failed", "cancelled", "panicked", "lost"]);
-    running.check("/api/v1/tasks?outcome=done", 400, error, outcomes).await;
+    running
+        .check("/api/v1/tasks?outcome=done", 400, error, outcomes)
+        .await;
     let error = "invalid summary=\"yes\"; allowed: false, true";
-    running.check("/api/v1/tasks?summary=yes", 400, error, json!(["false", "true"])).await;
+    running
+        .check(
+            "/api/v1/tasks?summary=yes",
+            400,
+            error,
+            json!(["false", "true"]),
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -68,13 +98,33 @@ async fn an_unknown_name_lists_the_nearest() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let error = "no task is called \"LAOD\"; the nearest are: \"load\"";
-    running.check("/api/v1/profile?task=LAOD", 404, error, json!(["load"])).await;
-    running.check("/api/v1/tasks?task=LAOD", 404, error, json!(["load"])).await;
+    running
+        .check("/api/v1/profile?task=LAOD", 404, error, json!(["load"]))
+        .await;
+    running
+        .check("/api/v1/tasks?task=LAOD", 404, error, json!(["load"]))
+        .await;
     let error = "no worker is called \"work\"; the nearest are: \"worker-1\"";
-    running.check("/api/v1/timeline?worker=work", 404, error, json!(["worker-1"])).await;
-    running.check("/api/v1/workers?worker=work", 404, error, json!(["worker-1"])).await;
+    running
+        .check(
+            "/api/v1/timeline?worker=work",
+            404,
+            error,
+            json!(["worker-1"]),
+        )
+        .await;
+    running
+        .check(
+            "/api/v1/workers?worker=work",
+            404,
+            error,
+            json!(["worker-1"]),
+        )
+        .await;
     let error = "no worker is called \"zzz\"";
-    running.check("/api/v1/tasks?worker=zzz", 404, error, json!([])).await;
+    running
+        .check("/api/v1/tasks?worker=zzz", 404, error, json!([]))
+        .await;
 }
 
 #[tokio::test]
@@ -84,18 +134,31 @@ async fn an_unknown_label_phase_or_group_lists_the_known_ones() {
     for path in ["profile", "timeline", "tasks", "thread-time"] {
         let path = |label| format!("/api/v1/{path}?label={label}");
         let error = "no worker has a label \"zome\"; the nearest are: \"zone\"";
-        running.check(&path("zome=a"), 400, error, json!(["zone"])).await;
+        running
+            .check(&path("zome=a"), 400, error, json!(["zone"]))
+            .await;
         let error = "invalid label=\"zone\"; allowed: KEY=VALUE; KEY=* for any value";
         let allowed = json!(["KEY=VALUE", "KEY=* for any value"]);
         running.check(&path("zone"), 400, error, allowed).await;
     }
     let error = "no phase is called \"transver\"; the nearest are: \"transfer\"";
-    running.check("/api/v1/profile?phase=transver", 404, error, json!(["transfer"])).await;
+    running
+        .check(
+            "/api/v1/profile?phase=transver",
+            404,
+            error,
+            json!(["transfer"]),
+        )
+        .await;
     let error = "no worker has a label \"\"";
-    running.check("/api/v1/profile?group=label:", 400, error, json!([])).await;
+    running
+        .check("/api/v1/profile?group=label:", 400, error, json!([]))
+        .await;
     let error = "invalid group=\"zone\"; allowed: worker; host; label:KEY; phase; second";
     let allowed = json!(["worker", "host", "label:KEY", "phase", "second"]);
-    running.check("/api/v1/profile?group=zone", 400, error, allowed).await;
+    running
+        .check("/api/v1/profile?group=zone", 400, error, allowed)
+        .await;
 }
 
 #[tokio::test]
@@ -113,32 +176,65 @@ async fn an_invalid_time_range_or_number_lists_what_is_allowed() {
     let error = "invalid from=\"5x\"; allowed: now; a time ago: -5m, -90s, -1h30m, -2d, 10m ago; a time of day, \
                  the last one: 17:20, 17:20:05.5; a date, or a date and a time of day: 2026-01-31, 2026-01-31 \
                  12:00; RFC 3339: 2026-01-31T12:00:00Z, 2026-01-31T13:00:00+01:00; Unix seconds: 1769860800.5";
-    running.check("/api/v1/profile?from=5x", 400, error, times).await;
+    running
+        .check("/api/v1/profile?from=5x", 400, error, times)
+        .await;
     let error = "to=\"9999-12-31T23:59:59Z\" is out of range: times are from \
                  1677-09-21T00:12:43.145224192Z to 2262-04-11T23:47:16.854775807Z";
-    running.check("/api/v1/profile?to=9999-12-31T23:59:59Z", 400, error, Value::Null).await;
+    running
+        .check(
+            "/api/v1/profile?to=9999-12-31T23:59:59Z",
+            400,
+            error,
+            Value::Null,
+        )
+        .await;
     // The format that the command line prints.
     let printed = "1970-01-12%2013:46:40.000";
-    let range = &running.json(&format!("/api/v1/profile?from={printed}")).await["range"];
+    let range = &running
+        .json(&format!("/api/v1/profile?from={printed}"))
+        .await["range"];
     assert_eq!(range["from"], "1970-01-12T13:46:40.000000000Z");
     let error = "the range is empty: from=now and to=now are both 1970-01-12T13:47:40.000000000Z";
-    running.check("/api/v1/profile?from=now", 400, error, Value::Null).await;
+    running
+        .check("/api/v1/profile?from=now", 400, error, Value::Null)
+        .await;
     let error = "the range is reversed: from=-1m (1970-01-12T13:46:40.000000000Z) is after \
                  to=-2m (1970-01-12T13:45:40.000000000Z)";
-    running.check("/api/v1/tasks?from=-1m&to=-2m", 400, error, Value::Null).await;
+    running
+        .check("/api/v1/tasks?from=-1m&to=-2m", 400, error, Value::Null)
+        .await;
     let error = "the range is reversed: from=-1m (1970-01-12T13:46:40.000000000Z) is after \
                  to=1970-01-12T13:45:40.000000000Z";
     let instant = "1970-01-12T13:45:40.000000000Z";
-    running.check(&format!("/api/v1/tasks?from=-1m&to={instant}"), 400, error, Value::Null).await;
+    running
+        .check(
+            &format!("/api/v1/tasks?from=-1m&to={instant}"),
+            400,
+            error,
+            Value::Null,
+        )
+        .await;
     let units = json!(["numbers with the units w, d, h, m, s, ms: 1s, 1h30m"]);
     let error = "invalid step=\"0s\"; allowed: numbers with the units w, d, h, m, s, \
                  ms: 1s, 1h30m";
-    running.check("/api/v1/timeline?step=0s", 400, error, units).await;
+    running
+        .check("/api/v1/timeline?step=0s", 400, error, units)
+        .await;
     let error = "step=1ms would make 300000 steps; at most 4000 are allowed: take a larger step";
-    running.check("/api/v1/timeline?step=1ms", 400, error, Value::Null).await;
+    running
+        .check("/api/v1/timeline?step=1ms", 400, error, Value::Null)
+        .await;
     for limit in ["0", "100001", "-1", "ten"] {
         let error = format!("limit={limit:?} is not a number from 1 to 100000");
-        running.check(&format!("/api/v1/tasks?limit={limit}"), 400, &error, Value::Null).await;
+        running
+            .check(
+                &format!("/api/v1/tasks?limit={limit}"),
+                400,
+                &error,
+                Value::Null,
+            )
+            .await;
     }
     let error = r#"limit="1000001" is not a number from 1 to 1000000"#;
     let path = "/api/v1/tasks?limit=1000001&format=columns";
@@ -177,12 +273,18 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
         "thread",
         "thread_id"
     ]);
-    running.check("/api/v1/profile?tsak=load", 400, error, names).await;
+    running
+        .check("/api/v1/profile?tsak=load", 400, error, names)
+        .await;
     let error = "the parameter from was given 2 times; at most 1 is allowed";
-    running.check("/api/v1/profile?from=-1m&from=-2m", 400, error, Value::Null).await;
+    running
+        .check("/api/v1/profile?from=-1m&from=-2m", 400, error, Value::Null)
+        .await;
     let many = "task=load&".repeat(101);
     let error = "the parameter task was given 101 times; at most 100 is allowed";
-    running.check(&format!("/api/v1/profile?{many}"), 400, error, Value::Null).await;
+    running
+        .check(&format!("/api/v1/profile?{many}"), 400, error, Value::Null)
+        .await;
     let paths = json!([
         "/livez",
         "/readyz",
@@ -233,8 +335,19 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
         "/api/v1/events",
         "/api/v1/events/recent"
     ]);
-    running.check("/api/v2/%3Cscript%3E", 404, "no such path: /api/v2/%3Cscript%3E", paths).await;
+    running
+        .check(
+            "/api/v2/%3Cscript%3E",
+            404,
+            "no such path: /api/v2/%3Cscript%3E",
+            paths,
+        )
+        .await;
     let posted = request(running.address, "POST", "/api/v1/profile").await;
     assert_eq!(posted.status, 405, "{}", posted.body);
-    assert!(posted.body.contains("method not allowed: POST"), "{}", posted.body);
+    assert!(
+        posted.body.contains("method not allowed: POST"),
+        "{}",
+        posted.body
+    );
 }

@@ -17,7 +17,9 @@ const ROUTES_WITH_RANGE: usize = 29;
 /// The routes that readers ask, without streams.
 fn read_routes() -> impl Iterator<Item = &'static str> {
     let read = ROUTES.iter().filter(|route| route.method == Method::GET);
-    let of_api = read.map(|route| route.path).filter(|path| path.starts_with("/api/v1/"));
+    let of_api = read
+        .map(|route| route.path)
+        .filter(|path| path.starts_with("/api/v1/"));
     of_api.filter(|path| !matches!(*path, "/api/v1/events" | "/api/v1/updates"))
 }
 
@@ -25,9 +27,20 @@ fn read_routes() -> impl Iterator<Item = &'static str> {
 async fn a_run_is_its_range_on_every_route_or_an_error_that_names_it() {
     let running = serve().await;
     let (mut worker, mut client) = reporting(&running).await;
-    let wide = RunMarker { id: RunId(9), name: "wide".into(), start: at(8), stop: Some(at(33)) };
+    let wide = RunMarker {
+        id: RunId(9),
+        name: "wide".into(),
+        start: at(8),
+        stop: Some(at(33)),
+    };
     let mut flush = worker.flush(32, vec![]);
-    worker.tell(&mut flush, Telemetry { runs: vec![wide], ..Telemetry::default() });
+    worker.tell(
+        &mut flush,
+        Telemetry {
+            runs: vec![wide],
+            ..Telemetry::default()
+        },
+    );
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
     // Nothing happened in the last five minutes, which are the default.
     running.now_ns.store(at(1_000).unix_ns(), SeqCst);
@@ -38,7 +51,11 @@ async fn a_run_is_its_range_on_every_route_or_an_error_that_names_it() {
         let unknown = ask("run=nosuch").await;
         if unknown.body.contains("unknown parameter \\\"run\\\"") {
             let from = ask("from=-1m").await;
-            assert!(from.body.contains("unknown parameter \\\"from\\\""), "{path}: {}", from.body);
+            assert!(
+                from.body.contains("unknown parameter \\\"from\\\""),
+                "{path}: {}",
+                from.body
+            );
             continue;
         }
         assert_eq!(unknown.status, 404, "{path}: {}", unknown.body);
@@ -60,7 +77,12 @@ async fn a_run_is_its_range_on_every_route_or_an_error_that_names_it() {
             let of_run = ask(run).await;
             let of_range = ask("from=1000008&to=1000033").await;
             let default = ask("").await;
-            assert_eq!((of_run.status, of_range.status), (200, 200), "{path}: {}", of_run.body);
+            assert_eq!(
+                (of_run.status, of_range.status),
+                (200, 200),
+                "{path}: {}",
+                of_run.body
+            );
             // Resources name the run.
             let plain = of_run.body.replace("\"wide@0000000000000001-9\"", "null");
             let plain = plain.replace("wide@0000000000000001-9", "");
@@ -71,7 +93,10 @@ async fn a_run_is_its_range_on_every_route_or_an_error_that_names_it() {
             );
             // Without a range, these are about everything.
             let is_bounded = !path.contains("/tasks") && path != "/api/v1/progress";
-            assert!(!is_bounded || of_run.body != default.body, "{path}: {plain}");
+            assert!(
+                !is_bounded || of_run.body != default.body,
+                "{path}: {plain}"
+            );
         }
     }
     assert_eq!(with_range.len(), ROUTES_WITH_RANGE, "{with_range:#?}");
@@ -79,7 +104,9 @@ async fn a_run_is_its_range_on_every_route_or_an_error_that_names_it() {
 
 /// Formats whose bytes are no text; their content is that of other formats of the same query.
 fn is_compressed(path: &str) -> bool {
-    [".parquet", ".pb.gz"].iter().any(|suffix| path.ends_with(suffix))
+    [".parquet", ".pb.gz"]
+        .iter()
+        .any(|suffix| path.ends_with(suffix))
 }
 
 #[tokio::test]
@@ -110,7 +137,12 @@ async fn every_answer_has_the_time_at_which_it_was_sent() {
             for parameters in [ALL, "run=nosuch", "nosuch=1", ""] {
                 let answer = get(running.address, &format!("{path}?{parameters}")).await;
                 let sent = answer.header("x-emberline-now-ns");
-                assert_eq!(sent, Some(&*expected), "{path}?{parameters}: {}", answer.status);
+                assert_eq!(
+                    sent,
+                    Some(&*expected),
+                    "{path}?{parameters}: {}",
+                    answer.status
+                );
             }
         }
     }

@@ -14,8 +14,11 @@ use state::testing::{SECOND_NS, TestWorker, at};
 async fn a_profile_has_times_and_sampling_quality() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
-    let profile =
-        running.json(&format!("/api/v1/profile?{ALL}&task=load&worker=w&state=cpu")).await;
+    let profile = running
+        .json(&format!(
+            "/api/v1/profile?{ALL}&task=load&worker=w&state=cpu"
+        ))
+        .await;
     assert_eq!(
         profile["totals"],
         json!({"cpu_ns": 5, "runnable_ns": 0, "lock_ns": 0, "sleep_ns": 0, "network_ns": 0,
@@ -24,19 +27,35 @@ async fn a_profile_has_times_and_sampling_quality() {
     assert_eq!(profile["profile"]["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(profile["workers"], json!(["w"]));
     assert_eq!(
-        (&profile["ticks"], &profile["ticks_throttled"], &profile["ticks_missed"]),
+        (
+            &profile["ticks"],
+            &profile["ticks_throttled"],
+            &profile["ticks_missed"]
+        ),
         (&json!(95), &json!(4), &json!(1))
     );
     assert_eq!(
-        (&profile["empty"], &profile["achieved_rate_hz"], &profile["achieved_share"]),
+        (
+            &profile["empty"],
+            &profile["achieved_rate_hz"],
+            &profile["achieved_share"]
+        ),
         (&json!(false), &json!(95.0), &json!(0.95))
     );
     let path = format!("/api/v1/profile?{ALL}&task=load&worker=w&state=cpu&format=columns");
     let columns = running.json(&path).await;
     assert_eq!(columns["totals"], profile["totals"]);
-    assert_eq!(columns["profile"]["functions"]["names"], json!(["load", "main", "parse"]));
-    assert_eq!(columns["profile"]["self"], json!({"cpu": {"nodes": [3], "ns": [5]}}));
-    let lines = running.json(&format!("/api/v1/profile?{ALL}&by=line&threads=all")).await;
+    assert_eq!(
+        columns["profile"]["functions"]["names"],
+        json!(["load", "main", "parse"])
+    );
+    assert_eq!(
+        columns["profile"]["self"],
+        json!({"cpu": {"nodes": [3], "ns": [5]}})
+    );
+    let lines = running
+        .json(&format!("/api/v1/profile?{ALL}&by=line&threads=all"))
+        .await;
     assert_eq!(lines["profile"]["nodes"].as_array().unwrap().len(), 6);
 }
 
@@ -44,15 +63,33 @@ async fn a_profile_has_times_and_sampling_quality() {
 async fn a_profile_has_the_same_headers_in_each_format() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
-    let collapsed = get(running.address, &format!("/api/v1/profile?{ALL}&format=collapsed")).await;
+    let collapsed = get(
+        running.address,
+        &format!("/api/v1/profile?{ALL}&format=collapsed"),
+    )
+    .await;
     assert_eq!(collapsed.body, "load;main;parse 7\n");
-    assert_eq!(collapsed.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(
+        collapsed.header("content-type"),
+        Some("text/plain; charset=utf-8")
+    );
     assert_eq!(collapsed.header("x-emberline-rate-hz"), Some("95.000"));
     assert_eq!(collapsed.header("x-emberline-ticks-throttled"), Some("4"));
     assert_eq!(collapsed.header("x-emberline-ticks-missed"), Some("1"));
-    assert_eq!(collapsed.header("content-security-policy"), Some("default-src 'none'"));
-    let svg = get(running.address, &format!("/api/v1/profile?{ALL}&format=svg")).await;
-    assert!(svg.body.contains("<svg") && svg.body.contains("parse"), "{}", svg.body);
+    assert_eq!(
+        collapsed.header("content-security-policy"),
+        Some("default-src 'none'")
+    );
+    let svg = get(
+        running.address,
+        &format!("/api/v1/profile?{ALL}&format=svg"),
+    )
+    .await;
+    assert!(
+        svg.body.contains("<svg") && svg.body.contains("parse"),
+        "{}",
+        svg.body
+    );
     let rate = "; 95 of 100 ticks/s, 4 skipped (agent CPU limit), 1 missed<";
     assert!(svg.body.contains(rate), "{}", svg.body);
     assert_eq!(svg.header("content-type"), Some("image/svg+xml"));
@@ -68,34 +105,68 @@ async fn waiting_can_be_selected_as_a_whole_or_by_kind() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
     for (states, total_ns, named) in [
-        ("state=wait", 2, json!(["lock", "sleep", "network", "disk", "other"])),
+        (
+            "state=wait",
+            2,
+            json!(["lock", "sleep", "network", "disk", "other"]),
+        ),
         ("state=network", 2, json!(["network"])),
         ("state=lock", 0, json!(["lock"])),
-        ("state=cpu&state=network&state=cpu", 7, json!(["cpu", "network"])),
+        (
+            "state=cpu&state=network&state=cpu",
+            7,
+            json!(["cpu", "network"]),
+        ),
     ] {
-        let profile = running.json(&format!("/api/v1/profile?{ALL}&{states}")).await;
+        let profile = running
+            .json(&format!("/api/v1/profile?{ALL}&{states}"))
+            .await;
         assert_eq!(profile["totals"]["total_ns"], total_ns, "{states}");
         assert_eq!(profile["filter"]["states"], named, "{states}");
-        let timeline = running.json(&format!("/api/v1/timeline?{ALL}&step=1m&{states}")).await;
-        assert_eq!(timeline["series"][0]["totals"]["total_ns"].as_u64().unwrap_or(0), total_ns);
+        let timeline = running
+            .json(&format!("/api/v1/timeline?{ALL}&step=1m&{states}"))
+            .await;
+        assert_eq!(
+            timeline["series"][0]["totals"]["total_ns"]
+                .as_u64()
+                .unwrap_or(0),
+            total_ns
+        );
     }
-    let svg = get(running.address, &format!("/api/v1/profile?{ALL}&format=svg&state=wait")).await;
-    assert!(svg.body.contains(">All tasks on w (host-1), wait<"), "{}", svg.body);
+    let svg = get(
+        running.address,
+        &format!("/api/v1/profile?{ALL}&format=svg&state=wait"),
+    )
+    .await;
+    assert!(
+        svg.body.contains(">All tasks on w (host-1), wait<"),
+        "{}",
+        svg.body
+    );
 }
 
 #[tokio::test]
 async fn a_timeline_has_the_time_of_each_step() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
-    let timeline = running.json("/api/v1/timeline?from=1000029&to=1000032&threads=all").await;
-    assert_eq!((&timeline["steps"], &timeline["step_ns"]), (&json!(3), &json!(SECOND_NS)));
+    let timeline = running
+        .json("/api/v1/timeline?from=1000029&to=1000032&threads=all")
+        .await;
+    assert_eq!(
+        (&timeline["steps"], &timeline["step_ns"]),
+        (&json!(3), &json!(SECOND_NS))
+    );
     assert_eq!(timeline["series"][0]["name"], "load");
     assert_eq!(timeline["series"][0]["cpu_ns"], json!([0, 5, 0]));
     assert_eq!(timeline["series"][0]["runnable_ns"], json!([0, 0, 0]));
     assert_eq!(timeline["series"][0]["wait_ns"], json!([0, 2, 0]));
     assert_eq!(timeline["series"][0]["network_ns"], json!([0, 2, 0]));
     assert_eq!(timeline["series"][0]["totals"]["network_ns"], 2);
-    assert_eq!(timeline["series"][0]["lock_ns"], json!(null), "nothing waited for a lock");
+    assert_eq!(
+        timeline["series"][0]["lock_ns"],
+        json!(null),
+        "nothing waited for a lock"
+    );
     assert_eq!(timeline["series"][1]["kind"], "agent");
 }
 
@@ -113,12 +184,26 @@ async fn the_ledger_has_rows_and_a_summary() {
         "attempt": null, "result_bytes": null, "type_name": "", "labels": {}, "phases": [],
     }]);
     assert_eq!(tasks["tasks"], expected);
-    assert_eq!((&tasks["total"], &tasks["truncated"]), (&json!(2), &json!(true)));
-    for path in ["summary=true", "summary=true&worker=w", "summary=true&from=1000000"] {
+    assert_eq!(
+        (&tasks["total"], &tasks["truncated"]),
+        (&json!(2), &json!(true))
+    );
+    for path in [
+        "summary=true",
+        "summary=true&worker=w",
+        "summary=true&from=1000000",
+    ] {
         let summary = running.json(&format!("/api/v1/tasks?{path}")).await;
         let load = &summary["names"][0];
-        assert_eq!((&load["name"], &load["running"]), (&json!("load"), &json!(1)), "{path}");
-        assert_eq!((&load["outcomes"]["ok"], &load["outcomes"]["lost"]), (&json!(1), &json!(0)));
+        assert_eq!(
+            (&load["name"], &load["running"]),
+            (&json!("load"), &json!(1)),
+            "{path}"
+        );
+        assert_eq!(
+            (&load["outcomes"]["ok"], &load["outcomes"]["lost"]),
+            (&json!(1), &json!(0))
+        );
         assert_eq!(load["durations"]["p99_ns"], 2 * SECOND_NS, "{path}");
         assert_eq!(summary["range"].is_null(), !path.contains("from"), "{path}");
     }
@@ -148,7 +233,11 @@ async fn transferring(running: &Running) -> Client {
     };
     let tasks = vec![worker.task_with(1, "load", (40, Some(41)), Some(detail))];
     let flush = worker.flush(30, tasks);
-    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client
+        .send(agent_message::Kind::Dictionary(
+            worker.dictionary().unwrap(),
+        ))
+        .await;
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
     client
 }
@@ -169,7 +258,8 @@ const OUTLINE: [&str; 9] = [
 fn outlines_of_rows(answer: &Value) -> Vec<Value> {
     let outline = |row: &Value| OUTLINE.map(|name| (name.to_owned(), row[name].clone()));
     let rows = answer["tasks"].as_array().unwrap().iter();
-    rows.map(|row| Value::Object(outline(row).into_iter().collect())).collect()
+    rows.map(|row| Value::Object(outline(row).into_iter().collect()))
+        .collect()
 }
 
 fn outlines_of_columns(answer: &Value) -> Vec<Value> {
@@ -207,19 +297,25 @@ async fn task_columns_equal_task_rows() {
         let tasks = tasks.collect();
         let flush = worker.flush(40, tasks);
         let dictionary = worker.dictionary().unwrap();
-        client.send(agent_message::Kind::Dictionary(dictionary)).await;
+        client
+            .send(agent_message::Kind::Dictionary(dictionary))
+            .await;
         assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     }
     for limit in [1, 3, 8, 1_000] {
         let path = format!("/api/v1/tasks?{ALL}&limit={limit}");
         let rows = running.json(&path).await;
         let columns = running.json(&format!("{path}&format=columns")).await;
-        assert_eq!((&columns["total"], &columns["truncated"]), (&json!(14), &rows["truncated"]));
+        assert_eq!(
+            (&columns["total"], &columns["truncated"]),
+            (&json!(14), &rows["truncated"])
+        );
         let mut both = [outlines_of_rows(&rows), outlines_of_columns(&columns)];
         // Among tasks with the same start, order and truncation are not defined.
         let start = |task: &Value| task["start_ns"].as_i64().unwrap();
-        let [expected, found] =
-            both.each_ref().map(|all| all.iter().map(start).collect::<Vec<_>>());
+        let [expected, found] = both
+            .each_ref()
+            .map(|all| all.iter().map(start).collect::<Vec<_>>());
         assert_eq!(found, expected);
         if limit == 1_000 {
             for all in &mut both {
@@ -236,10 +332,18 @@ async fn task_columns_equal_task_rows() {
 async fn a_task_has_phases_and_details() {
     let running = serve().await;
     let _client = transferring(&running).await;
-    let tasks = running.json(&format!("/api/v1/tasks?{ALL}&type=Vec%3Cu8%3E")).await;
+    let tasks = running
+        .json(&format!("/api/v1/tasks?{ALL}&type=Vec%3Cu8%3E"))
+        .await;
     let row = &tasks["tasks"][0];
-    assert_eq!((&row["attempt"], &row["result_bytes"]), (&json!(2), &json!(9)));
-    assert_eq!((&row["type_name"], &row["labels"]), (&json!("Vec<u8>"), &json!({"k": "2"})));
+    assert_eq!(
+        (&row["attempt"], &row["result_bytes"]),
+        (&json!(2), &json!(9))
+    );
+    assert_eq!(
+        (&row["type_name"], &row["labels"]),
+        (&json!("Vec<u8>"), &json!({"k": "2"}))
+    );
     let start_ns = at(40).unix_ns();
     assert_eq!(row["start_ns"], start_ns);
     let expected = json!([
@@ -259,8 +363,13 @@ async fn a_task_has_phases_and_details() {
 async fn thread_time_is_split_by_task_phase_and_state() {
     let running = serve().await;
     let _client = transferring(&running).await;
-    let times = running.json(&format!("/api/v1/thread-time?{ALL}&worker=v")).await;
-    assert_eq!((&times["elapsed_ns"], &times["corrupt_files"]), (&json!(SECOND_NS), &json!([])));
+    let times = running
+        .json(&format!("/api/v1/thread-time?{ALL}&worker=v"))
+        .await;
+    assert_eq!(
+        (&times["elapsed_ns"], &times["corrupt_files"]),
+        (&json!(SECOND_NS), &json!([]))
+    );
     let expected = json!([
         {"worker": "v", "thread": "pool", "thread_id": 12, "total_ns": 10, "parts": [
             {"task": null, "phase": null, "state": "lock", "time_ns": 6},
@@ -269,10 +378,17 @@ async fn thread_time_is_split_by_task_phase_and_state() {
             {"task": "load", "phase": "execute", "state": "cpu", "time_ns": 1}]},
     ]);
     assert_eq!(times["threads"], expected);
-    let times = running.json(&format!("/api/v1/thread-time?{ALL}&by=worker")).await;
+    let times = running
+        .json(&format!("/api/v1/thread-time?{ALL}&by=worker"))
+        .await;
     let of_worker = &times["threads"][0];
-    assert_eq!((&of_worker["thread"], &of_worker["total_ns"]), (&Value::Null, &json!(11)));
-    let agent = running.json(&format!("/api/v1/thread-time?{ALL}&threads=agent")).await;
+    assert_eq!(
+        (&of_worker["thread"], &of_worker["total_ns"]),
+        (&Value::Null, &json!(11))
+    );
+    let agent = running
+        .json(&format!("/api/v1/thread-time?{ALL}&threads=agent"))
+        .await;
     assert_eq!(agent["threads"], json!([]));
 }
 
@@ -284,7 +400,11 @@ async fn profiles_can_be_filtered_by_label_and_phase_and_grouped() {
     let check = async |parameters: &str, expected: &str| {
         let path = format!("/api/v1/profile?{ALL}&format=collapsed&{parameters}");
         let answer = get(running.address, &path).await;
-        assert_eq!((answer.status, answer.body.as_str()), (200, expected), "{parameters}");
+        assert_eq!(
+            (answer.status, answer.body.as_str()),
+            (200, expected),
+            "{parameters}"
+        );
     };
     check("label=zone%3Db", "load;main;read 4\n").await;
     check("label=zone%3D*&label=zone%3Da", "load;main;parse 7\n").await;
@@ -293,22 +413,50 @@ async fn profiles_can_be_filtered_by_label_and_phase_and_grouped() {
     check("phase=transfer", "load;main;read 4\n").await;
     check("phase=execute", "load;main;parse 7\n").await;
     check("phases=true&worker=v", "load;transfer;main;read 4\n").await;
-    check("group=host", "host-1;load;main;parse 7\nhost-2;load;main;read 4\n").await;
-    check("group=label:zone", "a;load;main;parse 7\nb;load;main;read 4\n").await;
-    check("group=worker&phases=true&phase=transfer", "v;load;transfer;main;read 4\n").await;
-    check("group=phase", "execute;load;main;parse 7\ntransfer;load;main;read 4\n").await;
-    let json = running.json(&format!("/api/v1/profile?{ALL}&group=phase&phases=true")).await;
+    check(
+        "group=host",
+        "host-1;load;main;parse 7\nhost-2;load;main;read 4\n",
+    )
+    .await;
+    check(
+        "group=label:zone",
+        "a;load;main;parse 7\nb;load;main;read 4\n",
+    )
+    .await;
+    check(
+        "group=worker&phases=true&phase=transfer",
+        "v;load;transfer;main;read 4\n",
+    )
+    .await;
+    check(
+        "group=phase",
+        "execute;load;main;parse 7\ntransfer;load;main;read 4\n",
+    )
+    .await;
+    let json = running
+        .json(&format!("/api/v1/profile?{ALL}&group=phase&phases=true"))
+        .await;
     let nodes = json["profile"]["nodes"].as_array().unwrap();
-    let kinds: Vec<&str> = nodes.iter().map(|node| node["kind"].as_str().unwrap()).collect();
-    let expected =
-        ["group", "task", "function", "function", "group", "task", "phase", "function", "function"];
+    let kinds: Vec<&str> = nodes
+        .iter()
+        .map(|node| node["kind"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "group", "task", "function", "function", "group", "task", "phase", "function", "function",
+    ];
     assert_eq!(kinds, expected);
     for path in ["tasks", "timeline", "thread-time"] {
-        let none = running.json(&format!("/api/v1/{path}?{ALL}&label=zone%3Dc")).await;
-        let rows = ["tasks", "series", "threads"].into_iter().find_map(|key| none.get(key));
+        let none = running
+            .json(&format!("/api/v1/{path}?{ALL}&label=zone%3Dc"))
+            .await;
+        let rows = ["tasks", "series", "threads"]
+            .into_iter()
+            .find_map(|key| none.get(key));
         assert_eq!(rows, Some(&json!([])), "{path}");
     }
-    let timeline = running.json(&format!("/api/v1/timeline?{ALL}&phase=transfer")).await;
+    let timeline = running
+        .json(&format!("/api/v1/timeline?{ALL}&phase=transfer"))
+        .await;
     assert_eq!(timeline["series"][0]["totals"]["total_ns"], 4);
 }
 
@@ -320,7 +468,10 @@ async fn workers_are_listed_and_livez_is_ok() {
     let workers = running.json("/api/v1/workers?worker=w").await;
     let epoch = &workers["workers"][0]["epochs"][0];
     assert_eq!(epoch["labels"], json!({"zone": "a"}));
-    assert_eq!((&epoch["state"], &epoch["running_tasks"]), (&json!("connected"), &json!(1)));
+    assert_eq!(
+        (&epoch["state"], &epoch["running_tasks"]),
+        (&json!("connected"), &json!(1))
+    );
     assert_eq!(epoch["clock"], json!({"offset_ns": 0, "error_ns": 5}));
     assert_eq!(workers["retained"]["unsealed_windows"], 1);
 }
@@ -331,16 +482,25 @@ async fn a_known_task_without_samples_is_an_empty_profile_with_the_span_of_data(
     let (_, _client) = attached(&running, "w").await;
     let path = "/api/v1/profile?from=1000040&task=load";
     let empty = running.json(path).await;
-    assert_eq!((&empty["empty"], &empty["achieved_rate_hz"]), (&json!(true), &Value::Null));
+    assert_eq!(
+        (&empty["empty"], &empty["achieved_rate_hz"]),
+        (&json!(true), &Value::Null)
+    );
     assert_eq!(empty["profile"]["nodes"], json!([]));
     assert_eq!(empty["data"]["from_ns"], at(30).unix_ns());
     for format in ["collapsed", "svg"] {
         let answer = get(running.address, &format!("{path}&format={format}")).await;
-        assert_eq!((answer.status, answer.header("x-emberline-empty")), (200, Some("true")));
+        assert_eq!(
+            (answer.status, answer.header("x-emberline-empty")),
+            (200, Some("true"))
+        );
         let data = "1970-01-12T13:47:10.000000000Z/1970-01-12T13:47:11.000000000Z";
         assert_eq!(answer.header("x-emberline-data"), Some(data));
     }
     // `now` is by the collector's clock.
     running.now_ns.store(at(31).unix_ns(), Ordering::SeqCst);
-    assert_eq!(running.json("/api/v1/profile?from=-1s").await["empty"], false);
+    assert_eq!(
+        running.json("/api/v1/profile?from=-1s").await["empty"],
+        false
+    );
 }

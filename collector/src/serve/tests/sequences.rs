@@ -84,28 +84,43 @@ async fn an_agent_goes_on_at_a_collector_that_lost_its_data() {
     assert_eq!(client.welcome.acked_seq, 0);
     worker.count("load;main", State::Cpu, 4);
     let flush = flush_of(&mut worker, 101);
-    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client
+        .send(agent_message::Kind::Dictionary(
+            worker.dictionary().unwrap(),
+        ))
+        .await;
     // Refused flushes are answered, but not stored: only the agent knows of this one.
-    let refused = v1::Flush { clock: None, ..flush };
+    let refused = v1::Flush {
+        clock: None,
+        ..flush
+    };
     let answer = client.ask(agent_message::Kind::Flush(refused)).await;
     assert_eq!(answer, "refused 101: the flush's clock is missing");
     assert_eq!(acked_seq(&running.json("/api/v1/workers").await), &json!(0));
     let flush = flush_of(&mut worker, 102);
-    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 102");
+    assert_eq!(
+        client.ask(agent_message::Kind::Flush(flush)).await,
+        "ack 102"
+    );
 
     worker.answered_seq = 102;
     let mut client = Client::attach(running.address, worker.hello()).await;
     assert_eq!(client.welcome.acked_seq, 102);
     let flush = flush_of(&mut worker, 103);
-    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 103");
+    assert_eq!(
+        client.ask(agent_message::Kind::Flush(flush)).await,
+        "ack 103"
+    );
 }
 
 /// Refusals are in no log. After a restart, the agent's word counts as above.
 #[tokio::test]
 async fn a_refused_flush_is_skipped_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let options =
-        || ServeOptions { data: Some(folder.path().to_owned()), ..ServeOptions::default() };
+    let options = || ServeOptions {
+        data: Some(folder.path().to_owned()),
+        ..ServeOptions::default()
+    };
     let running = serve_with(options()).await;
     let (mut worker, mut client) = attached(&running, "w").await;
     let mut refused = flush_of(&mut worker, 2);
@@ -119,9 +134,17 @@ async fn a_refused_flush_is_skipped_after_a_restart() {
     let running = serve_with(options()).await;
     worker.answered_seq = 2;
     let mut client = Client::attach(running.address, worker.hello()).await;
-    worker.resume(client.welcome.strings, client.welcome.frames, client.welcome.nodes);
+    worker.resume(
+        client.welcome.strings,
+        client.welcome.frames,
+        client.welcome.nodes,
+    );
     let flush = flush_of(&mut worker, 3);
-    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client
+        .send(agent_message::Kind::Dictionary(
+            worker.dictionary().unwrap(),
+        ))
+        .await;
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
 }
 
@@ -135,7 +158,11 @@ async fn a_flush_whose_refusal_was_lost_is_refused_again() {
     worker.answered_seq = 1;
     let mut answers = Vec::new();
     for _ in 0..2 {
-        answers.push(client.ask(agent_message::Kind::Flush(invalid.clone())).await);
+        answers.push(
+            client
+                .ask(agent_message::Kind::Flush(invalid.clone()))
+                .await,
+        );
         client = Client::attach(running.address, worker.hello()).await;
         assert_eq!(client.welcome.acked_seq, 1);
     }
@@ -154,19 +181,34 @@ async fn only_the_owner_of_the_session_key_attaches() {
     let folder = tempfile::tempdir().unwrap();
     let key = SessionKey::new([5; SessionKey::BYTES]);
     let worker = TestWorker::new("w", key.epoch().0);
-    let owner = || v1::Hello { session_key: key.as_bytes().to_vec(), ..worker.hello() };
+    let owner = || v1::Hello {
+        session_key: key.as_bytes().to_vec(),
+        ..worker.hello()
+    };
     for _ in 0..2 {
         let data = Some(folder.path().to_owned());
-        let running = serve_with(ServeOptions { data, ..ServeOptions::default() }).await;
+        let running = serve_with(ServeOptions {
+            data,
+            ..ServeOptions::default()
+        })
+        .await;
         let mut client = Client::attach(running.address, owner()).await;
         for session_key in [vec![], vec![4; 16], vec![5; 15]] {
-            let hello = v1::Hello { session_key, ..worker.hello() };
+            let hello = v1::Hello {
+                session_key,
+                ..worker.hello()
+            };
             let kind = Some(agent_message::Kind::Hello(hello));
             let status = Client::refused(running.address, vec![v1::AgentMessage { kind }]).await;
             assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
         }
-        client.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await;
-        assert!(client.receive().await.is_none(), "the owner's stream is still there");
+        client
+            .send(agent_message::Kind::Goodbye(v1::Goodbye::default()))
+            .await;
+        assert!(
+            client.receive().await.is_none(),
+            "the owner's stream is still there"
+        );
         running.stop.send(()).unwrap();
         in_time(running.served).await.unwrap().unwrap();
     }

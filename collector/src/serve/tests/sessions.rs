@@ -26,7 +26,10 @@ struct Browser {
 
 impl Browser {
     fn new(guarded: &Guarded) -> Browser {
-        Browser { address: guarded.running.address, cookie: None }
+        Browser {
+            address: guarded.running.address,
+            cookie: None,
+        }
     }
 
     async fn send(&self, line: &str, more: &[(&str, &str)], body: &str) -> Answer {
@@ -39,7 +42,12 @@ impl Browser {
 
     /// Opens an address as a page.
     async fn open(&self, path: &str) -> Answer {
-        self.send(&format!("GET {path}"), &[HTML, ("sec-fetch-site", "none")], "").await
+        self.send(
+            &format!("GET {path}"),
+            &[HTML, ("sec-fetch-site", "none")],
+            "",
+        )
+        .await
     }
 
     /// Requests an answer of the API from the page.
@@ -70,7 +78,9 @@ impl Browser {
 
     async fn log_in(guarded: &Guarded, token: &Token) -> Browser {
         let mut browser = Browser::new(guarded);
-        let answer = browser.post("/login", &format!("token={}", token.expose())).await;
+        let answer = browser
+            .post("/login", &format!("token={}", token.expose()))
+            .await;
         assert_eq!(answer.status, 303, "{}", answer.body);
         browser
     }
@@ -85,7 +95,11 @@ impl Browser {
         let mut stream = BufReader::new(stream);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            assert_ne!(in_time(stream.read_line(&mut head)).await.unwrap(), 0, "{head}");
+            assert_ne!(
+                in_time(stream.read_line(&mut head)).await.unwrap(),
+                0,
+                "{head}"
+            );
         }
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         stream
@@ -108,7 +122,10 @@ async fn read_to_end(mut stream: BufReader<TcpStream>) -> String {
 async fn guarded(role: Role) -> (Guarded, Token) {
     let guarded = Guarded::serve().await;
     let note = "Ada <ada@example>".to_owned();
-    let token = guarded.token(NewToken { note, ..NewToken::new(role) });
+    let token = guarded.token(NewToken {
+        note,
+        ..NewToken::new(role)
+    });
     guarded.until_valid(&token).await;
     (guarded, token)
 }
@@ -120,7 +137,10 @@ async fn a_browser_is_sent_to_the_login_and_back() {
     let sent = browser.open("/tasks/qr?from=-5m&worker=%3Cb%3E").await;
     assert_eq!(sent.status, 303);
     let next = "tasks%2Fqr%3Ffrom%3D-5m%26worker%3D%253Cb%253E";
-    assert_eq!(sent.header("location"), Some(&*format!("../login?next={next}")));
+    assert_eq!(
+        sent.header("location"),
+        Some(&*format!("../login?next={next}"))
+    );
     assert_eq!(sent.header("cache-control"), Some("no-store"));
     assert_eq!(browser.fetch("GET /api/v1/session").await.status, 401);
     assert_eq!(browser.fetch("GET /assets/x").await.status, 401);
@@ -130,8 +150,14 @@ async fn a_browser_is_sent_to_the_login_and_back() {
     let field = "value=\"tasks/qr?from=-5m&amp;worker=%3Cb%3E\"";
     assert!(login.body.contains(field), "{}", login.body);
     let policy = login.header("content-security-policy").unwrap();
-    assert!(policy.starts_with("default-src 'none'; script-src 'self'"), "{policy}");
-    assert!(policy.contains("frame-ancestors 'none'; form-action 'self'"), "{policy}");
+    assert!(
+        policy.starts_with("default-src 'none'; script-src 'self'"),
+        "{policy}"
+    );
+    assert!(
+        policy.contains("frame-ancestors 'none'; form-action 'self'"),
+        "{policy}"
+    );
     assert_eq!(login.header("referrer-policy"), Some("same-origin"));
     for file in ["login.css", "login.js"] {
         assert!(login.body.contains(&format!("\"{file}\"")));
@@ -143,18 +169,28 @@ async fn a_browser_is_sent_to_the_login_and_back() {
     let fields = format!("token=+{}%0A&next={next}", token.expose());
     let done = browser.post("/login", &fields).await;
     assert_eq!(done.status, 303, "{}", done.body);
-    assert_eq!(done.header("location"), Some("./tasks/qr?from=-5m&worker=%3Cb%3E"));
+    assert_eq!(
+        done.header("location"),
+        Some("./tasks/qr?from=-5m&worker=%3Cb%3E")
+    );
     let cookie = done.header("set-cookie").unwrap();
     let port = browser.address.port();
     let value = cookie.strip_prefix(&format!("emberline-{port}=")).unwrap();
     let (secret, attributes) = value.split_once("; ").unwrap();
     assert_eq!(secret.len(), 64);
-    assert_eq!(attributes, "Path=/; Max-Age=43200; HttpOnly; SameSite=Strict");
+    assert_eq!(
+        attributes,
+        "Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"
+    );
     assert!(!token.expose().contains(secret));
     assert_eq!(browser.open("/tasks/qr").await.status, 200);
     assert_eq!(browser.fetch("GET /api/v1/workers").await.status, 200);
     let again = browser.open("/login").await;
-    assert!(again.body.contains("Ada &lt;ada@example&gt;"), "{}", again.body);
+    assert!(
+        again.body.contains("Ada &lt;ada@example&gt;"),
+        "{}",
+        again.body
+    );
 }
 
 #[tokio::test]
@@ -170,11 +206,17 @@ async fn the_session_names_its_token_and_has_its_role() {
         "logged_in": true, "sql": false, "expires": "1970-01-13T01:47:40.000000000Z", "expires_ns": expires_ns,
     });
     assert_eq!(session, expected);
-    assert_eq!(browser.fetch("PUT /api/v1/workers/settings").await.status, 403);
+    assert_eq!(
+        browser.fetch("PUT /api/v1/workers/settings").await.status,
+        403
+    );
     assert_eq!(browser.fetch("GET /api/v1/thread-dump").await.status, 403);
 
     let expires = jiff::Timestamp::from_nanosecond(at(90).unix_ns().into()).unwrap();
-    let new = NewToken { expires: Some(expires), ..NewToken::new(Role::Operator) };
+    let new = NewToken {
+        expires: Some(expires),
+        ..NewToken::new(Role::Operator)
+    };
     let operator = guarded.token(new);
     guarded.until_status(Some(&operator), 200).await;
     let browser = Browser::log_in(&guarded, &operator).await;
@@ -183,13 +225,22 @@ async fn the_session_names_its_token_and_has_its_role() {
     assert_eq!(session["role"], "operator");
     assert_eq!(session["expires_ns"], at(90).unix_ns());
     // The empty body is rejected, not its sender.
-    assert_eq!(browser.fetch("PUT /api/v1/workers/settings").await.status, 400);
+    assert_eq!(
+        browser.fetch("PUT /api/v1/workers/settings").await.status,
+        400
+    );
 
     let by_token = guarded.answer("GET /api/v1/session", Some(&operator)).await;
     let by_token: Value = serde_json::from_str(&by_token.body).unwrap();
-    assert_eq!((&by_token["logged_in"], &by_token["role"]), (&json!(false), &json!("operator")));
+    assert_eq!(
+        (&by_token["logged_in"], &by_token["role"]),
+        (&json!(false), &json!("operator"))
+    );
     let open = serve().await.json("/api/v1/session").await;
-    assert_eq!((&open["role"], &open["token"]), (&json!("operator"), &json!(null)));
+    assert_eq!(
+        (&open["role"], &open["token"]),
+        (&json!("operator"), &json!(null))
+    );
 }
 
 #[tokio::test]
@@ -197,7 +248,10 @@ async fn a_wrong_token_opens_no_session_and_says_so() {
     let (guarded, reader) = guarded(Role::Reader).await;
     let agent = guarded.agent("*");
     let expires = jiff::Timestamp::from_second(5).unwrap();
-    let expired = NewToken { expires: Some(expires), ..NewToken::new(Role::Reader) };
+    let expired = NewToken {
+        expires: Some(expires),
+        ..NewToken::new(Role::Reader)
+    };
     let expired = guarded.token(expired);
     guarded.until_status(Some(&agent), 403).await;
     let wrong = Token::new(reader.id(), &[7; 32]);
@@ -216,17 +270,30 @@ async fn a_wrong_token_opens_no_session_and_says_so() {
         ),
     ] {
         let mut browser = Browser::new(&guarded);
-        let answer = browser.post("/login", &format!("next=profile&token={token}")).await;
+        let answer = browser
+            .post("/login", &format!("next=profile&token={token}"))
+            .await;
         assert_eq!(answer.status, status, "{error}");
-        assert!(answer.body.contains(&format!("role=\"alert\">{error}</p>")), "{}", answer.body);
+        assert!(
+            answer.body.contains(&format!("role=\"alert\">{error}</p>")),
+            "{}",
+            answer.body
+        );
         assert!(answer.body.contains("value=\"profile\""), "{}", answer.body);
-        assert!(token.len() < 9 || !answer.body.contains(token), "{}", answer.body);
+        assert!(
+            token.len() < 9 || !answer.body.contains(token),
+            "{}",
+            answer.body
+        );
         assert_eq!(browser.cookie, None);
     }
     let mut browser = Browser::new(&guarded);
     let large = "x".repeat(LOGIN_BODY_BYTES_MAX + 1);
     assert_eq!(browser.post("/login", &large).await.status, 413);
-    for cookie in ["x", &format!("emberline-{}={}", browser.address.port(), "0".repeat(64))] {
+    for cookie in [
+        "x",
+        &format!("emberline-{}={}", browser.address.port(), "0".repeat(64)),
+    ] {
         browser.cookie = Some(cookie.to_owned());
         assert_eq!(browser.fetch("GET /api/v1/workers").await.status, 401);
         assert_eq!(browser.open("/").await.header("location"), Some("login"));
@@ -237,15 +304,29 @@ async fn a_wrong_token_opens_no_session_and_says_so() {
 async fn the_login_leads_nowhere_else() {
     let (guarded, token) = guarded(Role::Reader).await;
     let long = "x".repeat(RETURN_PATH_BYTES_MAX + 1);
-    for next in ["//evil.example", "https://evil.example", "%5C%5Cevil.example", "..%2Fx", &long] {
+    for next in [
+        "//evil.example",
+        "https://evil.example",
+        "%5C%5Cevil.example",
+        "..%2Fx",
+        &long,
+    ] {
         let mut browser = Browser::new(&guarded);
         let shown = browser.open(&format!("/login?next={next}")).await;
         let expected = if next.starts_with("https") { next } else { "" };
-        assert!(shown.body.contains(&format!("value=\"{expected}\"")), "{}", shown.body);
+        assert!(
+            shown.body.contains(&format!("value=\"{expected}\"")),
+            "{}",
+            shown.body
+        );
         let fields = format!("next={next}&token={}", token.expose());
         let done = browser.post("/login", &fields).await;
         // A path that begins with a dot has no host, whatever follows.
-        assert_eq!(done.header("location"), Some(&*format!("./{expected}")), "{next}");
+        assert_eq!(
+            done.header("location"),
+            Some(&*format!("./{expected}")),
+            "{next}"
+        );
     }
 }
 
@@ -263,15 +344,28 @@ async fn other_sites_neither_log_in_nor_out() {
     ] {
         let headers = [form, (name, value), ("sec-fetch-mode", "navigate")];
         for path in ["/login", "/logout"] {
-            let answer = browser.send(&format!("POST {path}"), &headers, &fields).await;
+            let answer = browser
+                .send(&format!("POST {path}"), &headers, &fields)
+                .await;
             assert_eq!(answer.status, 403, "{path} {name}: {value}");
             assert_eq!(answer.header("set-cookie"), None);
         }
     }
     assert_eq!(browser.fetch("GET /api/v1/session").await.status, 200);
-    for line in ["PUT /api/v1/workers/settings", "POST /api/v1/runs", "GET /api/v1/thread-dump"] {
-        let headers = [("sec-fetch-site", "cross-site"), ("content-type", "application/json")];
-        assert_eq!(browser.send(line, &headers, "{}").await.status, 403, "{line}");
+    for line in [
+        "PUT /api/v1/workers/settings",
+        "POST /api/v1/runs",
+        "GET /api/v1/thread-dump",
+    ] {
+        let headers = [
+            ("sec-fetch-site", "cross-site"),
+            ("content-type", "application/json"),
+        ];
+        assert_eq!(
+            browser.send(line, &headers, "{}").await.status,
+            403,
+            "{line}"
+        );
     }
 }
 
@@ -292,7 +386,14 @@ async fn a_link_from_another_site_is_retried_from_the_login() {
     let line = format!("GET /{address}");
     let retry = "<meta name=\"retry\" content=\"./profile?task=qr\">";
     assert!(browser.send(&line, &linked, "").await.body.contains(retry));
-    assert!(!browser.open(&format!("/{address}")).await.body.contains("retry"), "it would loop");
+    assert!(
+        !browser
+            .open(&format!("/{address}"))
+            .await
+            .body
+            .contains("retry"),
+        "it would loop"
+    );
 }
 
 #[tokio::test]
@@ -300,15 +401,23 @@ async fn a_session_ends_by_logout_time_and_another_login() {
     let (guarded, token) = guarded(Role::Reader).await;
     let status = async |browser: &Browser| browser.fetch("GET /api/v1/session").await.status;
     let mut browser = Browser::log_in(&guarded, &token).await;
-    let first = Browser { cookie: browser.cookie.clone(), ..Browser::new(&guarded) };
-    browser.post("/login", &format!("token={}", token.expose())).await;
+    let first = Browser {
+        cookie: browser.cookie.clone(),
+        ..Browser::new(&guarded)
+    };
+    browser
+        .post("/login", &format!("token={}", token.expose()))
+        .await;
     assert_ne!(browser.cookie, first.cookie);
     assert_eq!(status(&first).await, 401, "the browser has another session");
     assert_eq!(status(&browser).await, 200);
 
     let out = browser.post("/logout", "").await;
     assert_eq!((out.status, out.header("location")), (303, Some("./login")));
-    let second = Browser { cookie: browser.cookie.clone(), ..Browser::new(&guarded) };
+    let second = Browser {
+        cookie: browser.cookie.clone(),
+        ..Browser::new(&guarded)
+    };
     assert_eq!(status(&second).await, 401);
     assert_eq!(browser.post("/logout", "").await.status, 303, "again");
 
@@ -341,7 +450,10 @@ async fn streams_of_events_end_with_the_session() {
 async fn streams_of_events_end_with_the_token() {
     let (guarded, revoked) = guarded(Role::Reader).await;
     let expires = jiff::Timestamp::from_nanosecond(at(61).unix_ns().into()).unwrap();
-    let new = NewToken { expires: Some(expires), ..NewToken::new(Role::Reader) };
+    let new = NewToken {
+        expires: Some(expires),
+        ..NewToken::new(Role::Reader)
+    };
     let expiring = guarded.token(new);
     guarded.until_status(Some(&expiring), 200).await;
     let browser = Browser::log_in(&guarded, &revoked).await;
@@ -354,7 +466,10 @@ async fn streams_of_events_end_with_the_token() {
 
     let browser = Browser::log_in(&guarded, &expiring).await;
     let updates = browser.stream("/api/v1/updates").await;
-    guarded.running.now_ns.store(at(61).unix_ns(), Ordering::SeqCst);
+    guarded
+        .running
+        .now_ns
+        .store(at(61).unix_ns(), Ordering::SeqCst);
     assert!(read_to_end(updates).await.contains("event: update"));
     assert_eq!(browser.fetch("GET /api/v1/session").await.status, 401);
 }
@@ -387,11 +502,19 @@ async fn a_large_answer_breaks_off_when_the_token_is_revoked() {
     guarded.file.revoke(token.id()).unwrap();
     let start = Instant::now();
     while browser.fetch("GET /api/v1/session").await.status != 401 {
-        assert!(start.elapsed() < PATIENCE, "waited in vain for the revocation");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "waited in vain for the revocation"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut rest = Vec::new();
     // The connection is closed, or reset.
     let _ = in_time(stream.read_to_end(&mut rest)).await;
-    assert!(rest.len() < whole.len(), "{} of {}", rest.len(), whole.len());
+    assert!(
+        rest.len() < whole.len(),
+        "{} of {}",
+        rest.len(),
+        whole.len()
+    );
 }

@@ -89,19 +89,32 @@ async fn serve_at(place: &Path, name: &str) -> Running {
         ack: Ack::Disk,
         cache_bytes: None,
     };
-    let options = ServeOptions { store: Some(store), ..ServeOptions::default() };
+    let options = ServeOptions {
+        store: Some(store),
+        ..ServeOptions::default()
+    };
     serve_as_given(options, ConnectionLimits::of_process()).await
 }
 
 pub(super) async fn seal(running: &Running) {
     let collector = running.collector.upgrade().unwrap();
-    tokio::task::spawn_blocking(move || collector.sealer.seal().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || collector.sealer.seal().unwrap())
+        .await
+        .unwrap();
 }
 
 pub(super) async fn follow(place: &Path) -> Running {
     let place = StorePlace::Directory(place.to_owned());
-    let follow = Some(FollowOptions { place, data: None, cache_bytes: None });
-    serve_with(ServeOptions { follow, ..ServeOptions::default() }).await
+    let follow = Some(FollowOptions {
+        place,
+        data: None,
+        cache_bytes: None,
+    });
+    serve_with(ServeOptions {
+        follow,
+        ..ServeOptions::default()
+    })
+    .await
 }
 
 /// A worker that ships the same to two collectors.
@@ -115,12 +128,20 @@ impl Twice {
     async fn attach(id: &str, whole: &Running, part: &Running) -> Twice {
         let mut worker = TestWorker::new(id, 1);
         worker.host = format!("host-{}", &id[1..]);
-        worker.zone = if id < "w3" { "a".to_owned() } else { "b".to_owned() };
+        worker.zone = if id < "w3" {
+            "a".to_owned()
+        } else {
+            "b".to_owned()
+        };
         let clients = [
             Client::attach(whole.address, worker.hello()).await,
             Client::attach(part.address, worker.hello()).await,
         ];
-        Twice { worker, clients, second: 0 }
+        Twice {
+            worker,
+            clients,
+            second: 0,
+        }
     }
 
     /// Ships a second with samples, tasks and telemetry of each kind.
@@ -137,8 +158,12 @@ impl Twice {
         let worker = &mut self.worker;
         extra.count(worker);
         // Each worker meets the stacks in another order.
-        let stacks =
-            ["load;main;parse:3", "load;@fetch;main;read", "store;main;write:9", "[no task];idle"];
+        let stacks = [
+            "load;main;parse:3",
+            "load;@fetch;main;read",
+            "store;main;write:9",
+            "[no task];idle",
+        ];
         let turn = usize::from(id.as_bytes()[1]) + usize::try_from(second).unwrap();
         for index in 0..3 {
             let stack = stacks[(turn + index) % stacks.len()];
@@ -187,7 +212,11 @@ fn telemetry(id: &str, second: i64) -> Telemetry {
         peer: format!("w{}", (number + u64::from(id.as_bytes()[1])) % 4).into(),
         keys: vec!["x".into()],
         more_keys: 0,
-        type_name: if id < "w3" { "Matrix".into() } else { "Table".into() },
+        type_name: if id < "w3" {
+            "Matrix".into()
+        } else {
+            "Table".into()
+        },
         bytes: 3_000 + number,
         compressed_bytes: None,
         start: at(second),
@@ -200,7 +229,10 @@ fn telemetry(id: &str, second: i64) -> Telemetry {
     let sample = ResourceSample {
         at: at(second).shifted(500_000_000),
         period_ns: 500_000_000,
-        values: vec![(Resource::ProcessCpu, 250_000_000), (Resource::ProcessMemory, 10 + number)],
+        values: vec![
+            (Resource::ProcessCpu, 250_000_000),
+            (Resource::ProcessMemory, 10 + number),
+        ],
     };
     let run = RunMarker {
         id: RunId(1),
@@ -220,8 +252,16 @@ fn telemetry(id: &str, second: i64) -> Telemetry {
         totals: vec![totals],
         transfers: vec![transfer],
         resources: vec![sample],
-        expected: vec![ExpectedTasks { name: "load".into(), total: 40, since: at(0) }],
-        runs: if second == 0 || second == 9 { vec![run] } else { Vec::new() },
+        expected: vec![ExpectedTasks {
+            name: "load".into(),
+            total: 40,
+            since: at(0),
+        }],
+        runs: if second == 0 || second == 9 {
+            vec![run]
+        } else {
+            Vec::new()
+        },
     }
 }
 
@@ -260,9 +300,10 @@ fn sorted(value: Value) -> Value {
             }
             Value::Array(values)
         }
-        Value::Object(members) => {
-            members.into_iter().map(|(name, value)| (name, sorted(value))).collect()
-        }
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(name, value)| (name, sorted(value)))
+            .collect(),
         value => value,
     }
 }
@@ -272,14 +313,21 @@ pub(super) fn compare(whole: &[(&str, Value)], union: &[(&str, Value)]) -> Optio
     let different = pairs.filter(|((_, one), (_, other))| one != other);
     let texts: Vec<String> = different
         .map(|((query, one), (_, other))| {
-            format!("{query}\n{}\n", first_difference(&one.to_string(), &other.to_string()))
+            format!(
+                "{query}\n{}\n",
+                first_difference(&one.to_string(), &other.to_string())
+            )
         })
         .collect();
     (!texts.is_empty()).then(|| texts.concat())
 }
 
 fn first_difference(one: &str, other: &str) -> String {
-    let same = one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
+    let same = one
+        .bytes()
+        .zip(other.bytes())
+        .take_while(|(one, other)| one == other)
+        .count();
     let around = |text: &str| {
         let bytes = &text.as_bytes()[same.saturating_sub(120)..text.len().min(same + 120)];
         String::from_utf8_lossy(bytes).into_owned()
@@ -292,7 +340,9 @@ async fn until_alike(whole: &Running, union: &Running) {
     let begin = Instant::now();
     let expected = answers(whole).await;
     loop {
-        let Some(difference) = compare(&expected, &answers(union).await) else { return };
+        let Some(difference) = compare(&expected, &answers(union).await) else {
+            return;
+        };
         assert!(begin.elapsed() < PATIENCE, "{difference}");
     }
 }
@@ -326,19 +376,38 @@ impl TwoStores {
         let place = TempDir::new().unwrap();
         let folder = TempDir::new().unwrap();
         let data = Some(folder.path().to_owned());
-        let whole = serve_with(ServeOptions { data, ..ServeOptions::default() }).await;
-        let parts = [serve_at(place.path(), "c1").await, serve_at(place.path(), "c2").await];
+        let whole = serve_with(ServeOptions {
+            data,
+            ..ServeOptions::default()
+        })
+        .await;
+        let parts = [
+            serve_at(place.path(), "c1").await,
+            serve_at(place.path(), "c2").await,
+        ];
         let mut workers = Vec::new();
         for (id, part) in [("w1", 0), ("w2", 1), ("w3", 0), ("w4", 1)] {
             workers.push(Twice::attach(id, &whole, &parts[part]).await);
         }
-        TwoStores { whole, parts, workers, place, folder }
+        TwoStores {
+            whole,
+            parts,
+            workers,
+            place,
+            folder,
+        }
     }
 }
 
 #[tokio::test]
 async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
-    let TwoStores { whole, parts, mut workers, place, folder: _folder } = TwoStores::start().await;
+    let TwoStores {
+        whole,
+        parts,
+        mut workers,
+        place,
+        folder: _folder,
+    } = TwoStores::start().await;
     let mut reader = None;
     for second in 0..12 {
         for worker in &mut workers {
@@ -352,7 +421,10 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
             seal(&parts[1]).await;
             seal(&whole).await;
             let reader = reader.insert(follow(place.path()).await);
-            assert_eq!(compare(&answers(&whole).await, &answers(reader).await), None);
+            assert_eq!(
+                compare(&answers(&whole).await, &answers(reader).await),
+                None
+            );
         }
     }
     let reader = reader.unwrap();
@@ -367,8 +439,12 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
     one.end().await;
     until_alike(&whole, &reader).await;
     let stores = stores_with_clocks(&reader).await;
-    let names: Vec<&Value> =
-        stores.as_array().unwrap().iter().map(|store| &store["name"]).collect();
+    let names: Vec<&Value> = stores
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|store| &store["name"])
+        .collect();
     assert_eq!(names, [&json!("c1"), &json!("c2")]);
     // The clocks of tests stand still in 1970, that of the file system does not.
     for store in stores.as_array().unwrap() {
@@ -378,10 +454,20 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
         let warning = format!(
             "the clock of its collector is {seconds:.0} s behind that of the store's server"
         );
-        assert!(store["clock_warning"].as_str().unwrap().starts_with(&warning), "{store}");
+        assert!(
+            store["clock_warning"]
+                .as_str()
+                .unwrap()
+                .starts_with(&warning),
+            "{store}"
+        );
     }
     assert!(
-        stores.as_array().unwrap().iter().all(|store| store["incomplete"].is_null()),
+        stores
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|store| store["incomplete"].is_null()),
         "{stores}"
     );
 }
@@ -432,11 +518,23 @@ async fn a_reader_accepts_nothing() {
     };
     let status = Client::refused(reader.address, vec![hello]).await;
     assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status:?}");
-    assert!(status.message().contains("send to one of their collectors"), "{status:?}");
-    let posted =
-        send(reader.address, "POST /api/v1/runs", "application/json", r#"{"name": "late"}"#).await;
+    assert!(
+        status.message().contains("send to one of their collectors"),
+        "{status:?}"
+    );
+    let posted = send(
+        reader.address,
+        "POST /api/v1/runs",
+        "application/json",
+        r#"{"name": "late"}"#,
+    )
+    .await;
     assert_eq!(posted.status, 409, "{}", posted.body);
-    assert!(posted.body.contains("only reads the stores in file://"), "{}", posted.body);
+    assert!(
+        posted.body.contains("only reads the stores in file://"),
+        "{}",
+        posted.body
+    );
     let pushed = request(reader.address, "POST", "/ingest?name=x").await;
     assert_eq!(pushed.status, 403, "{}", pushed.body);
     let dump = request(reader.address, "GET", "/api/v1/thread-dump").await;
@@ -471,7 +569,11 @@ async fn adopt_c1(place: &Path) -> Result<Adoption, DataError> {
 async fn a_reader_answers_the_same_before_and_after_an_adoption() {
     let [place, left, folder] = [(); 3].map(|()| TempDir::new().unwrap());
     let data = Some(folder.path().to_owned());
-    let whole = serve_with(ServeOptions { data, ..ServeOptions::default() }).await;
+    let whole = serve_with(ServeOptions {
+        data,
+        ..ServeOptions::default()
+    })
+    .await;
     let part = serve_at(place.path(), "c1").await;
     let mut workers = Vec::new();
     for id in ["w1", "w2", "w3", "w4"] {
@@ -498,11 +600,17 @@ async fn a_reader_answers_the_same_before_and_after_an_adoption() {
     let mut watch = StoreWatch::new(of, c2, AFTER, Retention::default());
     assert_eq!(watch.names().unwrap(), std::slice::from_ref(&name));
     let start = Instant::now();
-    let mut look =
-        |seconds| watch.look(&name, start + Duration::from_secs(seconds), at(60)).unwrap();
+    let mut look = |seconds| {
+        watch
+            .look(&name, start + Duration::from_secs(seconds), at(60))
+            .unwrap()
+    };
     assert_eq!([look(0), look(59), look(60)], [false, false, true]);
     let adoption = adopt_c1(left.path()).await.unwrap();
-    assert!(adoption.records > 0 && adoption.sessions == 4, "{adoption:?}");
+    assert!(
+        adoption.records > 0 && adoption.sessions == 4,
+        "{adoption:?}"
+    );
     // It has changed, and then there is nothing more to do.
     assert_eq!([look(61), look(121), look(122)], [false; 3]);
     // All is in tables on both sides, and tasks may end after the last sample.
@@ -517,5 +625,8 @@ async fn a_reader_answers_the_same_before_and_after_an_adoption() {
     let next = serve_at(left.path(), "c1").await;
     until_alike(&whole, &reader).await;
     let profile = format!("/api/v1/profile?{ALL}");
-    assert_eq!(next.json(&profile).await["totals"], whole.json(&profile).await["totals"]);
+    assert_eq!(
+        next.json(&profile).await["totals"],
+        whole.json(&profile).await["totals"]
+    );
 }

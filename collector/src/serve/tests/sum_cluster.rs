@@ -35,12 +35,20 @@ impl FilesCluster {
         sums: &mut Totals,
     ) {
         let manifest = tables.manifest();
-        let file = manifest.files.iter().find(|file| path.ends_with(&file.path())).unwrap();
-        let TableName::Sums(_, tier) = file.table else { panic!("{path} has no sums") };
+        let file = manifest
+            .files
+            .iter()
+            .find(|file| path.ends_with(&file.path()))
+            .unwrap();
+        let TableName::Sums(_, tier) = file.table else {
+            panic!("{path} has no sums")
+        };
         let period = |ms: i64| Period(u32::try_from(ms / 1_000).unwrap() / tier.seconds());
         let periods = period(piece.from_ms)..period(piece.to_ms);
-        let tasks =
-            store.tasks.as_ref().map(|tasks| tasks.iter().copied().map(NodeId).collect::<Vec<_>>());
+        let tasks = store
+            .tasks
+            .as_ref()
+            .map(|tasks| tasks.iter().copied().map(NodeId).collect::<Vec<_>>());
         let workers = store
             .workers
             .as_ref()
@@ -101,12 +109,15 @@ impl SumCluster for FilesCluster {
                     FilesCluster::add(path, store, piece, &tables, &mut sums);
                 }
             }
-            all.extend(sums.into_iter().map(|((node, state), weight_ns)| ClusterSum {
-                store: number,
-                node,
-                state,
-                weight_ns,
-            }));
+            all.extend(
+                sums.into_iter()
+                    .map(|((node, state), weight_ns)| ClusterSum {
+                        store: number,
+                        node,
+                        state,
+                        weight_ns,
+                    }),
+            );
         }
         Ok(all)
     }
@@ -114,7 +125,13 @@ impl SumCluster for FilesCluster {
 
 #[tokio::test]
 async fn a_cluster_sums_the_samples_of_all_stores() {
-    let TwoStores { whole, parts, mut workers, place, folder: _folder } = TwoStores::start().await;
+    let TwoStores {
+        whole,
+        parts,
+        mut workers,
+        place,
+        folder: _folder,
+    } = TwoStores::start().await;
     for second in 0..10 {
         for worker in &mut workers {
             worker.ship().await;
@@ -141,7 +158,10 @@ async fn a_cluster_sums_the_samples_of_all_stores() {
     let totals = &reader.json(&path).await["totals"];
     assert_eq!(*totals, whole.json(&path).await["totals"]);
     assert!(totals["total_ns"].as_u64() > Some(0), "{totals}");
-    let asked = cluster.asked.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let asked = cluster
+        .asked
+        .each_ref()
+        .map(|count| count.load(Ordering::Relaxed));
     assert!(asked[0] == 1 && asked[1] >= 5, "{asked:?}");
 
     // Without it, this process reads the files.

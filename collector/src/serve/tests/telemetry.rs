@@ -37,12 +37,19 @@ fn records() -> Telemetry {
     let sample = |seconds, cpu, memory| ResourceSample {
         at: at(seconds).shifted(500_000_000),
         period_ns: 500_000_000,
-        values: vec![(Resource::ProcessCpu, cpu), (Resource::ProcessMemory, memory)],
+        values: vec![
+            (Resource::ProcessCpu, cpu),
+            (Resource::ProcessMemory, memory),
+        ],
     };
     Telemetry {
         transfers: vec![transfer],
         resources: vec![sample(20, 500_000_000, 10), sample(21, 250_000_000, 30)],
-        expected: vec![ExpectedTasks { name: "load".into(), total: 4, since: at(5) }],
+        expected: vec![ExpectedTasks {
+            name: "load".into(),
+            total: 4,
+            since: at(5),
+        }],
         runs: vec![RunMarker {
             id: RunId(1),
             name: "nightly".into(),
@@ -59,7 +66,11 @@ pub(super) async fn reporting(running: &Running) -> (TestWorker, Client) {
     worker.count("load;main;parse:3", State::Cpu, 5);
     let mut flush = worker.flush(31, vec![]);
     worker.tell(&mut flush, records());
-    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client
+        .send(agent_message::Kind::Dictionary(
+            worker.dictionary().unwrap(),
+        ))
+        .await;
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     (worker, client)
 }
@@ -68,7 +79,9 @@ pub(super) async fn reporting(running: &Running) -> (TestWorker, Client) {
 async fn transfers_are_answered_as_rows_and_as_sums() {
     let running = serve().await;
     let _told = reporting(&running).await;
-    let answer = running.json(&format!("/api/v1/transfers?{ALL}&task=load&type=Matrix")).await;
+    let answer = running
+        .json(&format!("/api/v1/transfers?{ALL}&task=load&type=Matrix"))
+        .await;
     let row = json!({
         "worker": "w", "epoch": "0000000000000001", "id": 4, "direction": "incoming", "peer": "w-2",
         "keys": ["x-1"], "more_keys": 2, "type_name": "Matrix", "bytes": 3_000,
@@ -78,8 +91,13 @@ async fn transfers_are_answered_as_rows_and_as_sums() {
         "task_id": 1, "thread_id": 12, "outcome": "ok", "cause": "",
     });
     assert_eq!(answer["transfers"], json!([row]));
-    assert_eq!((&answer["total"], &answer["truncated"]), (&json!(1), &json!(false)));
-    let none = running.json(&format!("/api/v1/transfers?{ALL}&direction=outgoing")).await;
+    assert_eq!(
+        (&answer["total"], &answer["truncated"]),
+        (&json!(1), &json!(false))
+    );
+    let none = running
+        .json(&format!("/api/v1/transfers?{ALL}&direction=outgoing"))
+        .await;
     assert_eq!(none["transfers"], json!([]));
     let path = format!("/api/v1/transfers.csv?{ALL}&task=load&type=Matrix");
     let csv = request(running.address, "GET", &path).await;
@@ -91,7 +109,9 @@ async fn transfers_are_answered_as_rows_and_as_sums() {
     let sums = format!("/api/v1/transfers.csv?{ALL}&summary=true");
     assert_eq!(request(running.address, "GET", &sums).await.status, 400);
 
-    let answer = running.json(&format!("/api/v1/transfers?{ALL}&summary=true")).await;
+    let answer = running
+        .json(&format!("/api/v1/transfers?{ALL}&summary=true"))
+        .await;
     let nanoseconds = 2 * SECOND_NS;
     let durations = json!({
         "count": 1, "min_ns": nanoseconds, "p50_ns": nanoseconds, "p90_ns": nanoseconds,
@@ -104,7 +124,9 @@ async fn transfers_are_answered_as_rows_and_as_sums() {
         "bandwidth": {"mean": 1_500, "p50": 1_500, "p90": 1_500, "p99": 1_500},
     });
     let with = |mut sums: Value, facts: Value| {
-        sums.as_object_mut().unwrap().extend(facts.as_object().unwrap().clone());
+        sums.as_object_mut()
+            .unwrap()
+            .extend(facts.as_object().unwrap().clone());
         json!([sums])
     };
     let link = json!({"worker": "w", "peer": "w-2", "direction": "incoming"});
@@ -131,20 +153,36 @@ async fn resources_are_means_and_rates_by_step_and_can_be_aligned() {
         series("process_cpu", "cores", true, cpu, 1.0),
         series("process_memory", "bytes", false, memory, 30.0),
     ]);
-    assert_eq!((&answer["series"], &answer["step_ns"]), (&expected, &json!(SECOND_NS)));
+    assert_eq!(
+        (&answer["series"], &answer["step_ns"]),
+        (&expected, &json!(SECOND_NS))
+    );
     let path =
         "/api/v1/resources?from=1000019&to=1000023&step=4s&align=true&measure=process_memory";
-    assert_eq!(running.json(path).await["series"][0]["points"], json!([[0, 20.0, 30.0, 10.0]]));
+    assert_eq!(
+        running.json(path).await["series"][0]["points"],
+        json!([[0, 20.0, 30.0, 10.0]])
+    );
 
     // Two aligned runs, each from its own start.
     let body = r#"{"name": "late"}"#;
-    send(running.address, "POST /api/v1/runs", "application/json", body).await;
+    send(
+        running.address,
+        "POST /api/v1/runs",
+        "application/json",
+        body,
+    )
+    .await;
     let path = "/api/v1/resources?run=nightly&run=late&align=true";
     assert_eq!(running.json(path).await["series"], json!([]));
     let refused = get(running.address, "/api/v1/resources?run=nightly&from=-5m").await;
     assert_eq!(refused.status, 400);
     let refused = get(running.address, "/api/v1/resources?measure=memory").await;
-    assert!(refused.status == 400 && refused.body.contains("process_memory"), "{}", refused.body);
+    assert!(
+        refused.status == 400 && refused.body.contains("process_memory"),
+        "{}",
+        refused.body
+    );
 }
 
 #[tokio::test]
@@ -167,7 +205,10 @@ async fn runs_are_started_stopped_listed_and_used_as_ranges() {
     let _told = reporting(&running).await;
     let post = async |path: &str, kind: &str, body: &str| {
         let answer = send(running.address, &format!("POST {path}"), kind, body).await;
-        (answer.status, serde_json::from_str::<Value>(&answer.body).unwrap())
+        (
+            answer.status,
+            serde_json::from_str::<Value>(&answer.body).unwrap(),
+        )
     };
     const JSON: &str = "application/json";
     let (status, run) = post("/api/v1/runs", JSON, r#"{"name": "by hand"}"#).await;
@@ -184,13 +225,23 @@ async fn runs_are_started_stopped_listed_and_used_as_ranges() {
         "stop": "1970-01-12T13:46:53.000000000Z", "stop_ns": at(13).unix_ns(),
         "duration_ns": 4 * SECOND_NS, "open": false, "lost": false,
     });
-    assert_eq!(running.json("/api/v1/runs").await["runs"], json!([run, agents]));
-    let named = running.json("/api/v1/runs?name=nightly&from=1000000&to=1000010").await;
+    assert_eq!(
+        running.json("/api/v1/runs").await["runs"],
+        json!([run, agents])
+    );
+    let named = running
+        .json("/api/v1/runs?name=nightly&from=1000000&to=1000010")
+        .await;
     assert_eq!(named["runs"], json!([agents]));
 
-    running.now_ns.store(at(63).unix_ns(), std::sync::atomic::Ordering::SeqCst);
+    running
+        .now_ns
+        .store(at(63).unix_ns(), std::sync::atomic::Ordering::SeqCst);
     let (status, stopped) = post("/api/v1/runs/stop", JSON, r#"{"name": "by hand"}"#).await;
-    assert_eq!((status, &stopped["duration_ns"]), (200, &json!(3 * SECOND_NS)));
+    assert_eq!(
+        (status, &stopped["duration_ns"]),
+        (200, &json!(3 * SECOND_NS))
+    );
     let (status, error) = post("/api/v1/runs/stop", JSON, r#"{"name": "by hand"}"#).await;
     let reason = json!("no open run is called \"by hand\"");
     assert_eq!((status, &error["error"]), (404, &reason));
@@ -217,8 +268,16 @@ async fn runs_are_started_stopped_listed_and_used_as_ranges() {
         let unknown = get(running.address, &format!("/api/v1/{path}run=nightlu")).await;
         let error: Value = serde_json::from_str(&unknown.body).unwrap();
         let nearest = json!(["nightly"]);
-        assert_eq!((unknown.status, &error["nearest"]), (404, &nearest), "{path}");
-        let both = get(running.address, &format!("/api/v1/{path}run=nightly&to=now")).await;
+        assert_eq!(
+            (unknown.status, &error["nearest"]),
+            (404, &nearest),
+            "{path}"
+        );
+        let both = get(
+            running.address,
+            &format!("/api/v1/{path}run=nightly&to=now"),
+        )
+        .await;
         assert_eq!(both.status, 400, "{path}");
     }
     let tasks = running.json("/api/v1/tasks?run=nightly").await;
@@ -231,14 +290,29 @@ async fn runs_are_started_stopped_listed_and_used_as_ranges() {
 async fn a_run_ends_at_the_latest_with_its_worker() {
     let running = serve().await;
     let (mut worker, mut client) = reporting(&running).await;
-    let open =
-        |id, start| RunMarker { id: RunId(id), name: "open".into(), start: at(start), stop: None };
+    let open = |id, start| RunMarker {
+        id: RunId(id),
+        name: "open".into(),
+        start: at(start),
+        stop: None,
+    };
     let mut flush = worker.flush(32, vec![]);
-    worker
-        .tell(&mut flush, Telemetry { runs: vec![open(2, 40), open(3, 99)], ..Default::default() });
+    worker.tell(
+        &mut flush,
+        Telemetry {
+            runs: vec![open(2, 40), open(3, 99)],
+            ..Default::default()
+        },
+    );
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
     let body = r#"{"name": "by hand"}"#;
-    send(running.address, "POST /api/v1/runs", "application/json", body).await;
+    send(
+        running.address,
+        "POST /api/v1/runs",
+        "application/json",
+        body,
+    )
+    .await;
     let told_of = async || {
         let answer = running.json("/api/v1/runs").await;
         let runs = answer["runs"].as_array().unwrap().iter();
@@ -247,13 +321,22 @@ async fn a_run_ends_at_the_latest_with_its_worker() {
     };
     let [by_hand, going_on] = ["by hand", "open"].map(|name| json!([name, null, true, false]));
     let ended = json!(["nightly", at(13).unix_ns(), false, false]);
-    let before = [going_on.clone(), by_hand.clone(), going_on.clone(), ended.clone()];
+    let before = [
+        going_on.clone(),
+        by_hand.clone(),
+        going_on.clone(),
+        ended.clone(),
+    ];
     assert_eq!(told_of().await, before);
 
     // The worker was last heard of at its last flush, so a run that started later ends at its start.
-    running.now_ns.store(at(70).unix_ns(), std::sync::atomic::Ordering::SeqCst);
+    running
+        .now_ns
+        .store(at(70).unix_ns(), std::sync::atomic::Ordering::SeqCst);
     drop(client);
-    running.until("/api/v1/runs?name=open", "/runs/1/open", json!(false)).await;
+    running
+        .until("/api/v1/runs?name=open", "/runs/1/open", json!(false))
+        .await;
     let [lost_later, lost] = [99, 60].map(|stop| json!(["open", at(stop).unix_ns(), false, true]));
     let after = [lost_later, by_hand.clone(), lost, ended.clone()];
     assert_eq!(told_of().await, after);
@@ -262,16 +345,31 @@ async fn a_run_ends_at_the_latest_with_its_worker() {
     let mut client = Client::attach(running.address, worker.hello()).await;
     assert_eq!(told_of().await, before);
     let mut flush = worker.flush(33, vec![]);
-    let stopped = RunMarker { stop: Some(at(65)), ..open(2, 40) };
-    worker.tell(&mut flush, Telemetry { runs: vec![stopped], ..Default::default() });
+    let stopped = RunMarker {
+        stop: Some(at(65)),
+        ..open(2, 40)
+    };
+    worker.tell(
+        &mut flush,
+        Telemetry {
+            runs: vec![stopped],
+            ..Default::default()
+        },
+    );
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 4");
-    client.send(agent_message::Kind::Goodbye(Default::default())).await;
+    client
+        .send(agent_message::Kind::Goodbye(Default::default()))
+        .await;
     assert!(client.receive().await.is_none());
-    running.until("/api/v1/runs?name=open", "/runs/0/open", json!(false)).await;
+    running
+        .until("/api/v1/runs?name=open", "/runs/0/open", json!(false))
+        .await;
     let last = json!(["open", at(99).unix_ns(), false, true]);
     let stopped = json!(["open", at(65).unix_ns(), false, false]);
     assert_eq!(told_of().await, [last, by_hand, stopped, ended]);
-    let named = running.json("/api/v1/tasks?run=open@0000000000000001-2").await;
+    let named = running
+        .json("/api/v1/tasks?run=open@0000000000000001-2")
+        .await;
     assert_eq!(named["range"]["to_ns"], at(65).unix_ns());
 }
 
@@ -286,7 +384,10 @@ impl Listener {
         let mut stream = TcpStream::connect(running.address).await.unwrap();
         let text = format!("GET /api/v1/events{query} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         stream.write_all(text.as_bytes()).await.unwrap();
-        let mut listener = Listener { stream, heard: String::new() };
+        let mut listener = Listener {
+            stream,
+            heard: String::new(),
+        };
         listener.until("\r\n\r\n").await;
         listener
     }
@@ -303,7 +404,10 @@ impl Listener {
     }
 
     fn kinds(&self) -> Vec<&str> {
-        self.heard.lines().filter_map(|line| line.strip_prefix("event: ")).collect()
+        self.heard
+            .lines()
+            .filter_map(|line| line.strip_prefix("event: "))
+            .collect()
     }
 }
 
@@ -313,10 +417,15 @@ async fn events_are_sent_as_they_happen_by_kind() {
     let mut all = Listener::new(&running, "").await;
     let mut ends = Listener::new(&running, "?kind=task_ended&task=load&outcome=lost").await;
     let (mut worker, mut client) = reporting(&running).await;
-    let tasks = vec![worker.task(2, "load", (20, None)), worker.task(3, "load", (21, Some(22)))];
+    let tasks = vec![
+        worker.task(2, "load", (20, None)),
+        worker.task(3, "load", (21, Some(22))),
+    ];
     let flush = worker.flush(32, tasks);
     client.ask(agent_message::Kind::Flush(flush)).await;
-    client.send(agent_message::Kind::Goodbye(Default::default())).await;
+    client
+        .send(agent_message::Kind::Goodbye(Default::default()))
+        .await;
     assert!(client.receive().await.is_none());
     all.until("\"outcome\":\"lost\"").await;
     assert!(all.heard.contains("text/event-stream"), "{}", all.heard);
@@ -343,11 +452,17 @@ async fn events_are_sent_as_they_happen_by_kind() {
     assert_eq!(events[0]["data"]["worker"], "w");
     assert_eq!(events[2]["data"]["name"], "nightly");
 
-    let all = running.json("/api/v1/events/recent?kind=worker_gone&kind=run_stopped").await;
+    let all = running
+        .json("/api/v1/events/recent?kind=worker_gone&kind=run_stopped")
+        .await;
     assert_eq!(all["events"], json!([events[0], events[2]]));
 
     let refused = get(running.address, "/api/v1/events?kind=tasks").await;
-    assert!(refused.status == 400 && refused.body.contains("task_started"), "{}", refused.body);
+    assert!(
+        refused.status == 400 && refused.body.contains("task_started"),
+        "{}",
+        refused.body
+    );
     let mut more = Vec::new();
     for _ in 2..EVENT_SUBSCRIBERS_MAX {
         more.push(Listener::new(&running, "").await);
@@ -369,35 +484,81 @@ async fn events_are_filtered_by_label() {
         let mut client = Client::attach(running.address, worker.hello()).await;
         let tasks = vec![worker.task(1, "load", (10, Some(12)))];
         let mut flush = worker.flush(30, tasks);
-        let run =
-            RunMarker { id: RunId(1), name: "nightly".into(), start: at(9), stop: Some(at(13)) };
-        worker.tell(&mut flush, Telemetry { runs: vec![run], ..Default::default() });
-        client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+        let run = RunMarker {
+            id: RunId(1),
+            name: "nightly".into(),
+            start: at(9),
+            stop: Some(at(13)),
+        };
+        worker.tell(
+            &mut flush,
+            Telemetry {
+                runs: vec![run],
+                ..Default::default()
+            },
+        );
+        client
+            .send(agent_message::Kind::Dictionary(
+                worker.dictionary().unwrap(),
+            ))
+            .await;
         assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
-        client.send(agent_message::Kind::Goodbye(Default::default())).await;
+        client
+            .send(agent_message::Kind::Goodbye(Default::default()))
+            .await;
         assert!(client.receive().await.is_none());
-        all.until(&format!("event: worker_gone\ndata: {{\"worker\":\"{id}\"")).await;
+        all.until(&format!("event: worker_gone\ndata: {{\"worker\":\"{id}\""))
+            .await;
     }
     let body = r#"{"name": "by hand"}"#;
-    send(running.address, "POST /api/v1/runs", "application/json", body).await;
+    send(
+        running.address,
+        "POST /api/v1/runs",
+        "application/json",
+        body,
+    )
+    .await;
     all.until("by hand").await;
-    let expected = ["worker_connected", "run_stopped", "task_ended", "worker_away", "worker_gone"];
+    let expected = [
+        "worker_connected",
+        "run_stopped",
+        "task_ended",
+        "worker_away",
+        "worker_gone",
+    ];
     of_zone.until("event: worker_gone").await;
     assert_eq!(of_zone.kinds(), expected);
-    assert!(!of_zone.heard.contains("w-1") && !of_zone.heard.contains("w-3"), "{}", of_zone.heard);
-    let recent = running.json("/api/v1/events/recent?label=zone=b&limit=3").await;
+    assert!(
+        !of_zone.heard.contains("w-1") && !of_zone.heard.contains("w-3"),
+        "{}",
+        of_zone.heard
+    );
+    let recent = running
+        .json("/api/v1/events/recent?label=zone=b&limit=3")
+        .await;
     let events = recent["events"].as_array().unwrap().iter();
-    let received: Vec<Value> = events.map(|it| json!([it["kind"], it["data"]["worker"]])).collect();
+    let received: Vec<Value> = events
+        .map(|it| json!([it["kind"], it["data"]["worker"]]))
+        .collect();
     let expected = ["worker_gone", "worker_away", "run_stopped"].map(|kind| json!([kind, "w-2"]));
     assert_eq!(received, expected);
     for path in ["events", "events/recent"] {
         let refused = get(running.address, &format!("/api/v1/{path}?label=zone")).await;
-        assert!(refused.status == 400 && refused.body.contains("KEY=VALUE"), "{}", refused.body);
+        assert!(
+            refused.status == 400 && refused.body.contains("KEY=VALUE"),
+            "{}",
+            refused.body
+        );
     }
     running.stop.send(()).unwrap();
     let mut rest = Vec::new();
     of_both.stream.read_to_end(&mut rest).await.unwrap();
-    assert_eq!(of_both.kinds(), [""; 0], "{}", String::from_utf8_lossy(&rest));
+    assert_eq!(
+        of_both.kinds(),
+        [""; 0],
+        "{}",
+        String::from_utf8_lossy(&rest)
+    );
     assert!(!String::from_utf8_lossy(&rest).contains("event: "));
 }
 
@@ -407,7 +568,10 @@ async fn stopping_ends_event_streams() {
     let mut listener = Listener::new(&running, "").await;
     running.stop.send(()).unwrap();
     let served = timeout(base::limits::SHUTDOWN_MAX / 2, running.served).await;
-    served.expect("it does not wait for subscribers").unwrap().unwrap();
+    served
+        .expect("it does not wait for subscribers")
+        .unwrap()
+        .unwrap();
     let mut rest = Vec::new();
     listener.stream.read_to_end(&mut rest).await.unwrap();
 }

@@ -34,7 +34,11 @@ async fn busy(running: &Running) -> Client {
         worker.count(stack, state, nanoseconds);
     }
     let flush = worker.flush(30, Vec::new());
-    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client
+        .send(agent_message::Kind::Dictionary(
+            worker.dictionary().unwrap(),
+        ))
+        .await;
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
     client
 }
@@ -58,16 +62,27 @@ async fn shown_ns(running: &Running, view: &str) -> u64 {
     assert_eq!(columns["hidden"], json["hidden"], "{view}");
     let states = columns["profile"]["self"].as_object().unwrap().values();
     let weights = states.flat_map(|state| state["ns"].as_array().unwrap());
-    assert_eq!(weights.map(number).sum::<u64>(), total_ns, "the columns of {view}");
+    assert_eq!(
+        weights.map(number).sum::<u64>(),
+        total_ns,
+        "the columns of {view}"
+    );
 
     let collapsed = get(running.address, &path("collapsed")).await;
-    let weights = collapsed.body.lines().map(|line| line.rsplit_once(' ').unwrap().1);
+    let weights = collapsed
+        .body
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap().1);
     let weights = weights.map(|weight| weight.parse::<u64>().unwrap());
     assert_eq!(weights.sum::<u64>(), total_ns, "the stacks of {view}");
 
     let svg = get(running.address, &path("svg")).await;
     let of_picture = format!(r#"total_samples="{total_ns}""#);
-    assert_eq!(svg.body.contains(&of_picture), total_ns > 0, "the picture of {view}");
+    assert_eq!(
+        svg.body.contains(&of_picture),
+        total_ns > 0,
+        "the picture of {view}"
+    );
     for answer in [&collapsed, &svg] {
         let header = |name| answer.header(name).unwrap().parse::<u64>().unwrap();
         assert_eq!(header("x-emberline-total-ns"), total_ns, "{view}");
@@ -99,7 +114,10 @@ async fn every_format_of_a_view_has_the_same_total() {
         ("phases=true&state=cpu&outside=hidden", 75),
         ("focus=nothing", 0),
         ("invert=true", 1_109),
-        ("invert=true&state=cpu&focus=app::parse&hide=core::iter::fold", 25),
+        (
+            "invert=true&state=cpu&focus=app::parse&hide=core::iter::fold",
+            25,
+        ),
         ("hide=crate:core", 1_059),
         ("focus=re:PARSE$", 82),
         ("stacks=simple&outside=hidden&invert=true&group=worker", 106),
@@ -116,10 +134,19 @@ async fn hidden_time_is_reported_by_reason() {
     let profile = running.json(&format!("/api/v1/profile?{view}")).await;
     let hidden = &profile["hidden"];
     let states = &hidden["states"];
-    assert_eq!((&states["runnable_ns"], &states["disk_ns"]), (&json!(7), &json!(11)));
-    assert_eq!((&hidden["outside_ns"], &hidden["total_ns"]), (&json!(0), &json!(18)));
+    assert_eq!(
+        (&states["runnable_ns"], &states["disk_ns"]),
+        (&json!(7), &json!(11))
+    );
+    assert_eq!(
+        (&hidden["outside_ns"], &hidden["total_ns"]),
+        (&json!(0), &json!(18))
+    );
     // Plumbing was folded before it could be hidden.
-    assert_eq!((&hidden["functions_ns"], &profile["folded"]), (&json!(0), &json!(1)));
+    assert_eq!(
+        (&hidden["functions_ns"], &profile["folded"]),
+        (&json!(0), &json!(1))
+    );
     assert_eq!(profile["totals"]["total_ns"], 70);
     assert_eq!(profile["filter"]["states"], json!(["cpu"]));
 }
@@ -161,8 +188,15 @@ async fn two_threads(running: &Running) -> Client {
     worker.count_thread("load;pool-1#11", State::Cpu, 7);
     worker.count_thread("load;@transfer;pool-2#12", State::Cpu, 6);
     let apart = worker.flush(31, Vec::new());
-    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
-    assert_eq!(client.ask(agent_message::Kind::Flush(together)).await, "ack 1");
+    client
+        .send(agent_message::Kind::Dictionary(
+            worker.dictionary().unwrap(),
+        ))
+        .await;
+    assert_eq!(
+        client.ask(agent_message::Kind::Flush(together)).await,
+        "ack 1"
+    );
     assert_eq!(client.ask(agent_message::Kind::Flush(apart)).await, "ack 2");
     client
 }
@@ -177,11 +211,26 @@ async fn a_profile_of_a_thread_has_its_stacks_where_it_was_alone() {
             "thread=pool-1",
             format!("[no task];app::idle 9\n{apart} 3\nload;app::main;app::parse 7\n"),
         ),
-        ("thread_id=11&outside=hidden", format!("{apart} 3\nload;app::main;app::parse 7\n")),
-        ("thread=pool-2", format!("{apart} 2\nload;app::main;read 4\nload;app::send 6\n")),
-        ("thread=pool-2&state=disk", "load;app::main;read 4\n".to_owned()),
-        ("thread=pool-2&phase=transfer", "load;app::send 6\n".to_owned()),
-        ("thread=pool-2&phases=true&state=cpu", format!("{apart} 2\nload;transfer;app::send 6\n")),
+        (
+            "thread_id=11&outside=hidden",
+            format!("{apart} 3\nload;app::main;app::parse 7\n"),
+        ),
+        (
+            "thread=pool-2",
+            format!("{apart} 2\nload;app::main;read 4\nload;app::send 6\n"),
+        ),
+        (
+            "thread=pool-2&state=disk",
+            "load;app::main;read 4\n".to_owned(),
+        ),
+        (
+            "thread=pool-2&phase=transfer",
+            "load;app::send 6\n".to_owned(),
+        ),
+        (
+            "thread=pool-2&phases=true&state=cpu",
+            format!("{apart} 2\nload;transfer;app::send 6\n"),
+        ),
         ("thread=pool-1&thread_id=12", String::new()),
         (
             "thread=pool-1&thread=pool-2&state=cpu",
@@ -190,12 +239,22 @@ async fn a_profile_of_a_thread_has_its_stacks_where_it_was_alone() {
     ] {
         let path = format!("/api/v1/profile?{ALL}&format=collapsed&{parameters}");
         let answer = get(running.address, &path).await;
-        assert_eq!((answer.status, answer.body), (200, expected), "{parameters}");
+        assert_eq!(
+            (answer.status, answer.body),
+            (200, expected),
+            "{parameters}"
+        );
     }
     let path = format!("/api/v1/profile?{ALL}&thread=pool-1&group=worker");
     let rejected = get(running.address, &path).await;
     assert_eq!(rejected.status, 400);
-    assert!(rejected.body.contains("thread and group cannot be combined"), "{}", rejected.body);
+    assert!(
+        rejected
+            .body
+            .contains("thread and group cannot be combined"),
+        "{}",
+        rejected.body
+    );
 }
 
 #[tokio::test]
@@ -225,7 +284,11 @@ async fn a_profile_by_second_has_the_seconds_in_order() {
     ] {
         let path = format!("/api/v1/profile?{ALL}&group=second&format=collapsed&{parameters}");
         let answer = get(running.address, &path).await;
-        assert_eq!((answer.status, answer.body), (200, expected), "{parameters}");
+        assert_eq!(
+            (answer.status, answer.body),
+            (200, expected),
+            "{parameters}"
+        );
     }
 }
 
@@ -234,11 +297,19 @@ async fn an_inverted_tree_starts_with_the_functions_that_ran() {
     let running = serve().await;
     let _client = busy(&running).await;
     let view = format!("{ALL}&{DEFAULT_VIEW}&invert=true");
-    let collapsed = get(running.address, &format!("/api/v1/profile?{view}&format=collapsed")).await;
+    let collapsed = get(
+        running.address,
+        &format!("/api/v1/profile?{view}&format=collapsed"),
+    )
+    .await;
     let expected = "app::parse;app::main;load 70\napp::parse;app::main;store 5\n";
     assert_eq!((collapsed.status, collapsed.body.as_str()), (200, expected));
     let svg = get(running.address, &format!("/api/v1/profile.svg?{view}")).await;
-    assert!(svg.body.contains("; inverted; simplified stacks"), "{}", svg.body);
+    assert!(
+        svg.body.contains("; inverted; simplified stacks"),
+        "{}",
+        svg.body
+    );
     for format in ["pprof", "firefox"] {
         let path = format!("/api/v1/profile?{view}&format={format}");
         let error = format!(
@@ -254,11 +325,20 @@ async fn patterns_are_checked_and_limited() {
     let running = serve().await;
     let error = "hide: invalid regular expression \"a(b\": unclosed group; allowed: a name or label, \
                  crate:NAME, re:PATTERN, file:PATTERN";
-    running.check("/api/v1/profile?hide=re:a(b", 400, error, Value::Null).await;
+    running
+        .check("/api/v1/profile?hide=re:a(b", 400, error, Value::Null)
+        .await;
     let error =
         "the parameter focus has 9 patterns; at most 8 are allowed: join them as re:one|two";
     let patterns = "focus=re:a&".repeat(9);
-    running.check(&format!("/api/v1/profile?{patterns}"), 400, error, Value::Null).await;
+    running
+        .check(
+            &format!("/api/v1/profile?{patterns}"),
+            400,
+            error,
+            Value::Null,
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -266,7 +346,11 @@ async fn a_zoom_that_is_no_id_is_rejected() {
     let running = serve().await;
     let answer = get(running.address, "/api/v1/profile?zoom=load;main").await;
     assert_eq!(answer.status, 400);
-    assert!(answer.body.contains("the id of a node's path"), "{}", answer.body);
+    assert!(
+        answer.body.contains("the id of a node's path"),
+        "{}",
+        answer.body
+    );
 }
 
 /// The head and the body of an answer to a client that accepts gzip.
@@ -278,7 +362,10 @@ async fn compressed(running: &Running, path: &str) -> (String, Vec<u8>) {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
-    let end = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+    let end = answer
+        .windows(4)
+        .position(|end| end == b"\r\n\r\n")
+        .unwrap();
     let body = answer.split_off(end + 4);
     (String::from_utf8(answer).unwrap(), body)
 }
@@ -294,7 +381,12 @@ async fn answers_are_compressed_for_clients_that_accept_it() {
         assert_eq!(plain.header("content-encoding"), None, "{format}");
         let (head, body) = compressed(&running, &path).await;
         assert!(head.contains("content-encoding: gzip") && head.contains("vary: accept-encoding"));
-        assert!(body.len() < plain.body.len() / 2, "{} of {}", body.len(), plain.body.len());
+        assert!(
+            body.len() < plain.body.len() / 2,
+            "{} of {}",
+            body.len(),
+            plain.body.len()
+        );
         let answer = io::read_to_string(GzDecoder::new(&*body)).unwrap();
         assert_eq!(answer, plain.body, "{format}");
     }
@@ -307,7 +399,10 @@ async fn small_answers_are_sent_as_they_are() {
     assert!(!head.contains("content-encoding"), "{head}");
     assert!(serde_json::from_slice::<Value>(&body).is_ok());
     let (head, body) = compressed(&running, "/livez").await;
-    assert!(!head.contains("content-encoding") && body == b"ok", "{head}");
+    assert!(
+        !head.contains("content-encoding") && body == b"ok",
+        "{head}"
+    );
 }
 
 #[tokio::test]
@@ -319,13 +414,20 @@ async fn a_profile_of_a_large_fleet_lists_its_first_thousand_workers() {
         worker.count("load;main", State::Cpu, 2);
         let mut client = Client::attach(running.address, worker.hello()).await;
         let flush = worker.flush(30, Vec::new());
-        client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+        client
+            .send(agent_message::Kind::Dictionary(
+                worker.dictionary().unwrap(),
+            ))
+            .await;
         assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
     }
     let answer = running.json(&format!("/api/v1/profile?{ALL}")).await;
     let listed = answer["workers"].as_array().unwrap();
     assert_eq!(listed.len(), PROFILE_WORKERS_MAX);
-    assert_eq!((&listed[0], &listed[999]), (&json!("w0000"), &json!("w0999")));
+    assert_eq!(
+        (&listed[0], &listed[999]),
+        (&json!("w0000"), &json!("w0999"))
+    );
     assert_eq!(answer["worker_count"], json!(fleet));
     assert_eq!(answer["totals"]["cpu_ns"], json!(2 * fleet));
 }

@@ -9,17 +9,24 @@ use query::{TaskComparison, TaskComparisonQuery, TaskDurations, TaskDurationsQue
 const SIDE_S: i64 = 100;
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
 }
 
 fn compare(collector: &Collector, parameters: &[(&str, &str)]) -> TaskComparison {
     let query = TaskComparisonQuery::parse(&pairs(parameters), &collector.state, at(2 * SIDE_S));
-    Queries(&collector.state).task_comparison(&query.unwrap(), &Cancel::default()).unwrap()
+    Queries(&collector.state)
+        .task_comparison(&query.unwrap(), &Cancel::default())
+        .unwrap()
 }
 
 fn durations(collector: &Collector, parameters: &[(&str, &str)]) -> TaskDurations {
     let query = TaskDurationsQuery::parse(&pairs(parameters), &collector.state, at(2 * SIDE_S));
-    Queries(&collector.state).task_durations(&query.unwrap(), &Cancel::default()).unwrap()
+    Queries(&collector.state)
+        .task_durations(&query.unwrap(), &Cancel::default())
+        .unwrap()
 }
 
 /// Two workers: `load` takes twice as long on the second side, `same` does not; `flaky` fails there,
@@ -38,7 +45,12 @@ fn two_sides() -> Collector {
                 let task = worker.task(number, name, (second - 5, Some(second)));
                 let stop_ns = task.stop_ns + (number as i64 % 7) * 1_000_000;
                 let start_ns = stop_ns - ms * 1_000_000;
-                tasks.push(v1::Task { start_ns, stop_ns, outcome, ..task });
+                tasks.push(v1::Task {
+                    start_ns,
+                    stop_ns,
+                    outcome,
+                    ..task
+                });
             };
             let ok = v1::Outcome::Ok as i32;
             for at in 0..5 {
@@ -46,7 +58,16 @@ fn two_sides() -> Collector {
                 end(&mut worker, "load", if is_after { 2 * ms } else { ms }, ok);
                 end(&mut worker, "same", ms, ok);
                 let fails = is_after && at == 0;
-                end(&mut worker, "flaky", ms, if fails { v1::Outcome::Failed as i32 } else { ok });
+                end(
+                    &mut worker,
+                    "flaky",
+                    ms,
+                    if fails {
+                        v1::Outcome::Failed as i32
+                    } else {
+                        ok
+                    },
+                );
             }
             if second % SIDE_S == 7 {
                 end(&mut worker, "rare", if is_after { 900 } else { 100 }, ok);
@@ -72,7 +93,13 @@ fn names_are_compared_with_the_slowest_change_first() {
         .iter()
         .map(|row| {
             let ended = [row.before.ended, row.after.ended].map(|ended| ended.to_string());
-            format!("{} {} {} {}", row.name, row.verdict, row.failures.verdict, ended.join(" "))
+            format!(
+                "{} {} {} {}",
+                row.name,
+                row.verdict,
+                row.failures.verdict,
+                ended.join(" ")
+            )
         })
         .collect();
     assert_eq!(
@@ -91,11 +118,22 @@ fn names_are_compared_with_the_slowest_change_first() {
         assert_eq!(change.verdict, "slower");
     }
     let flaky = &unsealed.names[1].failures;
-    assert_eq!((flaky.before_share, flaky.after_share), (Some(0.0), Some(0.2)));
-    assert_eq!(unsealed.before, range(0, SIDE_S), "the range of equal length right before");
+    assert_eq!(
+        (flaky.before_share, flaky.after_share),
+        (Some(0.0), Some(0.2))
+    );
+    assert_eq!(
+        unsealed.before,
+        range(0, SIDE_S),
+        "the range of equal length right before"
+    );
 
     // By rows, because only they have workers; and from tables, whose sides have parts in memory.
-    let by_row = [("from", "-100s"), ("before_from", "-200s"), ("before_to", "-100s")];
+    let by_row = [
+        ("from", "-100s"),
+        ("before_from", "-200s"),
+        ("before_to", "-100s"),
+    ];
     let workers = ["worker", "before_worker"].map(|name| [(name, "w-1"), (name, "w-2")]);
     let by_row = compare(&collector, &[&by_row[..], &workers.concat()].concat());
     assert_eq!(by_row, unsealed);
@@ -103,7 +141,12 @@ fn names_are_compared_with_the_slowest_change_first() {
     assert_eq!(compare(&collector, &sides), unsealed);
     let one = compare(
         &collector,
-        &[("from", "-100s"), ("limit", "1"), ("task", "load"), ("task", "same")],
+        &[
+            ("from", "-100s"),
+            ("limit", "1"),
+            ("task", "load"),
+            ("task", "same"),
+        ],
     );
     assert_eq!((one.names.len(), one.omitted), (1, 1));
     assert_eq!(one.names[0].name, "load");
@@ -113,13 +156,27 @@ fn names_are_compared_with_the_slowest_change_first() {
 #[test]
 fn sides_may_be_workers_labels_or_runs() {
     let collector = two_sides();
-    let workers =
-        compare(&collector, &[("from", "-100s"), ("worker", "w-1"), ("before_worker", "w-2")]);
+    let workers = compare(
+        &collector,
+        &[
+            ("from", "-100s"),
+            ("worker", "w-1"),
+            ("before_worker", "w-2"),
+        ],
+    );
     assert_eq!(workers.before, workers.after);
     let load = &workers.names.iter().find(|row| row.name == "load").unwrap();
-    assert_eq!((load.before.ended, load.after.ended, &*load.verdict), (500, 500, "no_change"));
+    assert_eq!(
+        (load.before.ended, load.after.ended, &*load.verdict),
+        (500, 500, "no_change")
+    );
     let labels = compare(&collector, &[("from", "-100s"), ("before_label", "zone=b")]);
-    assert!(labels.names.iter().all(|row| row.before.ended == 0 && row.verdict == "only_after"));
+    assert!(
+        labels
+            .names
+            .iter()
+            .all(|row| row.before.ended == 0 && row.verdict == "only_after")
+    );
     let error = |parameters: &[(&str, &str)]| {
         let query =
             TaskComparisonQuery::parse(&pairs(parameters), &collector.state, at(2 * SIDE_S));
@@ -143,11 +200,17 @@ fn the_longest_tasks_come_first_sealed_or_not() {
     let longest = || {
         let parameters = pairs(&[("from", "-200s"), ("sort", "duration"), ("limit", "3")]);
         let query = TaskQuery::parse(&parameters, &collector.state, at(2 * SIDE_S)).unwrap();
-        let selection =
-            Queries(&collector.state).tasks(&query, &Cancel::default()).unwrap().selection;
+        let selection = Queries(&collector.state)
+            .tasks(&query, &Cancel::default())
+            .unwrap()
+            .selection;
         let rows = selection.rows.iter();
-        let rows =
-            rows.map(|row| (row.record.name.to_string(), row.duration_ns().unwrap() / 1_000_000));
+        let rows = rows.map(|row| {
+            (
+                row.record.name.to_string(),
+                row.duration_ns().unwrap() / 1_000_000,
+            )
+        });
         (selection.total, rows.collect::<Vec<_>>())
     };
     let expected = [("rare", 900), ("rare", 900), ("load", 378)];
@@ -162,20 +225,49 @@ fn durations_over_time_have_gaps_and_sum_to_the_summary() {
     let collector = two_sides();
     let parameters = [("task", "fresh"), ("from", "-200s"), ("step", "10s")];
     let fresh = durations(&collector, &parameters);
-    let starts: Vec<i64> = fresh.points.iter().map(|point| point.start_ns / SECOND_NS).collect();
+    let starts: Vec<i64> = fresh
+        .points
+        .iter()
+        .map(|point| point.start_ns / SECOND_NS)
+        .collect();
     let expected: Vec<i64> = (10..20).map(|step| at(10 * step).second()).collect();
     assert_eq!(starts, expected, "no points before its first task");
-    assert!(fresh.points.iter().all(|point| point.ended == 20 && point.failed == 0));
-    let load = durations(&collector, &[("task", "load"), ("from", "-200s"), ("step", "20s")]);
-    let medians: Vec<u64> =
-        load.points.iter().map(|point| point.p50_ns.unwrap() / 1_000_000).collect();
+    assert!(
+        fresh
+            .points
+            .iter()
+            .all(|point| point.ended == 20 && point.failed == 0)
+    );
+    let load = durations(
+        &collector,
+        &[("task", "load"), ("from", "-200s"), ("step", "20s")],
+    );
+    let medians: Vec<u64> = load
+        .points
+        .iter()
+        .map(|point| point.p50_ns.unwrap() / 1_000_000)
+        .collect();
     assert_eq!(medians.len(), 10);
-    assert!(medians[..5].iter().all(|ms| (135..155).contains(ms)), "{medians:?}");
-    assert!(medians[5..].iter().all(|ms| (270..310).contains(ms)), "{medians:?}");
+    assert!(
+        medians[..5].iter().all(|ms| (135..155).contains(ms)),
+        "{medians:?}"
+    );
+    assert!(
+        medians[5..].iter().all(|ms| (270..310).contains(ms)),
+        "{medians:?}"
+    );
     let flaky = durations(&collector, &[("task", "flaky"), ("from", "-200s")]);
     assert_eq!(flaky.step_ns, SECOND_NS as u64);
-    assert_eq!(flaky.points.iter().map(|point| point.failed).sum::<u64>(), 200);
-    let by_row = [("task", "fresh"), ("from", "-200s"), ("step", "10s"), ("label", "zone=*")];
+    assert_eq!(
+        flaky.points.iter().map(|point| point.failed).sum::<u64>(),
+        200
+    );
+    let by_row = [
+        ("task", "fresh"),
+        ("from", "-200s"),
+        ("step", "10s"),
+        ("label", "zone=*"),
+    ];
     assert_eq!(durations(&collector, &by_row), fresh);
     seal(&collector);
     assert_eq!(durations(&collector, &parameters), fresh);

@@ -5,7 +5,10 @@ use query::Queries;
 
 /// A collector over `objects`, with a second of 7 ns in its tables.
 fn sealed_over(objects: &store::Objects) -> Collector {
-    let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
+    let settings = Settings {
+        clock: Clock::from_fn(|| at(50)),
+        ..Settings::default()
+    };
     let collector = Collector::over(settings, objects.clone()).unwrap();
     let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
@@ -24,28 +27,44 @@ fn a_damaged_file_is_named_and_the_rest_answers() {
     let objects = store::Objects::memory();
     let collector = sealed_over(&objects);
     let tasks = |collector: &Collector| {
-        let pairs = ["from", "key"].map(str::to_owned).into_iter().zip(["-1h", "load-1"]);
-        let pairs: Vec<_> = pairs.map(|(name, value)| (name, value.to_owned())).collect();
+        let pairs = ["from", "key"]
+            .map(str::to_owned)
+            .into_iter()
+            .zip(["-1h", "load-1"]);
+        let pairs: Vec<_> = pairs
+            .map(|(name, value)| (name, value.to_owned()))
+            .collect();
         let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();
-        let answer = Queries(&collector.state).tasks(&query, &Cancel::default()).unwrap();
+        let answer = Queries(&collector.state)
+            .tasks(&query, &Cancel::default())
+            .unwrap();
         (answer.selection.total, answer.damaged)
     };
     let second = || ask(&collector, range(10, 13), Filter::default());
     assert_eq!(second().profile.total().total_ns(), 107);
     assert_eq!(second().facts.damaged, Vec::<String>::new());
     assert_eq!(tasks(&collector), (1, vec![]));
-    let manifest = read(&collector.state.windows).view(store::Second(0)..store::Second(1)).manifest;
+    let manifest = read(&collector.state.windows)
+        .view(store::Second(0)..store::Second(1))
+        .manifest;
     let name = |table: store::SumTable| {
         let table = store::TableName::Sums(table, store::Tier::Second);
         manifest.files_of(table).next().unwrap().path()
     };
     let samples = name(store::SumTable::Samples);
-    let ledger = manifest.files_of(store::TableName::Tasks).next().unwrap().path();
+    let ledger = manifest
+        .files_of(store::TableName::Tasks)
+        .next()
+        .unwrap()
+        .path();
     objects.delete(&samples).unwrap();
     objects.delete(&ledger).unwrap();
     let answer = second();
     assert_eq!(answer.profile.total().total_ns(), 100);
-    assert_eq!((answer.facts.sampling.windows, answer.facts.damaged), (2, vec![samples]));
+    assert_eq!(
+        (answer.facts.sampling.windows, answer.facts.damaged),
+        (2, vec![samples])
+    );
     assert_eq!(tasks(&collector), (0, vec![ledger]));
 }
 
@@ -58,9 +77,13 @@ fn rows_of_unknown_stacks_are_an_error() {
     let range = range(0, 11);
     let filter = Filter::default();
     let query = whole(range, filter, By::Line, Format::Json);
-    let error = Queries(&collector.state).profile(&query, &Cancel::default()).unwrap_err();
+    let error = Queries(&collector.state)
+        .profile(&query, &Cancel::default())
+        .unwrap_err();
     assert!(
-        error.to_string().starts_with("1 rows of the store refer to unknown stacks"),
+        error
+            .to_string()
+            .starts_with("1 rows of the store refer to unknown stacks"),
         "{error}"
     );
 }
@@ -89,7 +112,10 @@ fn a_query_ends_when_its_reader_disconnects() {
         Err(QueryError::Cancelled)
     ));
     let query = TaskQuery::parse(&[], &collector.state, at(50)).unwrap();
-    assert!(matches!(Queries(&collector.state).tasks(&query, &cancel), Err(QueryError::Cancelled)));
+    assert!(matches!(
+        Queries(&collector.state).tasks(&query, &cancel),
+        Err(QueryError::Cancelled)
+    ));
     assert!(matches!(
         Queries(&collector.state).task_summary(&query, &cancel),
         Err(QueryError::Cancelled)

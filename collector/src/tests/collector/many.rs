@@ -15,7 +15,11 @@ const ENDED: usize = 1_000;
 
 fn collector_with(limits: Limits) -> Collector {
     let clock = Clock::from_fn(|| at(50));
-    Collector::new(Settings { clock, limits, ..Settings::default() })
+    Collector::new(Settings {
+        clock,
+        limits,
+        ..Settings::default()
+    })
 }
 
 /// Each of `workers` counts a stack of two in each of its own tasks, and ends tasks without
@@ -56,7 +60,10 @@ fn others_are_served_between_the_slices_of_a_large_dictionary() {
     let entries = dictionary.strings.len() + dictionary.frames.len() + dictionary.node_frames.len();
     let mut pending = PendingDictionary::new(&dictionary);
     let mut slices = 1;
-    while collector.ingest.apply_slice(&attachment, &mut pending, at(50)).unwrap()
+    while collector
+        .ingest
+        .apply_slice(&attachment, &mut pending, at(50))
+        .unwrap()
         == SliceOutcome::More
     {
         honest.count(&format!("load;between-{slices}"), State::Cpu, 7);
@@ -64,7 +71,10 @@ fn others_are_served_between_the_slices_of_a_large_dictionary() {
         let answer = send(&collector, &served, &mut honest, &flush);
         assert_eq!(answer, format!("ack {slices}"));
         assert_eq!(total_ns(&collector), 7 * slices);
-        assert_eq!(fleet(&collector, &Default::default(), at(0)).epochs.len(), 2);
+        assert_eq!(
+            fleet(&collector, &Default::default(), at(0)).epochs.len(),
+            2
+        );
         slices += 1;
     }
     assert_eq!(slices, entries.div_ceil(DICTIONARY_SLICE_ENTRIES) as u64);
@@ -85,7 +95,11 @@ fn slices_of_a_stream_that_was_taken_over_change_nothing() {
     let mut pending = PendingDictionary::new(&dictionary);
     let applied = collector.ingest.apply_slice(&first, &mut pending, at(50));
     assert_eq!(applied, Ok(SliceOutcome::More));
-    let OpenStream { attachment, welcome, .. } = attach(&collector, &worker, 1);
+    let OpenStream {
+        attachment,
+        welcome,
+        ..
+    } = attach(&collector, &worker, 1);
     assert_eq!(welcome.strings, DICTIONARY_SLICE_ENTRIES as u32 + 1);
     let stale = collector.ingest.apply_slice(&first, &mut pending, at(50));
     assert_eq!(stale, Err(StaleStream));
@@ -96,9 +110,14 @@ fn slices_of_a_stream_that_was_taken_over_change_nothing() {
 
 fn summary(collector: &Collector, pairs: &[(&str, &str)]) -> Vec<SummaryRow> {
     let pairs = pairs.iter().chain(&[("summary", "true")]);
-    let pairs: Vec<_> = pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let pairs: Vec<_> = pairs
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect();
     let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();
-    Queries(&collector.state).task_summary(&query, &Cancel::default()).unwrap().rows
+    Queries(&collector.state)
+        .task_summary(&query, &Cancel::default())
+        .unwrap()
+        .rows
 }
 
 fn ended(rows: &[SummaryRow]) -> u64 {
@@ -111,8 +130,16 @@ fn check(collector: &Collector, total: u64) {
     let filter = Filter::default();
     let phases = PhaseFilter::All;
     let step_ns = 5 * SECOND_NS as u64;
-    let query = TimelineQuery { range: range(0, 20), filter, phases, step_ns, format: None };
-    let timeline = Queries(&collector.state).timeline(&query, &Cancel::default()).unwrap();
+    let query = TimelineQuery {
+        range: range(0, 20),
+        filter,
+        phases,
+        step_ns,
+        format: None,
+    };
+    let timeline = Queries(&collector.state)
+        .timeline(&query, &Cancel::default())
+        .unwrap();
     let weights = timeline.series.iter().flat_map(|series| &series.weights);
     assert_eq!(weights.map(Weight::total_ns).sum::<u64>(), total);
 }
@@ -125,21 +152,39 @@ fn a_million_names_and_stacks_sum_exactly() {
         let total = feed(&collector, workers, NAMES, ENDED);
         // Each worker is another identity, which may add some although the first one has used up all.
         let per_worker = NAMES + RESERVED_NAMES_MAX;
-        assert_eq!(read(&collector.state.tree).task_names().len(), workers * per_worker);
+        assert_eq!(
+            read(&collector.state.tree).task_names().len(),
+            workers * per_worker
+        );
         if is_sealed {
             seal(&collector);
         }
         check(&collector, total);
         let rows = summary(&collector, &[]);
         assert_eq!(ended(&rows), (workers * ENDED) as u64);
-        assert!(rows.len() <= collector.state.limits.ledger_names_max + 1, "{} names", rows.len());
-        assert_eq!(rows.iter().any(|row| &*row.name == "[overflow]"), is_sealed || workers > 10);
+        assert!(
+            rows.len() <= collector.state.limits.ledger_names_max + 1,
+            "{} names",
+            rows.len()
+        );
+        assert_eq!(
+            rows.iter().any(|row| &*row.name == "[overflow]"),
+            is_sealed || workers > 10
+        );
         // A name that is one of too many is still found by those who know it.
         for name in ["ended-0-0".to_owned(), format!("ended-{}-999", workers - 1)] {
-            assert_eq!(ended(&summary(&collector, &[("task", &name)])), 1, "{name} {is_sealed}");
+            assert_eq!(
+                ended(&summary(&collector, &[("task", &name)])),
+                1,
+                "{name} {is_sealed}"
+            );
         }
         if is_sealed {
-            assert_eq!(summary(&collector, &[("task", "ended-7-x")]), [], "it may be among them");
+            assert_eq!(
+                summary(&collector, &[("task", "ended-7-x")]),
+                [],
+                "it may be among them"
+            );
         }
     }
 }
@@ -174,18 +219,33 @@ fn a_name_with_time_is_shown_however_many_names_a_stranger_sends() {
 
         let rows = summary(&collector, &[]);
         let own = rows.iter().find(|row| &*row.name == "honest-task");
-        assert!(own.is_some_and(|row| row.outcomes.get(Outcome::Ok) == 1), "sealed: {is_sealed}");
+        assert!(
+            own.is_some_and(|row| row.outcomes.get(Outcome::Ok) == 1),
+            "sealed: {is_sealed}"
+        );
         assert_eq!(ended(&rows), SENT + 1);
         assert!(rows.len() <= collector.state.limits.ledger_names_max + 1);
         let pairs = [("from", "1000000"), ("to", "1000050"), ("limit", "10000")];
         let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let query = TaskComparisonQuery::parse(&pairs, &collector.state, at(50)).unwrap();
-        let compared =
-            Queries(&collector.state).task_comparison(&query, &Cancel::default()).unwrap();
-        let ended = compared.names.iter().map(|row| row.after.ended).sum::<u64>();
+        let compared = Queries(&collector.state)
+            .task_comparison(&query, &Cancel::default())
+            .unwrap();
+        let ended = compared
+            .names
+            .iter()
+            .map(|row| row.after.ended)
+            .sum::<u64>();
         // An omitted name has one task.
-        assert_eq!(ended + compared.omitted as u64, SENT + 1, "sealed: {is_sealed}");
-        assert!(compared.names.iter().any(|row| row.name == "honest-task"), "sealed: {is_sealed}");
+        assert_eq!(
+            ended + compared.omitted as u64,
+            SENT + 1,
+            "sealed: {is_sealed}"
+        );
+        assert!(
+            compared.names.iter().any(|row| row.name == "honest-task"),
+            "sealed: {is_sealed}"
+        );
         let metrics = collector.state.task_counters.by_name();
         assert!(metrics.contains_key("honest-task"));
     }
@@ -194,10 +254,23 @@ fn a_name_with_time_is_shown_however_many_names_a_stranger_sends() {
 #[test]
 fn past_every_limit_totals_stay_exact() {
     for limits in [
-        Limits { tree_nodes_max: 5_000, ..Limits::default() },
-        Limits { tree_nodes_max: 1, ..Limits::default() },
-        Limits { symbol_bytes_max: 1 << 20, ..Limits::default() },
-        Limits { ledger_names_max: 10, ledger_rows_max: 1, ..Limits::default() },
+        Limits {
+            tree_nodes_max: 5_000,
+            ..Limits::default()
+        },
+        Limits {
+            tree_nodes_max: 1,
+            ..Limits::default()
+        },
+        Limits {
+            symbol_bytes_max: 1 << 20,
+            ..Limits::default()
+        },
+        Limits {
+            ledger_names_max: 10,
+            ledger_rows_max: 1,
+            ..Limits::default()
+        },
     ] {
         let collector = collector_with(limits.clone());
         let total = feed(&collector, 10, 1_000, 100);
@@ -206,10 +279,17 @@ fn past_every_limit_totals_stay_exact() {
                 seal(&collector);
             }
             check(&collector, total);
-            assert_eq!(ended(&summary(&collector, &[])), 1_000, "{limits:?} {is_sealed}");
+            assert_eq!(
+                ended(&summary(&collector, &[])),
+                1_000,
+                "{limits:?} {is_sealed}"
+            );
         }
         let nodes = read(&collector.state.tree).node_count() as usize;
-        assert!(nodes <= limits.tree_nodes_max.max(20_000) + 2_000, "{nodes} {limits:?}");
+        assert!(
+            nodes <= limits.tree_nodes_max.max(20_000) + 2_000,
+            "{nodes} {limits:?}"
+        );
     }
 }
 
@@ -218,7 +298,10 @@ fn past_every_limit_totals_stay_exact() {
 fn a_stack_of_an_endless_recursion_is_cut() {
     let collector = collector(50);
     let attachment = attach(&collector, &TestWorker::new("endless", 1), 0).attachment;
-    let frame = v1::Frame { function: 1, ..Default::default() };
+    let frame = v1::Frame {
+        function: 1,
+        ..Default::default()
+    };
     let chain = v1::Dictionary {
         string_base: 1,
         strings: vec!["recursive".to_owned()],
@@ -228,7 +311,10 @@ fn a_stack_of_an_endless_recursion_is_cut() {
         node_frames: vec![0; 100_000],
         ..Default::default()
     };
-    let refused = collector.ingest.receive_dictionary(&attachment, &chain, at(0)).unwrap();
+    let refused = collector
+        .ingest
+        .receive_dictionary(&attachment, &chain, at(0))
+        .unwrap();
     assert_eq!(refused, None);
     let marks = lock(&attachment.cell.state).translation.marks();
     assert_eq!((marks.strings, marks.frames, marks.nodes), (2, 1, 100_001));
@@ -237,7 +323,10 @@ fn a_stack_of_an_endless_recursion_is_cut() {
     let view = &fleet(&collector, &Default::default(), at(0)).epochs[0];
     let reason = "99000 entries of a dictionary, stored as [truncated] or [overflow]: the depth of a stack is \
                   1001; at most 1000 is allowed";
-    assert_eq!((view.rejected, view.last_rejection.as_deref()), (1, Some(reason)));
+    assert_eq!(
+        (view.rejected, view.last_rejection.as_deref()),
+        (1, Some(reason))
+    );
     let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
     let deep = format!("load{}", ";f".repeat(998));
@@ -249,17 +338,30 @@ fn a_stack_of_an_endless_recursion_is_cut() {
 
 #[test]
 fn labels_are_bounded_for_each_worker_and_for_all() {
-    let limits = Limits { label_bytes_max: 3_000, sessions_max: 3, ..Limits::default() };
+    let limits = Limits {
+        label_bytes_max: 3_000,
+        sessions_max: 3,
+        ..Limits::default()
+    };
     let collector = collector_with(limits);
     let labels = |bytes: usize| [("key".to_owned(), "x".repeat(bytes))].into();
     let greet = |id: &str, epoch, bytes| {
         let worker = TestWorker::new(id, epoch);
-        let hello = v1::Hello { labels: labels(bytes), ..worker.hello() };
-        let attached =
-            at_once(collector.ingest.attach(&state::testing::account(), hello, at(0))).unwrap();
+        let hello = v1::Hello {
+            labels: labels(bytes),
+            ..worker.hello()
+        };
+        let attached = at_once(
+            collector
+                .ingest
+                .attach(&state::testing::account(), hello, at(0)),
+        )
+        .unwrap();
         let epochs = fleet(&collector, &Default::default(), at(0)).epochs;
-        let own =
-            epochs.iter().find(|view| *view.worker.0 == *id && view.epoch.0 == epoch).unwrap();
+        let own = epochs
+            .iter()
+            .find(|view| *view.worker.0 == *id && view.epoch.0 == epoch)
+            .unwrap();
         (
             own.agent
                 .labels
@@ -276,12 +378,23 @@ fn labels_are_bounded_for_each_worker_and_for_all() {
     // A worker that reports less makes room, and so does one that is evicted.
     assert_eq!(greet("a", 1, 10).0, ["key 10"]);
     assert_eq!(greet("c", 1, 900).0, ["key 900"]);
-    collector.ingest.detach(&second, DisconnectReason::Clean, at(1));
+    collector
+        .ingest
+        .detach(&second, DisconnectReason::Clean, at(1));
     assert_eq!(greet("d", 1, 1_500).0, ["key 1500"]);
-    let many = (0..65).map(|index| (index.to_string(), String::new())).collect();
-    let hello = v1::Hello { labels: many, ..TestWorker::new("a", 1).hello() };
-    let refused = at_once(collector.ingest.attach(&state::testing::account(), hello, at(0)))
-        .unwrap_err()
-        .to_string();
+    let many = (0..65)
+        .map(|index| (index.to_string(), String::new()))
+        .collect();
+    let hello = v1::Hello {
+        labels: many,
+        ..TestWorker::new("a", 1).hello()
+    };
+    let refused = at_once(
+        collector
+            .ingest
+            .attach(&state::testing::account(), hello, at(0)),
+    )
+    .unwrap_err()
+    .to_string();
     assert_eq!(refused, "the worker has 65 labels; at most 64 are allowed");
 }

@@ -19,22 +19,36 @@ fn a_thousand_workers_of_one_build_are_symbolized_once() {
     fs::create_dir_all(debug.parent().unwrap()).unwrap();
     fs::write(&debug, "its reader does not look").unwrap();
     let starts = folder.join("starts");
-    let script = format!("echo start >> {}; cp {} $6", starts.display(), made.display());
+    let script = format!(
+        "echo start >> {}; cp {} $6",
+        starts.display(),
+        made.display()
+    );
     let naming = libraries.naming(Some(source(&libraries, &script)));
-    let collector = Collector::new(Settings { naming, ..Settings::default() });
+    let collector = Collector::new(Settings {
+        naming,
+        ..Settings::default()
+    });
     let naming = &collector.state.naming;
 
     let mut nodes = Vec::new();
     for number in 0..1_000 {
         let mut worker = TestWorker::new(&format!("w{number}"), 1);
-        let attachment =
-            at_once(collector.ingest.attach(&state::testing::account(), worker.hello(), at(0)))
-                .unwrap()
-                .attachment;
-        code.iter().for_each(|address| worker.count_offset("load", build, *address));
+        let attachment = at_once(collector.ingest.attach(
+            &state::testing::account(),
+            worker.hello(),
+            at(0),
+        ))
+        .unwrap()
+        .attachment;
+        code.iter()
+            .for_each(|address| worker.count_offset("load", build, *address));
         let dictionary = worker.dictionary().unwrap();
         assert_eq!(
-            collector.ingest.receive_dictionary(&attachment, &dictionary, at(0)).unwrap(),
+            collector
+                .ingest
+                .receive_dictionary(&attachment, &dictionary, at(0))
+                .unwrap(),
             None
         );
         let session = lock(&attachment.cell.state);
@@ -50,9 +64,17 @@ fn a_thousand_workers_of_one_build_are_symbolized_once() {
     assert!(naming.find_next() && !naming.find_next());
     for node in nodes {
         assert_eq!(name(node).last().unwrap(), "load");
-        assert!(name(node).iter().any(|function| function == "sum"), "{:?}", name(node));
+        assert!(
+            name(node).iter().any(|function| function == "sum"),
+            "{:?}",
+            name(node)
+        );
         assert!(!naming.find_next());
     }
-    assert_eq!(fs::read_to_string(&starts).unwrap().lines().count(), 1, "starts of the reader");
+    assert_eq!(
+        fs::read_to_string(&starts).unwrap().lines().count(),
+        1,
+        "starts of the reader"
+    );
     assert_eq!(naming.names_kept(), 1, "addresses that were looked up");
 }

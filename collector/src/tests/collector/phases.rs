@@ -25,7 +25,10 @@ type Second = (usize, i64, Vec<(usize, usize, u64)>);
 
 fn seconds() -> impl Strategy<Value = Vec<Second>> {
     let count = (0..STACKS.len(), 0..State::ALL.len(), 1..1_000u64);
-    prop::collection::vec((0..3usize, 0..40i64, prop::collection::vec(count, 0..6)), 0..12)
+    prop::collection::vec(
+        (0..3usize, 0..40i64, prop::collection::vec(count, 0..6)),
+        0..12,
+    )
 }
 
 /// The own time of each path, with the kinds of what is no function.
@@ -52,7 +55,9 @@ fn paths(profile: &Profile) -> BTreeMap<String, u64> {
 /// The phase of a stack; `None` outside any task.
 fn phase_of(stack: &str) -> Option<&str> {
     let (task, rest) = stack.split_once(';').unwrap_or((stack, ""));
-    let phase = rest.strip_prefix('@').map(|rest| rest.split(';').next().unwrap());
+    let phase = rest
+        .strip_prefix('@')
+        .map(|rest| rest.split(';').next().unwrap());
     (task != "[no task]").then_some(phase.unwrap_or("execute"))
 }
 
@@ -139,7 +144,12 @@ proptest! {
 }
 
 fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> PhaseInterval {
-    PhaseInterval { name: name.into(), start_ns, duration_ns, count }
+    PhaseInterval {
+        name: name.into(),
+        start_ns,
+        duration_ns,
+        count,
+    }
 }
 
 /// Two seconds of a task: half a second in a transfer, twice.
@@ -167,20 +177,30 @@ fn summary(collector: &Collector, range: Option<TimeRange>) -> (Vec<SummaryRow>,
         summary: true,
         format: query::TaskFormat::Json,
     };
-    let rows = Queries(&collector.state).tasks(&query, &Cancel::default()).unwrap();
-    let answer = Queries(&collector.state).task_summary(&query, &Cancel::default()).unwrap();
+    let rows = Queries(&collector.state)
+        .tasks(&query, &Cancel::default())
+        .unwrap();
+    let answer = Queries(&collector.state)
+        .task_summary(&query, &Cancel::default())
+        .unwrap();
     assert_eq!(rows.aggregated, answer.aggregated);
     (answer.rows, answer.aggregated)
 }
 
 fn words(row: &SummaryRow) -> String {
-    let durations = row.spread.map_or((0, 0), |spread| (spread.count, spread.total_ns));
+    let durations = row
+        .spread
+        .map_or((0, 0), |spread| (spread.count, spread.total_ns));
     let phases = row
         .phases
         .iter()
         .map(|(name, total)| format!(" {name} {}x{}", total.count, total.duration_ns));
     let ok = row.outcomes.get(Outcome::Ok);
-    format!("{} {ok} {durations:?}:{}", row.name, phases.collect::<String>())
+    format!(
+        "{} {ok} {durations:?}:{}",
+        row.name,
+        phases.collect::<String>()
+    )
 }
 
 /// Sums count like the rows that they stand for: once, in memory, in tables and after merging, and so
@@ -201,7 +221,10 @@ fn tasks_without_rows_count_once_in_summaries() {
             second: at(12),
             duration_ns: 5 * second_ns,
             buckets: vec![(bucket(second_ns), 3), (bucket(2 * second_ns), 1)],
-            phases: vec![phase("transfer", 0, second_ns, 8), phase("queue", 0, 9_000, 4)],
+            phases: vec![
+                phase("transfer", 0, second_ns, 8),
+                phase("queue", 0, 9_000, 4),
+            ],
         },
         // Of tasks that are counted elsewhere.
         TaskTotals {
@@ -269,7 +292,10 @@ fn a_task_keeps_its_details_and_all_its_times_are_corrected_alike() {
             2,
             "load",
             (11, None),
-            Some(TaskDetail { attempt: 1, ..Default::default() }),
+            Some(TaskDetail {
+                attempt: 1,
+                ..Default::default()
+            }),
         ),
     ];
     let flush = worker.flush(12, tasks);
@@ -287,19 +313,31 @@ fn a_task_keeps_its_details_and_all_its_times_are_corrected_alike() {
         format: query::TaskFormat::Json,
     };
     let check = || {
-        let answer = Queries(&collector.state).tasks(&query(&[]), &Cancel::default()).unwrap();
-        let [running, ended] = &answer.selection.rows[..] else { panic!("{answer:?}") };
+        let answer = Queries(&collector.state)
+            .tasks(&query(&[]), &Cancel::default())
+            .unwrap();
+        let [running, ended] = &answer.selection.rows[..] else {
+            panic!("{answer:?}")
+        };
         let ended = &ended.record;
         let running = &running.record;
         assert_eq!((ended.start, ended.stop), (at(10), Some(at(12))));
         assert_eq!(ended.detail.as_deref(), Some(&detail()));
-        let starts = detail().phases.into_iter().map(|phase| ended.start.shifted(phase.start_ns));
+        let starts = detail()
+            .phases
+            .into_iter()
+            .map(|phase| ended.start.shifted(phase.start_ns));
         let expected = [-3_000, 0, 500_000_000].map(|start_ns| at(10).shifted(start_ns));
         assert_eq!(starts.collect::<Vec<_>>(), expected);
         assert_eq!(running.detail.as_ref().unwrap().attempt, 1);
-        for (types, count) in [(&["Vec<u8>"][..], 1), (&["Vec<u8>", ""][..], 2), (&["u8"][..], 0)] {
-            let answer =
-                Queries(&collector.state).tasks(&query(types), &Cancel::default()).unwrap();
+        for (types, count) in [
+            (&["Vec<u8>"][..], 1),
+            (&["Vec<u8>", ""][..], 2),
+            (&["u8"][..], 0),
+        ] {
+            let answer = Queries(&collector.state)
+                .tasks(&query(types), &Cancel::default())
+                .unwrap();
             assert_eq!(answer.selection.rows.len(), count, "{types:?}");
         }
     };

@@ -32,11 +32,19 @@ fn a_stack_that_is_too_deep_costs_its_inner_functions_only() {
     for (flush, answer) in [(first, "ack 1"), (second, "ack 2"), (third, "ack 3")] {
         assert_eq!(send(&collector, &attachment, &mut worker, &flush), answer);
     }
-    let profile = ask(&collector, TimeRange::ALL, Filter::default()).profile.by_function();
+    let profile = ask(&collector, TimeRange::ALL, Filter::default())
+        .profile
+        .by_function();
     let stacks = flamegraph::collapsed(&profile);
     let cut = deep(DEPTH_MAX - 2) + ";[truncated] 12";
     let whole = deep(DEPTH_MAX - 1) + " 2";
-    let mut expected = ["after;main 32", "before;main 1", &cut, &whole, "shallow;main 16"];
+    let mut expected = [
+        "after;main 32",
+        "before;main 1",
+        &cut,
+        &whole,
+        "shallow;main 16",
+    ];
     let mut found: Vec<_> = stacks.lines().collect();
     expected.sort_unstable();
     found.sort_unstable();
@@ -48,7 +56,10 @@ fn a_stack_that_is_too_deep_costs_its_inner_functions_only() {
         4_001 - DEPTH_MAX,
         DEPTH_MAX + 1
     );
-    assert_eq!((view.rejected, view.last_rejection.as_deref()), (1, Some(&*reason)));
+    assert_eq!(
+        (view.rejected, view.last_rejection.as_deref()),
+        (1, Some(&*reason))
+    );
     assert_eq!((view.stored_ns, view.unaccounted_ns()), (63, 0));
 }
 
@@ -67,7 +78,14 @@ fn refused_time_is_counted_at_once_and_once() {
     use Step::{Good, Refused, RefusedUnheard};
     check_account(&[Refused]);
     check_account(&[Good, Refused, Refused, Good, Refused]);
-    check_account(&[RefusedUnheard, Good, Refused, RefusedUnheard, RefusedUnheard, Good]);
+    check_account(&[
+        RefusedUnheard,
+        Good,
+        Refused,
+        RefusedUnheard,
+        RefusedUnheard,
+        Good,
+    ]);
     // Each number below is a sequence of steps.
     for number in 0..3usize.pow(6) {
         let step = |place: u32| [Good, Refused, RefusedUnheard][number / 3usize.pow(place) % 3];
@@ -92,10 +110,19 @@ fn check_account(steps: &[Step]) {
             flush.clock = None;
         }
         let answer = send(&collector, &attachment, &mut worker, &flush);
-        assert_eq!(answer.starts_with("ack"), matches!(step, Step::Good), "{answer}");
+        assert_eq!(
+            answer.starts_with("ack"),
+            matches!(step, Step::Good),
+            "{answer}"
+        );
         if matches!(step, Step::RefusedUnheard) {
-            collector.ingest.detach(&attachment, DisconnectReason::Crashed, at(20));
-            let hello = v1::Hello { answered_seq: seq - 1, ..worker.hello() };
+            collector
+                .ingest
+                .detach(&attachment, DisconnectReason::Crashed, at(20));
+            let hello = v1::Hello {
+                answered_seq: seq - 1,
+                ..worker.hello()
+            };
             let account = state::testing::account();
             let open = at_once(collector.ingest.attach(&account, hello, at(21))).unwrap();
             attachment = open.attachment;
@@ -107,6 +134,10 @@ fn check_account(steps: &[Step]) {
         }
         let view = view(&collector);
         assert_eq!(view.account.lost_rejected_ns, lost_ns, "{steps:?} {seq}");
-        assert_eq!((view.stored_ns, view.unaccounted_ns()), (stored_ns, 0), "{steps:?} {seq}");
+        assert_eq!(
+            (view.stored_ns, view.unaccounted_ns()),
+            (stored_ns, 0),
+            "{steps:?} {seq}"
+        );
     }
 }

@@ -26,7 +26,10 @@ fn shipped(sealed: bool) -> Collector {
         }
         let flush = worker.flush(second, vec![]);
         let expected = format!("ack {}", flush.seq);
-        assert_eq!(send_at(1_000, &collector, &attachment, &mut worker, &flush), expected);
+        assert_eq!(
+            send_at(1_000, &collector, &attachment, &mut worker, &flush),
+            expected
+        );
     }
     if sealed {
         seal(&collector);
@@ -36,11 +39,15 @@ fn shipped(sealed: bool) -> Collector {
 
 fn profile(collector: &Collector, parameters: &[(&str, &str)]) -> Result<Profile, QueryError> {
     let all = [("from", "1000000"), ("to", "now")];
-    let pairs =
-        all.iter().chain(parameters).map(|(name, value)| (name.to_string(), value.to_string()));
+    let pairs = all
+        .iter()
+        .chain(parameters)
+        .map(|(name, value)| (name.to_string(), value.to_string()));
     let pairs: Vec<(String, String)> = pairs.collect();
     let query = ProfileQuery::parse(&pairs, &collector.state, at(1_000)).unwrap();
-    Queries(&collector.state).profile(&query, &Cancel::default()).map(|answer| answer.profile)
+    Queries(&collector.state)
+        .profile(&query, &Cancel::default())
+        .map(|answer| answer.profile)
 }
 
 #[test]
@@ -63,7 +70,11 @@ fn seconds_of_other_tasks_count_to_no_answer() {
                 "{parameters:?} {sealed}"
             );
             let whole = profile(&collector, parameters).unwrap();
-            assert_eq!(whole.total().total_ns(), total_ns, "{parameters:?} {sealed}");
+            assert_eq!(
+                whole.total().total_ns(),
+                total_ns,
+                "{parameters:?} {sealed}"
+            );
         }
     }
 }
@@ -80,7 +91,10 @@ fn an_answer_of_too_many_seconds_is_refused() {
             let mut by_second = vec![("group", "second")];
             by_second.extend(parameters);
             let error = profile(&collector, &by_second).unwrap_err();
-            assert!(error.to_string().starts_with(&expected), "{error} {parameters:?}");
+            assert!(
+                error.to_string().starts_with(&expected),
+                "{error} {parameters:?}"
+            );
         }
     }
 }

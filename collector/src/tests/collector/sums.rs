@@ -8,7 +8,10 @@ use query::fleet;
 
 fn seconds() -> impl Strategy<Value = Vec<Second>> {
     let count = (0..STACKS.len(), 0..State::ALL.len(), 1..1_000u64);
-    prop::collection::vec((0..3usize, 0..40i64, prop::collection::vec(count, 0..6)), 0..25)
+    prop::collection::vec(
+        (0..3usize, 0..40i64, prop::collection::vec(count, 0..6)),
+        0..25,
+    )
 }
 
 fn filters() -> impl Strategy<Value = Filter> {
@@ -16,19 +19,27 @@ fn filters() -> impl Strategy<Value = Filter> {
         prop::sample::subsequence(names, 0..=1)
             .prop_map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>())
     };
-    let threads =
-        prop::sample::select(vec![ThreadKind::Program, ThreadKind::Agent, ThreadKind::All]);
+    let threads = prop::sample::select(vec![
+        ThreadKind::Program,
+        ThreadKind::Agent,
+        ThreadKind::All,
+    ]);
     let states = prop::sample::subsequence(&State::ALL[..], 1..=State::ALL.len())
         .prop_map(|states| states.into_iter().collect::<StateSet>());
-    (some(&["load", "store"]), any::<bool>(), some(&["w0", "w1"]), states, threads).prop_map(
-        |(tasks, outside_tasks, workers, states, threads)| Filter {
+    (
+        some(&["load", "store"]),
+        any::<bool>(),
+        some(&["w0", "w1"]),
+        states,
+        threads,
+    )
+        .prop_map(|(tasks, outside_tasks, workers, states, threads)| Filter {
             tasks,
             outside_tasks,
             workers,
             states,
             threads,
-        },
-    )
+        })
 }
 
 /// Merges and drops files, as the store does; seconds are kept for so long.
@@ -40,7 +51,10 @@ fn maintain(collector: &Collector, seconds_kept_s: u64) {
         tasks: ALWAYS,
         bytes_max: u64::MAX,
     };
-    collector.sealer.maintain(collector.state.clock.now(), &retention).unwrap();
+    collector
+        .sealer
+        .maintain(collector.state.clock.now(), &retention)
+        .unwrap();
 }
 
 /// How the tests' seconds are spaced, so that their ranges need pieces of every tier.
@@ -107,7 +121,11 @@ fn ship(
         }
     }
     keep(&collector);
-    Shipped { collector, total_ns, windows }
+    Shipped {
+        collector,
+        total_ns,
+        windows,
+    }
 }
 
 proptest! {
@@ -315,7 +333,11 @@ fn a_cycle_is_stored_by_the_collectors_clock_with_its_raw_time() {
     let view = read(&collector.state.windows).view(store::Second(0)..store::Second(u32::MAX));
     let stored = &view.windows[0];
     assert_eq!((stored.range, stored.raw_start), (range(10, 11), at(13)));
-    let ticks = Ticks { made: 95, expected: 100, throttled: 4 };
+    let ticks = Ticks {
+        made: 95,
+        expected: 100,
+        throttled: 4,
+    };
     assert_eq!((stored.clock_error_ns, stored.ticks), (5, ticks));
     assert_eq!(rows(&collector), ["w/1/1 ok 12"]);
     let snapshot = read(&collector.state.ledger).snapshot(TimeRange::ALL);

@@ -2,6 +2,7 @@
 //! after they are sealed and merged, each is found in its time, once, at its own worker.
 
 mod progress;
+mod restarts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,20 +43,34 @@ impl SentTransfer {
 }
 
 fn sent_transfer() -> impl Strategy<Value = SentTransfer> {
-    (0..3usize, 0..90_000i64, 0..5_000i64, 0..3usize, 0..2usize, 0..100_000u64).prop_map(
-        |(worker, start_ms, length_ms, peer, type_name, bits)| SentTransfer {
-            worker,
-            start_ms,
-            length_ms,
-            peer,
-            type_name,
-            bits,
-        },
+    (
+        0..3usize,
+        0..90_000i64,
+        0..5_000i64,
+        0..3usize,
+        0..2usize,
+        0..100_000u64,
     )
+        .prop_map(
+            |(worker, start_ms, length_ms, peer, type_name, bits)| SentTransfer {
+                worker,
+                start_ms,
+                length_ms,
+                peer,
+                type_name,
+                bits,
+            },
+        )
 }
 
-const EXAMPLE: SentTransfer =
-    SentTransfer { worker: 0, start_ms: 20_000, length_ms: 1_500, peer: 1, type_name: 0, bits: 77 };
+const EXAMPLE: SentTransfer = SentTransfer {
+    worker: 0,
+    start_ms: 20_000,
+    length_ms: 1_500,
+    peer: 1,
+    type_name: 0,
+    bits: 77,
+};
 
 /// A resource sample.
 #[derive(Clone, Copy, Debug)]
@@ -98,14 +113,25 @@ fn transfer(id: u64, sent: SentTransfer) -> TransferEvent {
         stop: ms(sent.stop_ms()),
         task: bits.is_multiple_of(5).then_some(TaskId(7)),
         thread_id: 12,
-        outcome: if bits.is_multiple_of(7) { Outcome::Failed } else { Outcome::Ok },
+        outcome: if bits.is_multiple_of(7) {
+            Outcome::Failed
+        } else {
+            Outcome::Ok
+        },
         cause: "".into(),
     }
 }
 
 fn sample(sent: Sample) -> ResourceSample {
-    let values = vec![(Resource::ProcessCpu, sent.cpu), (Resource::ProcessMemory, sent.memory())];
-    ResourceSample { at: ms(sent.time_ms), period_ns: 500_000_000, values }
+    let values = vec![
+        (Resource::ProcessCpu, sent.cpu),
+        (Resource::ProcessMemory, sent.memory()),
+    ];
+    ResourceSample {
+        at: ms(sent.time_ms),
+        period_ns: 500_000_000,
+        values,
+    }
 }
 
 /// Expected sums of a summary: count, failed, bytes, compressed bytes, duration.
@@ -117,8 +143,11 @@ fn link_model(sent: &[SentTransfer], from_s: i64, to_s: i64) -> LinkModel {
         let record = transfer(index as u64 + 1, *sent);
         let second = sent.stop_ms().div_euclid(1_000);
         if (from_s..to_s).contains(&second) {
-            let key =
-                (format!("w{}", sent.worker), record.peer.to_string(), record.direction.name());
+            let key = (
+                format!("w{}", sent.worker),
+                record.peer.to_string(),
+                record.direction.name(),
+            );
             let sum = model.entry(key).or_default();
             let failed = u64::from(record.outcome != Outcome::Ok);
             let compressed = record.compressed_bytes.unwrap_or(record.bytes);
@@ -132,7 +161,9 @@ fn link_model(sent: &[SentTransfer], from_s: i64, to_s: i64) -> LinkModel {
 
 fn pairs(text: &str) -> Vec<(String, String)> {
     let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 fn span(from_s: i64, to_s: i64) -> String {
@@ -145,23 +176,45 @@ fn transfer_query(collector: &Collector, text: &str) -> TransferQuery {
 
 fn link_sums(collector: &Collector, text: &str) -> LinkModel {
     let query = transfer_query(collector, text);
-    let summary = Queries(&collector.state).transfer_summary(&query, &Cancel::default()).unwrap();
+    let summary = Queries(&collector.state)
+        .transfer_summary(&query, &Cancel::default())
+        .unwrap();
     assert_eq!(summary.damaged, [""; 0]);
-    let sums = summary.links.into_iter().map(|((worker, peer, direction), sum)| {
-        let spread = sum.durations.percentiles().unwrap();
-        assert_eq!((spread.count, spread.total_ns), (sum.count, sum.duration_ns));
-        let numbers = [sum.count, sum.failed, sum.bytes, sum.compressed_bytes, sum.duration_ns];
-        ((worker.to_string(), peer.to_string(), direction.name()), numbers)
-    });
+    let sums = summary
+        .links
+        .into_iter()
+        .map(|((worker, peer, direction), sum)| {
+            let spread = sum.durations.percentiles().unwrap();
+            assert_eq!(
+                (spread.count, spread.total_ns),
+                (sum.count, sum.duration_ns)
+            );
+            let numbers = [
+                sum.count,
+                sum.failed,
+                sum.bytes,
+                sum.compressed_bytes,
+                sum.duration_ns,
+            ];
+            (
+                (worker.to_string(), peer.to_string(), direction.name()),
+                numbers,
+            )
+        });
     sums.collect()
 }
 
 fn transfer_ids(collector: &Collector, text: &str) -> BTreeSet<(String, u64)> {
     let query = transfer_query(collector, text);
-    let answer = Queries(&collector.state).transfers(&query, &Cancel::default()).unwrap();
+    let answer = Queries(&collector.state)
+        .transfers(&query, &Cancel::default())
+        .unwrap();
     assert_eq!(answer.total, answer.rows.len() as u64);
-    let ids: BTreeSet<_> =
-        answer.rows.iter().map(|row| (row.worker.to_string(), row.record.id.0)).collect();
+    let ids: BTreeSet<_> = answer
+        .rows
+        .iter()
+        .map(|row| (row.worker.to_string(), row.record.id.0))
+        .collect();
     assert_eq!(ids.len(), answer.rows.len(), "each row once");
     ids
 }
@@ -171,7 +224,9 @@ fn memory(collector: &Collector, text: &str, step_s: i64) -> BTreeMap<(String, i
     let text = format!("{text}&measure=process_memory&step={step_s}s");
     let query =
         ResourceQuery::parse(&pairs(&text), &collector.state, collector.state.clock.now()).unwrap();
-    let answer = Queries(&collector.state).resources(&query, &Cancel::default()).unwrap();
+    let answer = Queries(&collector.state)
+        .resources(&query, &Cancel::default())
+        .unwrap();
     let points = answer.series.iter().flat_map(|series| {
         assert_eq!(series.host, "host-1");
         series.points.iter().map(|(time, mean, most, least)| {
@@ -197,7 +252,10 @@ impl Fleet {
             let attachment = attach(&collector, &worker, 0).attachment;
             (worker, attachment)
         });
-        Fleet { workers: workers.collect(), collector }
+        Fleet {
+            workers: workers.collect(),
+            collector,
+        }
     }
 
     fn tell(&mut self, worker: usize, records: Telemetry) {
@@ -285,11 +343,18 @@ proptest! {
 }
 
 fn names_of(progress: &ProgressQuery, collector: &Collector) -> Vec<String> {
-    let answer = Queries(&collector.state).progress(progress, &Cancel::default()).unwrap();
+    let answer = Queries(&collector.state)
+        .progress(progress, &Cancel::default())
+        .unwrap();
     let row = |row: &query::ProgressRow| {
         let ended = row.ended();
         let running = row.running;
-        format!("{} {ended}+{running} of {:?} {}", row.name, row.expected, row.state())
+        format!(
+            "{} {ended}+{running} of {:?} {}",
+            row.name,
+            row.expected,
+            row.state()
+        )
     };
     answer.rows.iter().map(row).collect()
 }
@@ -301,8 +366,15 @@ fn progress(collector: &Collector, text: &str) -> Vec<String> {
 }
 
 fn expected(name: &str, total: u64, since: Timestamp) -> Telemetry {
-    let expected = vec![ExpectedTasks { name: name.into(), total, since }];
-    Telemetry { expected, ..Telemetry::default() }
+    let expected = vec![ExpectedTasks {
+        name: name.into(),
+        total,
+        since,
+    }];
+    Telemetry {
+        expected,
+        ..Telemetry::default()
+    }
 }
 
 #[test]
@@ -334,10 +406,19 @@ fn progress_counts_to_the_nanosecond_since_expected_sealed_or_not() {
         let collector = &fleet.collector;
         let load = "load 2+1 of Some(15) running";
         let store = "store 0+0 of Some(2) running";
-        assert_eq!(progress(collector, ""), [load, "other 1+0 of None done", store]);
-        assert_eq!(progress(collector, "task=load&worker=w1"), ["load 0+0 of Some(5) running"]);
+        assert_eq!(
+            progress(collector, ""),
+            [load, "other 1+0 of None done", store]
+        );
+        assert_eq!(
+            progress(collector, "task=load&worker=w1"),
+            ["load 0+0 of Some(5) running"]
+        );
         let range = span(0, 100);
-        assert_eq!(progress(collector, &range)[0], "load 3+1 of Some(15) running");
+        assert_eq!(
+            progress(collector, &range)[0],
+            "load 3+1 of Some(15) running"
+        );
     }
 }
 
@@ -350,11 +431,18 @@ fn the_remaining_time_follows_from_the_rate() {
     let remaining = |collector: &Collector, now: Timestamp| {
         let pairs = [("task".to_owned(), "load".to_owned())];
         let query = ProgressQuery::parse(&pairs, &collector.state, now).unwrap();
-        let rows = Queries(&collector.state).progress(&query, &Cancel::default()).unwrap().rows;
+        let rows = Queries(&collector.state)
+            .progress(&query, &Cancel::default())
+            .unwrap()
+            .rows;
         let [row] = &rows[..] else { panic!("{rows:?}") };
         row.remaining_ns()
     };
-    assert_eq!(remaining(&fleet.collector, at(11)), None, "no rate is known yet");
+    assert_eq!(
+        remaining(&fleet.collector, at(11)),
+        None,
+        "no rate is known yet"
+    );
     for number in 1..=20i64 {
         let end = 10 + 3 * number;
         let (worker, attachment) = &mut fleet.workers[0];
@@ -367,12 +455,19 @@ fn the_remaining_time_follows_from_the_rate() {
         }
         let left_s = |now: Timestamp| remaining(&fleet.collector, now).map(|ns| ns as f64 / 1e9);
         let left = (20 - number) as f64 * 3.0;
-        assert!((left_s(at(end)).unwrap() - left).abs() < 1e-6, "after {number}");
+        assert!(
+            (left_s(at(end)).unwrap() - left).abs() < 1e-6,
+            "after {number}"
+        );
         // Until the next end the end moves, as if the last task took longer.
         let later = left_s(at(end + 1)).unwrap();
         assert!(later >= left && later <= left * (1.0 + 1.0 / (3.0 * number as f64)) + 1e-6);
     }
-    assert_eq!(remaining(&fleet.collector, at(99)), Some(0), "all have ended");
+    assert_eq!(
+        remaining(&fleet.collector, at(99)),
+        Some(0),
+        "all have ended"
+    );
 }
 
 #[test]
@@ -396,174 +491,19 @@ fn expectations_of_many_start_times_do_not_deny_others_their_progress() {
     let query = |text: &str| {
         let now = fleet.collector.state.clock.now();
         let query = ProgressQuery::parse(&pairs(text), &fleet.collector.state, now).unwrap();
-        Queries(&fleet.collector.state).progress(&query, &Cancel::default()).unwrap()
+        Queries(&fleet.collector.state)
+            .progress(&query, &Cancel::default())
+            .unwrap()
     };
     let all = query("");
-    assert_eq!((all.rows.len(), all.omitted), (65, 6), "load starts with another one");
+    assert_eq!(
+        (all.rows.len(), all.omitted),
+        (65, 6),
+        "load starts with another one"
+    );
     assert!(all.rows.iter().any(|row| &*row.name == "load"));
     assert!(!all.rows.iter().any(|row| &*row.name == "junk-5"));
     // A requested name is counted.
     let asked = query("task=junk-5");
     assert_eq!((asked.rows.len(), asked.omitted), (1, 0));
-}
-
-/// The result of what waits for the log, which is written meanwhile.
-fn logged<T>(collector: &Collector, future: impl Future<Output = T>) -> T {
-    let mut future = Box::pin(future);
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    for _ in 0..9 {
-        if let std::task::Poll::Ready(result) = future.as_mut().poll(&mut context) {
-            return result;
-        }
-        collector.log().commit_waiting();
-    }
-    panic!("it waits for something else");
-}
-
-fn reopened(objects: &Objects, disk: &SimDisk) -> Collector {
-    let settings = Settings { clock: Clock::from_fn(|| at(600)), ..Settings::default() };
-    Collector::open(settings, objects.clone(), Box::new(disk.clone()), StoreGuard::default())
-        .unwrap()
-}
-
-/// Content of a collector, as text.
-fn known(collector: &Collector) -> Vec<String> {
-    let run = |row: &Arc<store::rows::RunRow>| format!("{:?} {}", row.run, row.id());
-    let mut known: Vec<String> = read(&collector.state.telemetry).runs().all().map(run).collect();
-    known.extend(progress(collector, "task=load"));
-    known.push(format!("{:?}", link_sums(collector, &span(0, 100))));
-    known.push(format!("{:?}", transfer_ids(collector, &span(0, 100))));
-    known.push(format!("{:?}", memory(collector, &span(0, 100), 1)));
-    known
-}
-
-#[test]
-fn telemetry_survives_a_restart_from_the_log_and_from_tables() {
-    let objects = Objects::memory();
-    let disk = SimDisk::of(Files::new());
-    let collector = reopened(&objects, &disk);
-    let mut worker = TestWorker::new("w", 1);
-    worker.offset_ns = OFFSETS_NS[1];
-    let attachment = logged(
-        &collector,
-        collector.ingest.attach(&state::testing::account(), worker.hello(), at(50)),
-    )
-    .unwrap();
-    let run = |stop| RunMarker { id: RunId(3), name: "nightly".into(), start: at(20), stop };
-    let records = Telemetry {
-        transfers: vec![transfer(1, EXAMPLE)],
-        resources: vec![sample(Sample { worker: 0, time_ms: 30_000, cpu: 8 })],
-        expected: vec![ExpectedTasks { name: "load".into(), total: 4, since: at(5) }],
-        runs: vec![run(None)],
-        ..Telemetry::default()
-    };
-    let mut flush = worker.flush(30, vec![]);
-    worker.tell(&mut flush, records);
-    let dictionary = worker.dictionary().unwrap();
-    assert_eq!(
-        collector.ingest.receive_dictionary(&attachment.attachment, &dictionary, at(50)),
-        Ok(None)
-    );
-    let ack =
-        logged(&collector, collector.ingest.receive_flush(&attachment.attachment, &flush, at(50)));
-    assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
-    let marked = query::parse_run_start(br#"{"name": "by hand"}"#, &collector.state, at(60));
-    logged(&collector, collector.ingest.mark_run(marked.unwrap())).unwrap();
-
-    let before = known(&collector);
-    assert_eq!(before.len(), 6, "{before:#?}");
-    drop(collector);
-    let collector = reopened(&objects, &disk);
-    assert_eq!(known(&collector), before, "from the log");
-    seal(&collector);
-    let stop = query::parse_run_stop(br#"{"name": "by hand"}"#, &collector.state, at(70));
-    logged(&collector, collector.ingest.mark_run(stop.unwrap())).unwrap();
-    let stopped = known(&collector);
-    assert_ne!(stopped, before);
-    drop(collector);
-    let collector = reopened(&objects, &disk);
-    assert_eq!(known(&collector), stopped, "from tables and log");
-    seal(&collector);
-    drop(collector);
-    let collector = reopened(&objects, &disk);
-    assert_eq!(known(&collector), stopped, "from tables alone");
-}
-
-/// A worker goes and leaves a run open: where that ended is in the tables.
-#[test]
-fn a_lost_run_stays_lost_after_a_restart() {
-    let objects = Objects::memory();
-    let disk = SimDisk::of(Files::new());
-    let collector = reopened(&objects, &disk);
-    let mut worker = TestWorker::new("w", 1);
-    let attached = logged(
-        &collector,
-        collector.ingest.attach(&state::testing::account(), worker.hello(), at(40)),
-    )
-    .unwrap();
-    let run = RunMarker { id: RunId(3), name: "nightly".into(), start: at(20), stop: None };
-    let mut flush = worker.flush(30, vec![]);
-    worker.tell(&mut flush, Telemetry { runs: vec![run], ..Telemetry::default() });
-    let ack =
-        logged(&collector, collector.ingest.receive_flush(&attached.attachment, &flush, at(50)));
-    assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
-    let stops = |collector: &Collector| {
-        let records = read(&collector.state.telemetry);
-        let stop = |row: &Arc<store::rows::RunRow>| (row.run.stop, row.stop());
-        records.runs().all().map(stop).collect::<Vec<_>>()
-    };
-    assert_eq!(stops(&collector), [(None, None)]);
-    seal(&collector);
-    collector.ingest.detach(&attached.attachment, DisconnectReason::Clean, at(60));
-    assert_eq!(stops(&collector), [(None, Some(at(50)))]);
-    seal(&collector);
-    drop(collector);
-    let collector = reopened(&objects, &SimDisk::of(Files::new()));
-    assert_eq!(stops(&collector), [(None, Some(at(50)))]);
-}
-
-#[test]
-fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
-    let mut fleet = Fleet::new();
-    fleet.tell(0, Telemetry { transfers: vec![transfer(1, EXAMPLE)], ..Telemetry::default() });
-    let run = |id, name: &str, start_s, stop_s: Option<i64>| Telemetry {
-        runs: vec![RunMarker {
-            id: RunId(id),
-            name: name.into(),
-            start: at(start_s),
-            stop: stop_s.map(at),
-        }],
-        ..Telemetry::default()
-    };
-    fleet.tell(1, run(1, "nightly", 15, Some(30)));
-    fleet.tell(1, run(2, "nightly", 30, None));
-    let count = |collector: &Collector, text: &str| link_sums(collector, text).len();
-    assert_eq!(count(&fleet.collector, "run=nightly"), 0);
-    assert_eq!(count(&fleet.collector, "run=nightly@0000000000000009-1"), 1);
-    // An ended run does not go on; one that goes on ends now.
-    fleet.tell(1, run(1, "nightly", 15, None));
-    let ended = transfer_query(&fleet.collector, "run=nightly@0000000000000009-1").range;
-    assert_eq!((ended.start(), ended.stop()), (at(15), at(30)));
-    let query = transfer_query(&fleet.collector, "run=nightly");
-    assert_eq!((query.range.start(), query.range.stop()), (at(30), at(600)));
-    let refused = |text: &str| {
-        let query = TransferQuery::parse(&pairs(text), &fleet.collector.state, at(600));
-        query.unwrap_err().to_string()
-    };
-    assert_eq!(refused("run=nightl"), "no run is called \"nightl\"; the nearest are: \"nightly\"");
-    let both = "run already sets the range; omit from and to";
-    assert_eq!(refused("run=nightly&from=-5m"), both);
-
-    let mut runs = state::telemetry::Runs::new(2);
-    let row = |id: u64, stop: Option<i64>| {
-        let start = at(id.cast_signed());
-        let stop = stop.map(at);
-        let run = RunMarker { id: RunId(id), name: "r".into(), start, stop };
-        store::rows::RunRow::marked(None, profiler_core::Epoch(0), run)
-    };
-    for (id, stop) in [(1, None), (2, Some(9)), (3, Some(9))] {
-        runs.put(row(id, stop), None);
-    }
-    assert_eq!(runs.all().map(|row| row.run.id.0).collect::<Vec<_>>(), [1, 3]);
-    assert_eq!(runs.next_id(Timestamp::default()), RunId(4));
 }

@@ -21,13 +21,26 @@ type Second = (usize, i64, Vec<(usize, usize, u64)>);
 
 fn seconds() -> impl Strategy<Value = Vec<Second>> {
     let count = (0..PATHS.len(), 0..State::ALL.len(), 1..1_000u64);
-    prop::collection::vec((0..2usize, 0..40i64, prop::collection::vec(count, 0..6)), 0..12)
+    prop::collection::vec(
+        (0..2usize, 0..40i64, prop::collection::vec(count, 0..6)),
+        0..12,
+    )
 }
 
 fn budget(collector: &Collector, range: TimeRange, by_worker: bool) -> ThreadTimeAnswer {
-    let filter = Filter { threads: ThreadKind::All, ..Filter::default() };
+    let filter = Filter {
+        threads: ThreadKind::All,
+        ..Filter::default()
+    };
     Queries(&collector.state)
-        .thread_time(&ThreadTimeQuery { range, filter, by_worker }, &Cancel::default())
+        .thread_time(
+            &ThreadTimeQuery {
+                range,
+                filter,
+                by_worker,
+            },
+            &Cancel::default(),
+        )
         .unwrap()
 }
 
@@ -43,7 +56,10 @@ fn parts(answer: &ThreadTimeAnswer) -> BTreeMap<String, u64> {
             let thread = time.thread.name.as_deref().unwrap_or("-");
             let [task, phase] =
                 [&part.task, &part.phase].map(|name| name.as_deref().unwrap_or("-").to_owned());
-            let key = format!("{worker} {thread} {id} {task} {phase} {}", part.state.name());
+            let key = format!(
+                "{worker} {thread} {id} {task} {phase} {}",
+                part.state.name()
+            );
             let before = parts.insert(key, *nanoseconds);
             assert_eq!(before, None);
         }
@@ -167,8 +183,11 @@ fn elapsed_time_is_that_of_the_worker_that_was_sampled_longest() {
     let check = |from, to, elapsed_s: u64, totals_s: &[u64]| {
         let answer = budget(&collector, range(from, to), false);
         assert_eq!(answer.elapsed_ns, elapsed_s * 1_000_000_000);
-        let totals: Vec<u64> =
-            answer.threads.iter().map(|it| it.total_ns / 1_000_000_000).collect();
+        let totals: Vec<u64> = answer
+            .threads
+            .iter()
+            .map(|it| it.total_ns / 1_000_000_000)
+            .collect();
         assert_eq!(totals, totals_s);
     };
     check(0, 50, 3, &[3, 1]);

@@ -22,10 +22,16 @@ fn only_times_of_a_plausible_clock_are_accepted() {
     let ahead = AHEAD_MAX.as_secs() as i64;
     let times = [
         (-behind, "ack"),
-        (-behind - 1, "before the collector's now; at most 34560000 s are allowed"),
+        (
+            -behind - 1,
+            "before the collector's now; at most 34560000 s are allowed",
+        ),
         (-2 * NOW_S, "before the collector's now"),
         (ahead, "ack"),
-        (ahead + 1, "after the collector's now; at most 3600000 ms are allowed"),
+        (
+            ahead + 1,
+            "after the collector's now; at most 3600000 ms are allowed",
+        ),
         (40_000 * DAY, "after the collector's now"),
     ];
     for (offset_s, expected) in times {
@@ -35,14 +41,21 @@ fn only_times_of_a_plausible_clock_are_accepted() {
             let point_s = NOW_S + offset_s;
             let flush = if is_task {
                 let task = worker.task(1, "load", (point_s - 1, Some(point_s)));
-                v1::Flush { cycle: None, ..worker.flush(NOW_S, vec![task]) }
+                v1::Flush {
+                    cycle: None,
+                    ..worker.flush(NOW_S, vec![task])
+                }
             } else {
                 worker.count("load;main", State::Cpu, 7);
                 worker.flush(point_s, vec![])
             };
             let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
             assert!(answer.contains(expected), "{offset_s} {is_task}: {answer}");
-            let what = if is_task { "a task ends" } else { "the cycle starts" };
+            let what = if is_task {
+                "a task ends"
+            } else {
+                "the cycle starts"
+            };
             assert!(expected == "ack" || answer.contains(what), "{answer}");
             let held = u64::from(expected == "ack" && !is_task) * 7;
             assert_eq!(total_ns(&collector), held);
@@ -53,7 +66,10 @@ fn only_times_of_a_plausible_clock_are_accepted() {
     let (mut worker, attachment) = attached(&collector);
     let task = worker.task(1, "load", (-NOW_S, Some(NOW_S)));
     let flush = worker.flush(NOW_S, vec![task]);
-    assert_eq!(send_at(NOW_S, &collector, &attachment, &mut worker, &flush), "ack 1");
+    assert_eq!(
+        send_at(NOW_S, &collector, &attachment, &mut worker, &flush),
+        "ack 1"
+    );
 }
 
 #[test]
@@ -100,7 +116,10 @@ fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
     };
     let taken = (30..3_000).filter(|hour| try_hour(*hour)).count();
     assert_eq!(taken, LATE_HOURS_MAX);
-    assert!(lock(&collector.ingest.late).is_full(), "so a sealing is due");
+    assert!(
+        lock(&collector.ingest.late).is_full(),
+        "so a sealing is due"
+    );
     // Hours that are not late, or that already hold data, are still accepted.
     assert!([0, 5, 23, 40, 200].into_iter().all(&mut try_hour));
     assert!(!try_hour(2_000));
@@ -118,12 +137,24 @@ fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
     for hours_ago in [0, 30, 31, 40, 200, 229, 2_000] {
         let second = range(hour_s(hours_ago), hour_s(hours_ago) + 1);
         let times = acked.iter().filter(|hour| **hour == hours_ago).count() as u64;
-        let found = ask(&collector, second, Filter::default()).profile.total().total_ns();
-        assert_eq!((found, times > 0), (7 * times, true), "{hours_ago} hours ago");
+        let found = ask(&collector, second, Filter::default())
+            .profile
+            .total()
+            .total_ns();
+        assert_eq!(
+            (found, times > 0),
+            (7 * times, true),
+            "{hours_ago} hours ago"
+        );
     }
-    let query = TaskQuery::parse(&[("summary".into(), "true".into())], &collector.state, at(NOW_S));
-    let summary =
-        Queries(&collector.state).task_summary(&query.unwrap(), &Cancel::default()).unwrap();
+    let query = TaskQuery::parse(
+        &[("summary".into(), "true".into())],
+        &collector.state,
+        at(NOW_S),
+    );
+    let summary = Queries(&collector.state)
+        .task_summary(&query.unwrap(), &Cancel::default())
+        .unwrap();
     assert_eq!(summary.rows[0].outcomes.get(Outcome::Ok), count);
 }
 
@@ -143,7 +174,10 @@ fn a_flush_that_spans_too_many_hours_is_rejected() {
             (0..hours).map(|hour| worker.task(hour as u64 + 1, "load", (0, Some(stop_s(hour)))));
         let tasks = tasks.collect();
         let flush = worker.flush(NOW_S, tasks);
-        assert_eq!(send_at(NOW_S, &collector, &attachment, &mut worker, &flush), expected);
+        assert_eq!(
+            send_at(NOW_S, &collector, &attachment, &mut worker, &flush),
+            expected
+        );
     }
 }
 
@@ -164,7 +198,11 @@ fn data_hours_late_is_stored_in_its_true_seconds() {
     }
     for hours_ago in 0..10 {
         let start_s = NOW_S - 3_600 * hours_ago;
-        let found = ask(&collector, range(start_s - 1, start_s + 1), Filter::default());
+        let found = ask(
+            &collector,
+            range(start_s - 1, start_s + 1),
+            Filter::default(),
+        );
         assert_eq!(found.profile.total().total_ns(), 2 << hours_ago);
     }
 }
@@ -172,21 +210,45 @@ fn data_hours_late_is_stored_in_its_true_seconds() {
 /// An answer to a flush of one record, by what the record is about.
 fn answers_at(point_s: i64) -> Vec<(&'static str, String)> {
     let point = at(point_s);
-    let run = |start: Timestamp, stop| RunMarker { id: RunId(1), name: "r".into(), start, stop };
-    let runs = |run| Telemetry { runs: vec![run], ..Telemetry::default() };
-    let since = ExpectedTasks { name: "load".into(), total: 7, since: point };
+    let run = |start: Timestamp, stop| RunMarker {
+        id: RunId(1),
+        name: "r".into(),
+        start,
+        stop,
+    };
+    let runs = |run| Telemetry {
+        runs: vec![run],
+        ..Telemetry::default()
+    };
+    let since = ExpectedTasks {
+        name: "load".into(),
+        total: 7,
+        since: point,
+    };
     let told = [
         ("a run starts", runs(run(point, None))),
         ("a run ends", runs(run(at(NOW_S), Some(point)))),
-        ("tasks are expected", Telemetry { expected: vec![since], ..Telemetry::default() }),
+        (
+            "tasks are expected",
+            Telemetry {
+                expected: vec![since],
+                ..Telemetry::default()
+            },
+        ),
     ];
     let mut answers = Vec::new();
     let mut answer = |what, change: &dyn Fn(&mut TestWorker, &mut v1::Flush)| {
         let collector = collector(NOW_S);
         let (mut worker, attachment) = attached(&collector);
-        let mut flush = v1::Flush { cycle: None, ..worker.flush(NOW_S, vec![]) };
+        let mut flush = v1::Flush {
+            cycle: None,
+            ..worker.flush(NOW_S, vec![])
+        };
         change(&mut worker, &mut flush);
-        answers.push((what, send_at(NOW_S, &collector, &attachment, &mut worker, &flush)));
+        answers.push((
+            what,
+            send_at(NOW_S, &collector, &attachment, &mut worker, &flush),
+        ));
     };
     for (what, telemetry) in told {
         answer(what, &|worker, flush| worker.tell(flush, telemetry.clone()));
@@ -223,15 +285,25 @@ fn tasks_of_thousands_of_future_hours_make_no_files() {
     worker.count("load;main", State::Cpu, 7);
     let tasks = vec![worker.task(1, "load", (NOW_S, None))];
     let flush = worker.flush(NOW_S, tasks);
-    assert_eq!(send_at(NOW_S, &collector, &attachment, &mut worker, &flush), "ack 1");
+    assert_eq!(
+        send_at(NOW_S, &collector, &attachment, &mut worker, &flush),
+        "ack 1"
+    );
     seal(&collector);
     let before = files(&collector);
     let future_s = |hour: u64| NOW_S + 20 * 365 * DAY + 3_600 * hour.cast_signed();
-    let tasks = (2..3_002).map(|hour| worker.task(hour, "load", (future_s(hour), None))).collect();
-    let flush = v1::Flush { cycle: None, ..worker.flush(NOW_S, tasks) };
+    let tasks = (2..3_002)
+        .map(|hour| worker.task(hour, "load", (future_s(hour), None)))
+        .collect();
+    let flush = v1::Flush {
+        cycle: None,
+        ..worker.flush(NOW_S, tasks)
+    };
     let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
     assert!(answer.starts_with("refused 2: a task starts"), "{answer}");
-    collector.ingest.detach(&attachment, DisconnectReason::Clean, at(NOW_S));
+    collector
+        .ingest
+        .detach(&attachment, DisconnectReason::Clean, at(NOW_S));
     assert_eq!(rows(&collector).len(), 1);
     seal(&collector);
     let made = files(&collector) - before;
@@ -284,8 +356,15 @@ fn all_cycles_have_no_more_time_than_a_process_can_spend() {
                 let flush = worker.flush(30, vec![]);
                 if is_batch {
                     let dictionary = worker.dictionary().unwrap_or_default();
-                    collector.ingest.receive_dictionary(&attachment, &dictionary, at(0)).unwrap();
-                    waiting.push_back(ReceivedFlush { flush, at: at(50), charge: None });
+                    collector
+                        .ingest
+                        .receive_dictionary(&attachment, &dictionary, at(0))
+                        .unwrap();
+                    waiting.push_back(ReceivedFlush {
+                        flush,
+                        at: at(50),
+                        charge: None,
+                    });
                 } else {
                     answers.push(send(&collector, &attachment, &mut worker, &flush));
                 }

@@ -16,7 +16,10 @@ use state::session::FlushChecker;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn parsed(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
 }
 
 /// The listed workers, `now_s` after the tests' start.
@@ -26,7 +29,11 @@ fn listed(collector: &Collector, pairs: &[(&str, &str)], now_s: i64) -> FleetVie
 }
 
 fn ids(fleet: &FleetView) -> String {
-    fleet.epochs.iter().map(|view| view.worker.to_string()).collect()
+    fleet
+        .epochs
+        .iter()
+        .map(|view| view.worker.to_string())
+        .collect()
 }
 
 #[test]
@@ -65,17 +72,26 @@ fn workers_that_need_attention_come_first() {
     assert_eq!(fleet.counts, counts, "they are of all workers");
     // Connected, but silent. An end says more than silence, and the order of ids decides.
     let fleet = listed(&collector, &[("sort", "attention"), ("limit", "4")], 60);
-    assert_eq!((ids(&fleet).as_str(), fleet.counts.need_attention), ("acdee", 5));
+    assert_eq!(
+        (ids(&fleet).as_str(), fleet.counts.need_attention),
+        ("acdee", 5)
+    );
 
     let pairs = parsed(&[("sort", "attention"), ("after", "b")]);
-    let error = WorkersQuery::parse(&pairs, &collector.state).unwrap_err().to_string();
+    let error = WorkersQuery::parse(&pairs, &collector.state)
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "after needs the order of ids; omit sort=attention");
 }
 
 #[test]
 fn menus_find_workers_and_labels_by_a_part_of_their_name() {
     let collector = collector(50);
-    for (id, zone) in [("Load-1", "north"), ("load-2", "south"), ("save-1", "south")] {
+    for (id, zone) in [
+        ("Load-1", "north"),
+        ("load-2", "south"),
+        ("save-1", "south"),
+    ] {
         let mut worker = TestWorker::new(id, 1);
         worker.zone = zone.to_owned();
         worker.host = format!("host-of-{id}");
@@ -86,9 +102,16 @@ fn menus_find_workers_and_labels_by_a_part_of_their_name() {
         Queries(&collector.state).worker_names(&query)
     };
     let ids = |names: &WorkerNamesAnswer| {
-        names.workers.iter().map(|worker| worker.worker.clone()).collect::<Vec<_>>()
+        names
+            .workers
+            .iter()
+            .map(|worker| worker.worker.clone())
+            .collect::<Vec<_>>()
     };
-    let label = |label: &str, workers| LabelCount { label: label.to_owned(), workers };
+    let label = |label: &str, workers| LabelCount {
+        label: label.to_owned(),
+        workers,
+    };
 
     let all = names(&[]);
     assert_eq!(ids(&all), ["Load-1", "load-2", "save-1"]);
@@ -98,15 +121,23 @@ fn menus_find_workers_and_labels_by_a_part_of_their_name() {
 
     let first = names(&[("limit", "1")]);
     assert_eq!((ids(&first), first.omitted), (vec!["Load-1".to_owned()], 2));
-    assert_eq!((first.labels, first.labels_omitted), (vec![label("zone=south", 2)], 1));
+    assert_eq!(
+        (first.labels, first.labels_omitted),
+        (vec![label("zone=south", 2)], 1)
+    );
 
     let found = names(&[("text", "lOAD")]);
     assert_eq!((ids(&found).len(), found.labels.len()), (2, 0));
     // Labels count workers whose ids do not have the text.
     let found = names(&[("text", "south")]);
-    assert_eq!((ids(&found).len(), found.labels), (0, vec![label("zone=south", 2)]));
+    assert_eq!(
+        (ids(&found).len(), found.labels),
+        (0, vec![label("zone=south", 2)])
+    );
     for limit in ["0", "1001", "x"] {
-        let error = WorkerNamesQuery::parse(&parsed(&[("limit", limit)])).unwrap_err().to_string();
+        let error = WorkerNamesQuery::parse(&parsed(&[("limit", limit)]))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("1000"), "{error}");
     }
 }
@@ -127,7 +158,10 @@ fn ready(collector: &Collector) -> (Attachment, v1::Flush) {
     let task = worker.task(1, "load", (50, Some(51)));
     let flush = worker.flush(50, vec![task]);
     while let Some(dictionary) = worker.dictionary() {
-        collector.ingest.receive_dictionary(&attachment, &dictionary, at(50)).unwrap();
+        collector
+            .ingest
+            .receive_dictionary(&attachment, &dictionary, at(50))
+            .unwrap();
     }
     (attachment, flush)
 }
@@ -147,7 +181,10 @@ fn a_session_is_unlocked_while_its_flush_is_checked() {
             session.is_ok_and(|session| session.last_seen == at(51))
         });
         drop(tree);
-        assert!(matches!(receiving.join().unwrap(), Ok(Kind::Ack(v1::Ack { seq: 1, .. }))));
+        assert!(matches!(
+            receiving.join().unwrap(),
+            Ok(Kind::Ack(v1::Ack { seq: 1, .. }))
+        ));
     });
 }
 
@@ -172,9 +209,14 @@ fn a_session_is_unlocked_while_its_flush_is_inserted() {
     thread::scope(|scope| {
         let inserting = scope.spawn(|| state.apply(cell, vec![checked]));
         wait_until("the window is inserted before the tasks", || {
-            state.windows.try_write().is_ok_and(|windows| windows.count() == 1)
+            state
+                .windows
+                .try_write()
+                .is_ok_and(|windows| windows.count() == 1)
         });
-        wait_until("the session is unlocked meanwhile", || cell.state.try_lock().is_ok());
+        wait_until("the session is unlocked meanwhile", || {
+            cell.state.try_lock().is_ok()
+        });
         drop(ledger);
         inserting.join().unwrap();
     });

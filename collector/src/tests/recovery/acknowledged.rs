@@ -18,7 +18,10 @@ use store::testing::Recorder;
 
 /// The newest log file of a disk, and its name.
 fn newest(files: &Files) -> (String, Vec<u8>) {
-    let (name, bytes) = files.iter().rfind(|(name, _)| name.ends_with(".wal")).unwrap();
+    let (name, bytes) = files
+        .iter()
+        .rfind(|(name, _)| name.ends_with(".wal"))
+        .unwrap();
     (name.clone(), bytes.clone())
 }
 
@@ -52,7 +55,11 @@ fn a_missing_end_of_the_acknowledged_log_is_damage() {
     assert_eq!(opened_with(&files, Some(&whole)), (0, 0, 5));
     for cut in (0..whole.len()).step_by(7) {
         let (damages, _, left) = opened_with(&files, Some(&whole[..cut]));
-        assert!(damages > 0, "{cut} of {} bytes: {left} flushes are left", whole.len());
+        assert!(
+            damages > 0,
+            "{cut} of {} bytes: {left} flushes are left",
+            whole.len()
+        );
     }
     assert_eq!(opened_with(&files, None).0, 1, "the whole file is missing");
     // Without a mark, as before there was one, it looks like a torn write.
@@ -91,7 +98,10 @@ fn an_unfinished_write_after_the_acknowledged_end_is_no_damage() {
 fn names_damage(collector: &Collector, range: (i64, i64)) -> bool {
     let query = ProfileQuery {
         range: TimeRange::new(at(range.0), at(range.1)).unwrap(),
-        filter: Filter { threads: ThreadKind::All, ..Filter::default() },
+        filter: Filter {
+            threads: ThreadKind::All,
+            ..Filter::default()
+        },
         phases: PhaseFilter::All,
         phases_shown: false,
         group: None,
@@ -100,8 +110,14 @@ fn names_damage(collector: &Collector, range: (i64, i64)) -> bool {
         view: View::default(),
         threads: ThreadFilter::default(),
     };
-    let answer = Queries(&collector.state).profile(&query, &Cancel::default()).unwrap();
-    answer.facts.damaged.iter().any(|name| name.starts_with("wal/"))
+    let answer = Queries(&collector.state)
+        .profile(&query, &Cancel::default())
+        .unwrap();
+    answer
+        .facts
+        .damaged
+        .iter()
+        .any(|name| name.starts_with("wal/"))
 }
 
 #[test]
@@ -124,7 +140,10 @@ fn lost_records_of_late_data_are_named_in_answers_about_their_time() {
     assert_eq!(collector.log().found.damages, 1);
     let late = (-4 * HOUR_S, -2 * HOUR_S);
     assert!(names_damage(&collector, late) && names_damage(&collector, (0, 20)));
-    assert!(!names_damage(&collector, (-9 * HOUR_S, -8 * HOUR_S)), "no data was that late");
+    assert!(
+        !names_damage(&collector, (-9 * HOUR_S, -8 * HOUR_S)),
+        "no data was that late"
+    );
     // Also when the rest is in tables, and after one more restart.
     collector.sealer.seal().unwrap();
     assert!(names_damage(&open_over(&disk, objects), late));
@@ -143,13 +162,22 @@ fn without_its_mark_a_lost_log_may_have_had_data_of_any_time() {
     assert_eq!(fleet.acked.len(), 2);
     let files = lock(&fleet.disk.0).files.clone();
     let late = (-4 * DAY_S, -2 * DAY_S);
-    assert!(!names_damage(&open_over(&SimDisk::of(files.clone()), copied(&objects)), late));
+    assert!(!names_damage(
+        &open_over(&SimDisk::of(files.clone()), copied(&objects)),
+        late
+    ));
     let is_lost =
         |files: Files| names_damage(&open_over(&SimDisk::of(files), copied(&objects)), late);
     assert!(is_lost(Files::new()), "the log's folder was deleted");
     let mut damaged = files.clone();
-    damaged.values_mut().filter(|bytes| bytes.len() > 100).for_each(|bytes| bytes[60] ^= 1);
-    assert!(is_lost(damaged.clone()), "the mark says how late the data is");
+    damaged
+        .values_mut()
+        .filter(|bytes| bytes.len() > 100)
+        .for_each(|bytes| bytes[60] ^= 1);
+    assert!(
+        is_lost(damaged.clone()),
+        "the mark says how late the data is"
+    );
     damaged.retain(|name, _| name.ends_with(".wal"));
     // The file after it, so that its damage is not a torn write.
     let (last, _) = newest(&damaged);
@@ -163,7 +191,8 @@ fn copied(objects: &Objects) -> Objects {
     let copy = Objects::memory();
     for prefix in ["manifest", "tables"] {
         for file in objects.list(prefix).unwrap() {
-            copy.put_new(&file.path, objects.get(&file.path).unwrap()).unwrap();
+            copy.put_new(&file.path, objects.get(&file.path).unwrap())
+                .unwrap();
         }
     }
     copy
@@ -210,19 +239,40 @@ fn sealed_late_data_does_not_extend_later_losses() {
 fn nothing_is_acknowledged_once_the_data_folder_is_deleted() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("data");
-    let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
+    let settings = Settings {
+        clock: Clock::from_fn(|| at(50)),
+        ..Settings::default()
+    };
     let collector = Collector::open_folder(settings, &folder).unwrap();
     let mut worker = TestWorker::new("w", 1);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let attached = runtime
-        .block_on(collector.ingest.attach(&state::testing::account(), worker.hello(), at(50)))
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
         .unwrap();
-    let mut flush = || v1::Flush { cycle: None, ..worker.flush(1, vec![]) };
+    let attached = runtime
+        .block_on(
+            collector
+                .ingest
+                .attach(&state::testing::account(), worker.hello(), at(50)),
+        )
+        .unwrap();
+    let mut flush = || v1::Flush {
+        cycle: None,
+        ..worker.flush(1, vec![])
+    };
     let send = |flush: &v1::Flush| {
-        runtime.block_on(collector.ingest.receive_flush(&attached.attachment, flush, at(50)))
+        runtime.block_on(
+            collector
+                .ingest
+                .receive_flush(&attached.attachment, flush, at(50)),
+        )
     };
     assert!(matches!(send(&flush()), Ok(Kind::Ack(_))));
-    assert!(fs::metadata(folder.join("wal/acknowledged")).unwrap().size() > 0);
+    assert!(
+        fs::metadata(folder.join("wal/acknowledged"))
+            .unwrap()
+            .size()
+            > 0
+    );
     fs::remove_dir_all(&folder).unwrap();
     let next = flush();
     for _ in 0..3 {
@@ -244,10 +294,14 @@ fn a_small_flush_is_acknowledged_before_a_large_one_is_applied() {
     collector.log().start_applier();
     let attach = |worker: &TestWorker| {
         let account = state::testing::account();
-        at_once(collector.ingest.attach(&account, worker.hello(), at(50))).unwrap().attachment
+        at_once(collector.ingest.attach(&account, worker.hello(), at(50)))
+            .unwrap()
+            .attachment
     };
     let mut large = TestWorker::new("large", 1);
-    let tasks = (1..=TASKS).map(|id| large.task(id, "load", (5, Some(6)))).collect();
+    let tasks = (1..=TASKS)
+        .map(|id| large.task(id, "load", (5, Some(6))))
+        .collect();
     let large_flush = large.flush(1, tasks);
     let mut small = TestWorker::new("small", 1);
     small.count("load;main", State::Cpu, 5);
@@ -256,7 +310,10 @@ fn a_small_flush_is_acknowledged_before_a_large_one_is_applied() {
     collector.log().commit_waiting();
     for (stream, worker) in streams.iter().zip([&mut large, &mut small]) {
         let dictionary = worker.dictionary().unwrap();
-        collector.ingest.receive_dictionary(stream, &dictionary, at(50)).unwrap();
+        collector
+            .ingest
+            .receive_dictionary(stream, &dictionary, at(50))
+            .unwrap();
     }
     let mut context = Context::from_waker(Waker::noop());
     let mut answers = [&large_flush, &small_flush]
@@ -274,7 +331,10 @@ fn a_small_flush_is_acknowledged_before_a_large_one_is_applied() {
     assert!(large_answer.as_mut().poll(&mut context).is_pending());
     drop(session);
     // A cut waits for what is logged and not applied.
-    let (_, rows) = collector.log().cut(|| read(&collector.state.ledger).row_count()).unwrap();
+    let (_, rows) = collector
+        .log()
+        .cut(|| read(&collector.state.ledger).row_count())
+        .unwrap();
     assert_eq!(rows as u64, TASKS);
     assert!(matches!(at_once(large_answer), Ok(Kind::Ack(_))));
 }
@@ -296,8 +356,11 @@ impl Gate {
     fn pass(&self) {
         let closed = self.is_closed.lock().unwrap();
         let deadline = Duration::from_secs(20);
-        let waited = self.opened.wait_timeout_while(closed, deadline, |is_closed| *is_closed);
-        self.has_timed_out.fetch_or(waited.unwrap().1.timed_out(), Ordering::Relaxed);
+        let waited = self
+            .opened
+            .wait_timeout_while(closed, deadline, |is_closed| *is_closed);
+        self.has_timed_out
+            .fetch_or(waited.unwrap().1.timed_out(), Ordering::Relaxed);
     }
 }
 
@@ -313,7 +376,10 @@ fn the_end_does_not_wait_for_a_slow_sealing_and_loses_nothing() {
     gate.set_closed(true);
     let thread = SealerThread::start(&fleet.collector.sealer).unwrap();
     fleet.collector.sealer.end(thread, Duration::from_millis(1));
-    assert!(!gate.has_timed_out.load(Ordering::Relaxed), "the end waits for the sealing");
+    assert!(
+        !gate.has_timed_out.load(Ordering::Relaxed),
+        "the end waits for the sealing"
+    );
     assert_eq!(fleet.collector.state.tables.manifest().version, version);
     let files = lock(&fleet.disk.0).files.clone();
     assert_eq!(held(&open(&SimDisk::of(files))), before);

@@ -18,7 +18,10 @@ fn life(objects: &Objects) -> Collector {
     let objects = objects.of_another_process();
     let owner = Owner::claim(&objects, Duration::ZERO).unwrap();
     let log = Box::new(log_in_store(&objects, &owner).unwrap());
-    let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
+    let settings = Settings {
+        clock: Clock::from_fn(|| at(50)),
+        ..Settings::default()
+    };
     Collector::open(settings, objects, log, StoreGuard::new(None, Some(owner))).unwrap()
 }
 
@@ -29,7 +32,14 @@ fn fleet(objects: &Objects, workers: usize) -> Fleet {
 fn fleet_of(collector: Collector, workers: usize) -> Fleet {
     let agents = (0..workers).map(AgentSide::new).collect();
     let disk = SimDisk::of(Files::new());
-    Fleet { disk, collector, agents, sent: vec![], acked: vec![], next_s: 0 }
+    Fleet {
+        disk,
+        collector,
+        agents,
+        sent: vec![],
+        acked: vec![],
+        next_s: 0,
+    }
 }
 
 /// The process dies: it releases nothing.
@@ -38,7 +48,10 @@ fn crash(collector: Collector) {
 }
 
 fn adopt(objects: &Objects, owner_watch: Duration) -> Result<Adoption, DataError> {
-    let options = AdoptionOptions { owner_watch, ..AdoptionOptions::default() };
+    let options = AdoptionOptions {
+        owner_watch,
+        ..AdoptionOptions::default()
+    };
     adopt_in_bucket(objects.of_another_process(), &options)
 }
 
@@ -71,7 +84,10 @@ fn what_a_lost_collector_left_is_sealed_once_and_its_next_life_goes_on() {
     let expected = sent(&fleet);
     crash(fleet.collector);
     let adoption = adopt(&objects, WATCH).unwrap();
-    assert!(adoption.records > 0 && adoption.log_files > 0, "{adoption:?}");
+    assert!(
+        adoption.records > 0 && adoption.log_files > 0,
+        "{adoption:?}"
+    );
     assert!(adoption.files_after > adoption.files_before, "{adoption:?}");
     assert_eq!((adoption.sessions, adoption.lost.len()), (2, 0));
     // The version names a file of the log that nobody has created: nothing is missing.
@@ -85,7 +101,10 @@ fn what_a_lost_collector_left_is_sealed_once_and_its_next_life_goes_on() {
     assert_eq!((again.records, again.sessions, logs()), (0, 2, before));
     // Each agent learns what the store has, and ships more.
     fleet.collector = check_next(&objects, &expected, 0);
-    fleet.agents.iter_mut().for_each(|agent| agent.attachment = None);
+    fleet
+        .agents
+        .iter_mut()
+        .for_each(|agent| agent.attachment = None);
     fleet.flush(&[0, 1], "load;main");
     assert!(fleet.agents.iter().all(|agent| agent.unacked.is_empty()));
     let expected = sent(&fleet);
@@ -107,8 +126,13 @@ fn of_two_adopters_at_once_one_seals_and_each_flush_counts_once() {
                 thread::spawn(move || adopt(&objects, WATCH))
             })
             .collect();
-        let done: Vec<_> = adopters.into_iter().map(|adopter| adopter.join().unwrap()).collect();
-        let sealed = done.iter().filter(|done| done.as_ref().is_ok_and(|done| done.records > 0));
+        let done: Vec<_> = adopters
+            .into_iter()
+            .map(|adopter| adopter.join().unwrap())
+            .collect();
+        let sealed = done
+            .iter()
+            .filter(|done| done.as_ref().is_ok_and(|done| done.records > 0));
         assert_eq!(sealed.count(), 1, "round {round}: {done:?}");
         for failed in done.iter().filter_map(|done| done.as_ref().err()) {
             let is_refused = matches!(failed, DataError::Tables(StoreError::Owned { .. }));
@@ -125,7 +149,10 @@ fn an_owner_that_lives_is_not_adopted() {
     owner.use_log(LogState::IN_STORE).unwrap();
     objects.put_new(&Manifest::path_of(1), "{}".into()).unwrap();
     let refused = adopt(&objects, 10 * WATCH).unwrap_err();
-    assert!(matches!(refused, DataError::Tables(StoreError::Owned { .. })), "{refused}");
+    assert!(
+        matches!(refused, DataError::Tables(StoreError::Owned { .. })),
+        "{refused}"
+    );
     objects.check_fence().unwrap();
 }
 
@@ -139,11 +166,18 @@ fn an_owner_that_was_only_paused_is_fenced() {
     let acked = sent(&fleet);
     adopt(&objects, WATCH).unwrap();
     fleet.flush(&[0], "x");
-    assert_eq!(fleet.agents[0].unacked.len(), 1, "it must not be acknowledged");
+    assert_eq!(
+        fleet.agents[0].unacked.len(),
+        1,
+        "it must not be acknowledged"
+    );
     fleet.collector.sealer.seal().unwrap_err();
     crash(check_next(&objects, &acked, 0));
     fleet.collector = life(&objects);
-    fleet.agents.iter_mut().for_each(|agent| agent.attachment = None);
+    fleet
+        .agents
+        .iter_mut()
+        .for_each(|agent| agent.attachment = None);
     fleet.send();
     assert!(fleet.agents[0].unacked.is_empty());
     assert_eq!(stacks(&ask(&fleet.collector)), sent(&fleet));
@@ -167,7 +201,10 @@ fn an_adopter_that_is_killed_loses_nothing() {
                 adopter.sealer.seal().unwrap();
             }
             if step == 3 {
-                adopter.sealer.maintain(at(60), &Retention::default()).unwrap();
+                adopter
+                    .sealer
+                    .maintain(at(60), &Retention::default())
+                    .unwrap();
             }
             crash(adopter);
         }
@@ -185,7 +222,10 @@ fn an_empty_folder_for_a_log_records_the_loss_of_a_disk() {
     let owned = objects.of_another_process();
     let owner = Owner::claim(&owned, Duration::ZERO).unwrap();
     let log = Box::new(log_on_disk(disk.path(), &owned, &owner).unwrap());
-    let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
+    let settings = Settings {
+        clock: Clock::from_fn(|| at(50)),
+        ..Settings::default()
+    };
     let guard = StoreGuard::new(None, Some(owner));
     let mut fleet = fleet_of(Collector::open(settings, owned, log, guard).unwrap(), 1);
     fleet.flush(&[0], "load;main");
@@ -196,7 +236,11 @@ fn an_empty_folder_for_a_log_records_the_loss_of_a_disk() {
     let refused = adopt(&objects, WATCH).unwrap_err();
     assert!(matches!(refused, DataError::LogOnDisk { .. }), "{refused}");
     let log = Some(empty.path().to_owned());
-    let options = AdoptionOptions { log, owner_watch: WATCH, ..AdoptionOptions::default() };
+    let options = AdoptionOptions {
+        log,
+        owner_watch: WATCH,
+        ..AdoptionOptions::default()
+    };
     let adoption = adopt_in_bucket(objects.of_another_process(), &options).unwrap();
     assert!(!adoption.lost.is_empty(), "{adoption:?}");
     let next = life(&objects);
@@ -240,7 +284,10 @@ fn the_tables_show_that_agents_moved_or_ended_without_a_further_flush() {
 fn watch(objects: &Objects, after: Duration, now: Instant) -> StoreWatch {
     let place = StorePlace::Directory("/none".into());
     let mut watch = StoreWatch::new(place, "own".parse().unwrap(), after, Retention::default());
-    let store = OpenStore { objects: objects.clone(), folder: None };
+    let store = OpenStore {
+        objects: objects.clone(),
+        folder: None,
+    };
     watch.add(&"c1".parse().unwrap(), store, now).unwrap();
     watch
 }
@@ -268,7 +315,10 @@ fn a_store_is_due_when_its_owner_is_silent_for_long_and_left_data() {
     assert_eq!(look(280), Ok(true));
     // It lives after all.
     owner.use_log(LogState::IN_STORE).unwrap();
-    assert_eq!((look(290), look(389), look(390)), (Ok(false), Ok(false), Ok(true)));
+    assert_eq!(
+        (look(290), look(389), look(390)),
+        (Ok(false), Ok(false), Ok(true))
+    );
     // Its log is on its disk.
     owner.use_log("d1").unwrap();
     assert_eq!((look(400), look(499)), (Ok(false), Ok(false)));

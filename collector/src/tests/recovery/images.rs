@@ -44,7 +44,10 @@ fn run(is_maintained: bool) -> Run {
     };
     let changes = recorder.changes.clone();
     let mut fleet = Fleet::over(disk.clone(), Objects::over(Arc::new(recorder)), 2);
-    for (turn, stack) in ["load;main", "x", "load;main;parse", "x"].into_iter().enumerate() {
+    for (turn, stack) in ["load;main", "x", "load;main;parse", "x"]
+        .into_iter()
+        .enumerate()
+    {
         fleet.flush(&[0, 1], stack);
         fleet.flush(&[turn % 2], stack);
         if turn < 3 {
@@ -52,17 +55,27 @@ fn run(is_maintained: bool) -> Run {
         }
         if turn == 1 && is_maintained {
             // Much later: all that can be merged is, and what was merged is garbage.
-            fleet.collector.sealer.maintain(at(3_000_000_000), &FOR_EVER).unwrap();
+            fleet
+                .collector
+                .sealer
+                .maintain(at(3_000_000_000), &FOR_EVER)
+                .unwrap();
         }
     }
     let changes = changes.lock().unwrap().clone();
-    let tables = changes.into_iter().zip(moments.lock().unwrap().clone()).collect();
+    let tables = changes
+        .into_iter()
+        .zip(moments.lock().unwrap().clone())
+        .collect();
     let log = lock(&disk.0).operations.clone();
     Run { fleet, log, tables }
 }
 
 pub(super) fn ask(collector: &Collector) -> ProfileAnswer {
-    let filter = Filter { threads: ThreadKind::All, ..Filter::default() };
+    let filter = Filter {
+        threads: ThreadKind::All,
+        ..Filter::default()
+    };
     let range = TimeRange::ALL;
     let by = By::Function;
     let format = Format::Collapsed;
@@ -71,23 +84,38 @@ pub(super) fn ask(collector: &Collector) -> ProfileAnswer {
     let group = None;
     let view = View::default();
     let threads = ThreadFilter::default();
-    let query =
-        ProfileQuery { range, filter, phases, phases_shown, group, by, format, view, threads };
-    Queries(&collector.state).profile(&query, &Cancel::default()).unwrap()
+    let query = ProfileQuery {
+        range,
+        filter,
+        phases,
+        phases_shown,
+        group,
+        by,
+        format,
+        view,
+        threads,
+    };
+    Queries(&collector.state)
+        .profile(&query, &Cancel::default())
+        .unwrap()
 }
 
 /// Nanoseconds by stack, of all that is held anywhere.
 pub(super) fn stacks(answer: &ProfileAnswer) -> Content {
     let text = flamegraph::collapsed(&answer.profile);
     let lines = text.lines().map(|line| line.rsplit_once(' ').unwrap());
-    lines.map(|(stack, weight)| (stack.to_owned(), weight.parse().unwrap())).collect()
+    lines
+        .map(|(stack, weight)| (stack.to_owned(), weight.parse().unwrap()))
+        .collect()
 }
 
 /// Tasks that are held anywhere, and the files that were missing for that.
 fn tasks(collector: &Collector) -> (u64, Vec<String>) {
     let pairs = [("from".to_owned(), "0".to_owned())];
     let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();
-    let answer = Queries(&collector.state).tasks(&query, &Cancel::default()).unwrap();
+    let answer = Queries(&collector.state)
+        .tasks(&query, &Cancel::default())
+        .unwrap();
     (answer.selection.total, answer.damaged)
 }
 
@@ -100,7 +128,10 @@ fn sum_of<'a>(contents: impl IntoIterator<Item = &'a Content>) -> Content {
 }
 
 fn block<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 fn store_of(changes: &[Change]) -> Objects {
@@ -114,7 +145,11 @@ impl Run {
         let mut tables = 0;
         for log in 0..=self.log.len() {
             moments.push((log, tables));
-            while self.tables.get(tables).is_some_and(|(_, before)| *before == log) {
+            while self
+                .tables
+                .get(tables)
+                .is_some_and(|(_, before)| *before == log)
+            {
                 tables += 1;
                 moments.push((log, tables));
             }
@@ -123,7 +158,10 @@ impl Run {
     }
 
     fn changes(&self, count: usize) -> Vec<Change> {
-        self.tables[..count].iter().map(|(change, _)| change.clone()).collect()
+        self.tables[..count]
+            .iter()
+            .map(|(change, _)| change.clone())
+            .collect()
     }
 
     /// Each flush is there whole and once, or not at all; all that were acknowledged are there.
@@ -140,9 +178,16 @@ impl Run {
             let leaf = format!(";{second}");
             held.keys().any(|stack| stack.ends_with(&leaf))
         };
-        let included = self.fleet.sent.iter().filter(|((_, second), _, _)| is_held(*second));
+        let included = self
+            .fleet
+            .sent
+            .iter()
+            .filter(|((_, second), _, _)| is_held(*second));
         let included: Vec<_> = included.collect();
-        assert!(included.iter().all(|(_, _, sent)| *sent <= log), "what was not sent yet is held");
+        assert!(
+            included.iter().all(|(_, _, sent)| *sent <= log),
+            "what was not sent yet is held"
+        );
         for ((worker, second), acked) in &self.fleet.acked {
             assert!(
                 *acked > log || is_held(*second),
@@ -168,7 +213,10 @@ impl Run {
 #[test]
 fn every_crash_image_of_log_tables_and_manifest_has_acked_data_once() {
     let run = run(true);
-    let deletes = run.tables.iter().filter(|(change, _)| matches!(change, Change::Delete(_)));
+    let deletes = run
+        .tables
+        .iter()
+        .filter(|(change, _)| matches!(change, Change::Delete(_)));
     assert!(deletes.count() > 30 && run.log.iter().any(|op| matches!(op, Operation::Remove(_))));
     let mut random = random(7);
     let moments = run.moments();
@@ -212,7 +260,9 @@ fn harmed(content: &[u8], harm: Harm, random: &mut dyn FnMut(usize) -> usize) ->
     match harm {
         Harm::Flip(by) => {
             let until = (from + 1 + random(40)).min(content.len());
-            content[from.min(until)..until].iter_mut().for_each(|byte| *byte ^= by);
+            content[from.min(until)..until]
+                .iter_mut()
+                .for_each(|byte| *byte ^= by);
         }
         Harm::Cut => content.truncate(from),
         Harm::Gone => return None,
@@ -269,8 +319,12 @@ fn harm_one(
         return;
     }
     let is_there = |change: &Change| matches!(change, Change::Put(path, _) if path.as_ref().starts_with(place));
-    let there: Vec<usize> = (0..changes.len()).filter(|at| is_there(&changes[*at])).collect();
-    let Some(at) = there.get(random(there.len().max(1))).copied() else { return };
+    let there: Vec<usize> = (0..changes.len())
+        .filter(|at| is_there(&changes[*at]))
+        .collect();
+    let Some(at) = there.get(random(there.len().max(1))).copied() else {
+        return;
+    };
     let how = [Harm::Flip(by), Harm::Cut, Harm::Gone][random(3)];
     if let Change::Put(_, content) = &mut changes[at] {
         match harmed(content, how, random) {
@@ -334,7 +388,13 @@ fn a_name_lost_by_damage_is_not_reported_as_unknown() {
     let whole = whole();
     for table in ["tables/frames", "tables/nodes"] {
         let mut changes = whole.changes.clone();
-        harm_one(&mut whole.files.clone(), &mut changes, table, 1, &mut |count| count - 1);
+        harm_one(
+            &mut whole.files.clone(),
+            &mut changes,
+            table,
+            1,
+            &mut |count| count - 1,
+        );
         let collector = open_over(&SimDisk::of(whole.files.clone()), store_of(&changes));
         let lost = collector.state.tables.manifest().lost[0].file.path();
         assert!(lost.starts_with(table), "{lost}");
@@ -344,11 +404,18 @@ fn a_name_lost_by_damage_is_not_reported_as_unknown() {
             let pairs =
                 [("from", "0"), ("task", &name)].map(|(key, value)| (key.into(), value.into()));
             let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();
-            let summary =
-                Queries(&collector.state).task_summary(&query, &Cancel::default()).unwrap();
-            let tasks = Queries(&collector.state).tasks(&query, &Cancel::default()).unwrap();
-            let of_row =
-                |row: &SummaryRow| Outcome::ALL.iter().map(|of| row.outcomes.get(*of)).sum::<u64>();
+            let summary = Queries(&collector.state)
+                .task_summary(&query, &Cancel::default())
+                .unwrap();
+            let tasks = Queries(&collector.state)
+                .tasks(&query, &Cancel::default())
+                .unwrap();
+            let of_row = |row: &SummaryRow| {
+                Outcome::ALL
+                    .iter()
+                    .map(|of| row.outcomes.get(*of))
+                    .sum::<u64>()
+            };
             let count: u64 = summary.rows.iter().map(of_row).sum();
             assert_eq!(count, tasks.selection.total, "{name} without {table}");
             for damaged in [summary.damaged, tasks.damaged] {
@@ -375,7 +442,10 @@ fn data_lost_with_the_newest_version_is_reported() {
     let disk = SimDisk::of(whole.files.clone());
     let collector = open_over(&disk, store.clone());
     let lost = collector.state.tables.manifest().lost_log.clone();
-    assert!(lost.len() == 1 && lost[0].reason.contains("the log is missing from here"), "{lost:?}");
+    assert!(
+        lost.len() == 1 && lost[0].reason.contains("the log is missing from here"),
+        "{lost:?}"
+    );
     let sent: u64 = whole.stacks.values().sum();
     assert!(ask(&collector).profile.total().total_ns() < sent);
     // Every answer reports it, also once the log is gone and the first report is forgotten.

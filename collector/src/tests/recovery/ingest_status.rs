@@ -15,7 +15,10 @@ fn told(collector: &Collector) -> Vec<&'static str> {
 }
 
 fn reason(collector: &Collector) -> Option<(Cause, String)> {
-    collector.ingest.blocked().map(|found| (found.cause, found.reason))
+    collector
+        .ingest
+        .blocked()
+        .map(|found| (found.cause, found.reason))
 }
 
 #[test]
@@ -26,9 +29,11 @@ fn a_full_disk_is_reported_when_it_begins_and_when_it_ends() {
         let reason = format!("the disk is full: {free} free, 32 MiB needed");
         Some((Cause::DiskFull, reason))
     };
-    for (free_bytes, expected) in
-        [((32 << 20) - 1, full("31 MiB")), (5, full("5 B")), (32 << 20, None)]
-    {
+    for (free_bytes, expected) in [
+        ((32 << 20) - 1, full("31 MiB")),
+        (5, full("5 B")),
+        (32 << 20, None),
+    ] {
         lock(&fleet.disk.0).free_bytes = free_bytes;
         fleet.flush(&[0], "load;main");
         for _ in 0..2 {
@@ -45,16 +50,24 @@ fn the_systems_error_of_a_full_disk_is_reported_until_a_file_can_be_created() {
     let mut fleet = Fleet::new(1);
     fleet.flush(&[0], "load;main");
     // Of the flush, and of the file that is begun in place of the one that failed.
-    lock(&fleet.disk.0).faults.extend([Fault::Full, Fault::Full]);
+    lock(&fleet.disk.0)
+        .faults
+        .extend([Fault::Full, Fault::Full]);
     lock(&fleet.disk.0).free_bytes = 4 << 30;
     fleet.flush(&[0], "load;main");
     let expected = "the disk is full (no storage space): 4096 MiB free, 32 MiB needed";
     for _ in 0..2 {
-        assert_eq!(reason(&fleet.collector), Some((Cause::DiskFull, expected.to_owned())));
+        assert_eq!(
+            reason(&fleet.collector),
+            Some((Cause::DiskFull, expected.to_owned()))
+        );
         fleet.collector.log().commit_waiting();
     }
     fleet.send();
-    assert_eq!((reason(&fleet.collector), held(&fleet.collector).len()), (None, 2));
+    assert_eq!(
+        (reason(&fleet.collector), held(&fleet.collector).len()),
+        (None, 2)
+    );
 }
 
 #[test]
@@ -64,7 +77,10 @@ fn a_failing_log_is_reported_until_a_sync_succeeds() {
     lock(&fleet.disk.0).faults.push(Fault::Sync);
     fleet.flush(&[0], "load;main");
     let expected = "the log could not be written (the disk does not answer)";
-    assert_eq!(reason(&fleet.collector), Some((Cause::LogFailed, expected.to_owned())));
+    assert_eq!(
+        reason(&fleet.collector),
+        Some((Cause::LogFailed, expected.to_owned()))
+    );
     // A record that nobody waits for is not synced, and proves nothing.
     let _ = at_once(fleet.collector.ingest.attach(
         &state::testing::account(),
@@ -92,12 +108,20 @@ fn a_path_that_is_not_a_folder_is_named_with_its_type() {
         (path("file"), Some((path("file"), "a file"))),
         (path("file/below/it"), Some((path("file"), "a file"))),
         (path("to-file"), Some((path("to-file"), "a file"))),
-        (path("dangling"), Some((path("dangling"), "a dangling link"))),
-        (path("dangling/x"), Some((path("dangling"), "a dangling link"))),
+        (
+            path("dangling"),
+            Some((path("dangling"), "a dangling link")),
+        ),
+        (
+            path("dangling/x"),
+            Some((path("dangling"), "a dangling link")),
+        ),
         ("/dev/null".into(), Some(("/dev/null".into(), device))),
         (path("loop"), None),
     ] {
-        let error = Collector::open_folder(Settings::default(), &asked).unwrap_err().to_string();
+        let error = Collector::open_folder(Settings::default(), &asked)
+            .unwrap_err()
+            .to_string();
         let expected = match expected {
             Some((path, what)) => format!("{} is {what}, not a folder; ", path.display()),
             None => format!("cannot write to {}; ", asked.display()),

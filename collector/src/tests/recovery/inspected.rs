@@ -27,8 +27,14 @@ pub(super) fn looked_at_from_outside(folder: &Path) {
     fs::write(&path, newer).unwrap();
     let versions = || fs::read_dir(folder.join("manifest")).unwrap().count();
     let before = versions();
-    for error in [problems().unwrap_err(), store::compact(&folder.into()).unwrap_err()] {
-        assert!(matches!(error, StoreError::Log(WalError::UnknownVersion { .. })), "{error}");
+    for error in [
+        problems().unwrap_err(),
+        store::compact(&folder.into()).unwrap_err(),
+    ] {
+        assert!(
+            matches!(error, StoreError::Log(WalError::UnknownVersion { .. })),
+            "{error}"
+        );
     }
     assert_eq!(versions(), before);
     fs::remove_file(&path).unwrap();

@@ -31,7 +31,12 @@ fn start_on(objects: Objects, files: Files) -> Result<Collector, DataError> {
 
 /// A start on a disk that others look at.
 pub(super) fn start_on_disk(objects: Objects, disk: SimDisk) -> Result<Collector, DataError> {
-    Collector::open(Settings::default(), objects, Box::new(disk), StoreGuard::default())
+    Collector::open(
+        Settings::default(),
+        objects,
+        Box::new(disk),
+        StoreGuard::default(),
+    )
 }
 
 #[test]
@@ -49,9 +54,13 @@ fn a_torn_version_next_to_any_trace_of_data_is_an_error() {
     let mark = || Files::from([("acknowledged".to_owned(), Vec::new())]);
     let objects = torn_at(30);
     let with_table = torn_at(30);
-    with_table.put_new("tables/samples_1s/0000000000000001.parquet", "".into()).unwrap();
+    with_table
+        .put_new("tables/samples_1s/0000000000000001.parquet", "".into())
+        .unwrap();
     let with_other_version = torn_at(30);
-    with_other_version.put_new(&Manifest::path_of(2), "{".into()).unwrap();
+    with_other_version
+        .put_new(&Manifest::path_of(2), "{".into())
+        .unwrap();
     let later = Objects::memory();
     later.put_new(&Manifest::path_of(3), "{".into()).unwrap();
     for (objects, files) in [
@@ -66,7 +75,10 @@ fn a_torn_version_next_to_any_trace_of_data_is_an_error() {
             matches!(error, DataError::Tables(StoreError::ManifestsLost { .. })),
             "{error} of {objects:?}"
         );
-        assert!(!objects.list("manifest").unwrap().is_empty(), "nothing is deleted");
+        assert!(
+            !objects.list("manifest").unwrap().is_empty(),
+            "nothing is deleted"
+        );
     }
 }
 
@@ -82,7 +94,10 @@ fn a_log_file_that_cannot_be_read_stops_the_start_and_stays() {
     let objects = Objects::memory();
     let start = || start_on_disk(objects.clone(), disk.clone());
     let error = start().unwrap_err();
-    assert!(matches!(error, DataError::Wal(WalError::Io { .. })), "{error}");
+    assert!(
+        matches!(error, DataError::Wal(WalError::Io { .. })),
+        "{error}"
+    );
     let collector = start().unwrap();
     assert_eq!((held(&collector), sent.len()), (sent, 1));
 }
@@ -110,7 +125,11 @@ impl Durability for ForgetfulDisk {
             if self.is_failing.load(Ordering::Relaxed) && path.starts_with("manifest/") {
                 self.dropped.lock().unwrap().insert(tag);
                 let source = io::Error::other("the disk does not answer");
-                return Err(StoreError::Io { doing: "syncing", path: path.clone(), source });
+                return Err(StoreError::Io {
+                    doing: "syncing",
+                    path: path.clone(),
+                    source,
+                });
             }
             self.durable.lock().unwrap().insert(path.clone());
         }
@@ -128,7 +147,9 @@ impl ForgetfulDisk {
         let left = Objects::memory();
         for path in &*self.durable.lock().unwrap() {
             let content = self.objects().get_if_exists(path).unwrap();
-            content.into_iter().for_each(|content| left.put_new(path, content).unwrap());
+            content
+                .into_iter()
+                .for_each(|content| left.put_new(path, content).unwrap());
         }
         left
     }
@@ -157,7 +178,10 @@ fn a_version_whose_sync_failed_is_written_again_before_the_log_is_removed() {
     tables.is_failing.store(false, Ordering::Relaxed);
     drop(start().unwrap());
     let left = lock(&disk.0).files.clone();
-    assert!(!files.keys().all(|name| left.contains_key(name)), "the log is removed");
+    assert!(
+        !files.keys().all(|name| left.contains_key(name)),
+        "the log is removed"
+    );
     let collector = start_on(tables.crashed(), left).unwrap();
     assert_eq!(stacks(&ask(&collector)), sent);
     assert_eq!(collector.state.tables.manifest().all_lost().count(), 0);
@@ -199,7 +223,9 @@ fn a_file_without_a_durable_name_is_not_missed() {
     let disk = SimDisk::of(Files::new());
     let operations = || lock(&disk.0).operations.clone();
     let before_names = |operations: Vec<Operation>| {
-        let at = operations.iter().rposition(|operation| *operation == Operation::SyncDir);
+        let at = operations
+            .iter()
+            .rposition(|operation| *operation == Operation::SyncDir);
         operations[..at.unwrap()].to_vec()
     };
     drop(open(&disk));

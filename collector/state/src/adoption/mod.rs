@@ -56,7 +56,10 @@ impl Default for AdoptionOptions {
 
 impl AdoptionOptions {
     fn settings(&self) -> Settings {
-        Settings { retention: self.retention, ..Settings::default() }
+        Settings {
+            retention: self.retention,
+            ..Settings::default()
+        }
     }
 
     fn witness(&self) -> Option<Arc<Manifest>> {
@@ -97,26 +100,42 @@ pub struct Adoption {
 pub fn adopt(location: &StoreLocation, options: &AdoptionOptions) -> Result<Adoption, DataError> {
     give_way();
     let store = location.open()?;
-    let Some(folder) = &store.folder else { return adopt_in_bucket(store.objects, options) };
+    let Some(folder) = &store.folder else {
+        return adopt_in_bucket(store.objects, options);
+    };
     let guard = StoreGuard::new(Some(lock_folder(folder)?), None);
     let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine"));
-    let disk = disk.map_err(|source| DataError::Directory { folder: folder.clone(), source })?;
-    seal_and_maintain(store.objects, Box::new(disk), guard, options.settings(), options.witness())
+    let disk = disk.map_err(|source| DataError::Directory {
+        folder: folder.clone(),
+        source,
+    })?;
+    seal_and_maintain(
+        store.objects,
+        Box::new(disk),
+        guard,
+        options.settings(),
+        options.witness(),
+    )
 }
 
 pub fn adopt_in_bucket(objects: Objects, options: &AdoptionOptions) -> Result<Adoption, DataError> {
     // Before anything is taken, because a collector may live that can reach its disk, and not the bucket.
     let owner = OwnerSighting::of(&objects)?;
     if options.log.is_none() && owner.is_some_and(|owner| owner.log_elsewhere().is_some()) {
-        return Err(DataError::LogOnDisk { store: objects.place() });
+        return Err(DataError::LogOnDisk {
+            store: objects.place(),
+        });
     }
     let directory = options.log.as_deref().map(lock_folder).transpose()?;
     let owner = Owner::take(&objects, options.owner_watch)?;
     let disk: Box<dyn LogDisk> = match (&options.log, owner.log()) {
         (Some(folder), _) => Box::new(log_on_disk(folder, &objects, &owner)?),
-        (None, Some(LogState { is_sealed: false, .. })) => {
-            Box::new(log_in_store(&objects, &owner)?)
-        }
+        (
+            None,
+            Some(LogState {
+                is_sealed: false, ..
+            }),
+        ) => Box::new(log_in_store(&objects, &owner)?),
         // The collector stopped in order. Its log, which may be on its disk, stays as it is.
         (None, _) => {
             let _guard = StoreGuard::new(directory, Some(owner));
@@ -130,7 +149,10 @@ pub fn adopt_in_bucket(objects: Objects, options: &AdoptionOptions) -> Result<Ad
 fn maintain(objects: Objects, options: &AdoptionOptions) -> Result<Adoption, StoreError> {
     let (tables, loaded) = Tables::open(objects)?;
     tables.attended_by(options.witness());
-    let mut done = Adoption { sessions: loaded.sessions.len() as u64, ..Adoption::default() };
+    let mut done = Adoption {
+        sessions: loaded.sessions.len() as u64,
+        ..Adoption::default()
+    };
     done.note_before(&tables.manifest());
     tables.maintain(Clock::default().now(), &options.retention, &mut |_| {})?;
     done.note_after(&tables.manifest());
@@ -140,7 +162,9 @@ fn maintain(objects: Objects, options: &AdoptionOptions) -> Result<Adoption, Sto
 /// The newest version of the store that shows how much time has passed. Without it, expired data stays longer.
 fn read_witness(location: Option<&StoreLocation>) -> Option<Arc<Manifest>> {
     let location = location?;
-    let versions = location.open().and_then(|store| Versions::load_newest(&store.objects));
+    let versions = location
+        .open()
+        .and_then(|store| Versions::load_newest(&store.objects));
     match versions {
         Ok(versions) => versions.newest().cloned(),
         Err(error) => {
@@ -162,7 +186,11 @@ pub fn seal_and_maintain(
     let collector = Collector::open(settings, objects, disk, guard)?;
     let state = &collector.state;
     state.tables.attended_by(witness);
-    let log = collector.ingest.log.as_ref().expect("the collector was opened with a log");
+    let log = collector
+        .ingest
+        .log
+        .as_ref()
+        .expect("the collector was opened with a log");
     let sessions = lock(&state.registry).all().len();
     let mut done = Adoption {
         log_files: log.found.files,
@@ -197,9 +225,11 @@ impl Adoption {
 impl From<SealError> for DataError {
     fn from(error: SealError) -> DataError {
         match error {
-            SealError::Log(source) => {
-                WalError::Io { what: "cut the log".to_owned(), source }.into()
+            SealError::Log(source) => WalError::Io {
+                what: "cut the log".to_owned(),
+                source,
             }
+            .into(),
             SealError::Store(error) => error.into(),
         }
     }

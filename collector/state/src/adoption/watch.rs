@@ -57,7 +57,14 @@ impl StoreWatch {
         retention: Retention,
     ) -> StoreWatch {
         let stores = BTreeMap::new();
-        StoreWatch { place, own, after, retention, stores, failed: BTreeMap::new() }
+        StoreWatch {
+            place,
+            own,
+            after,
+            retention,
+            stores,
+            failed: BTreeMap::new(),
+        }
     }
 
     /// How often to look.
@@ -116,7 +123,12 @@ impl StoreWatch {
         watched.check_at = now + ADOPT_MAINTAIN_EVERY;
         let witness = read_witness(Some(&location(&self.own)));
         let objects = &watched.store.objects;
-        Ok(needs_maintenance(objects, witness.as_deref(), &self.retention, time)?)
+        Ok(needs_maintenance(
+            objects,
+            witness.as_deref(),
+            &self.retention,
+            time,
+        )?)
     }
 
     /// Begins to watch a store.
@@ -128,7 +140,14 @@ impl StoreWatch {
     ) -> Result<(), DataError> {
         let sighting = Sighting::of(&store)?;
         let check_at = now + self.after;
-        self.stores.insert(name.to_string(), Watched { store, sighting, check_at });
+        self.stores.insert(
+            name.to_string(),
+            Watched {
+                store,
+                sighting,
+                check_at,
+            },
+        );
         Ok(())
     }
 
@@ -145,7 +164,11 @@ impl Sighting {
         let Some(folder) = &store.folder else {
             return Ok(Sighting::Bucket(OwnerSighting::of(&store.objects)?));
         };
-        let newest = store.objects.list(Manifest::DIRECTORY)?.pop().map(|file| file.path);
+        let newest = store
+            .objects
+            .list(Manifest::DIRECTORY)?
+            .pop()
+            .map(|file| file.path);
         let log = wal::list_files(&mut LocalDisk::read_only(folder.join("wal")))?;
         Ok(Sighting::Directory(newest, log))
     }
@@ -157,7 +180,9 @@ impl Watched {
         match &self.sighting {
             Sighting::Bucket(None) => Ok(false),
             Sighting::Bucket(Some(owner)) if owner.log_elsewhere().is_some() => {
-                Err(DataError::LogOnDisk { store: self.store.objects.place() })
+                Err(DataError::LogOnDisk {
+                    store: self.store.objects.place(),
+                })
             }
             Sighting::Bucket(Some(owner)) => Ok(owner.is_unsealed_in_store()),
             Sighting::Directory(..) => Ok(wal::has_data(&mut *self.store.log())?),

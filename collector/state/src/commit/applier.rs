@@ -51,8 +51,11 @@ impl Applier {
     pub(super) fn start(&self) -> io::Result<()> {
         let (queue, work) = mpsc::channel::<Work>();
         let body = move || work.into_iter().for_each(|work| work());
-        *lock(&self.thread) =
-            Some(thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(body)?);
+        *lock(&self.thread) = Some(
+            thread::Builder::new()
+                .name(THREAD_NAME.to_owned())
+                .spawn(body)?,
+        );
         *lock(&self.queue) = Some(queue);
         Ok(())
     }

@@ -21,10 +21,14 @@ pub(super) struct GroupLimits {
 }
 
 impl GroupLimits {
-    pub(super) const DISK: GroupLimits =
-        GroupLimits { wait: WAL_GROUP_WAIT, bytes_max: WAL_GROUP_BYTES_MAX };
-    pub(super) const BUCKET: GroupLimits =
-        GroupLimits { wait: BUCKET_GROUP_WAIT, bytes_max: BUCKET_GROUP_BYTES_MAX };
+    pub(super) const DISK: GroupLimits = GroupLimits {
+        wait: WAL_GROUP_WAIT,
+        bytes_max: WAL_GROUP_BYTES_MAX,
+    };
+    pub(super) const BUCKET: GroupLimits = GroupLimits {
+        wait: BUCKET_GROUP_WAIT,
+        bytes_max: BUCKET_GROUP_BYTES_MAX,
+    };
 }
 
 /// Entries that wait to be written.
@@ -47,7 +51,11 @@ struct QueueState {
 
 impl Queue {
     pub(super) fn new(limits: GroupLimits) -> Queue {
-        Queue { limits, state: Mutex::default(), arrived: Condvar::default() }
+        Queue {
+            limits,
+            state: Mutex::default(),
+            arrived: Condvar::default(),
+        }
     }
 
     pub(super) fn push(&self, identity: Option<&Identity>, entry: Entry) -> Result<(), NotLogged> {
@@ -82,7 +90,9 @@ impl Queue {
     pub(super) fn next_group(&self) -> Option<Vec<Entry>> {
         let state = lock(&self.state);
         let idle = |state: &mut QueueState| state.entries.is_empty() && !state.closed;
-        let state = self.arrived.wait_timeout_while(state, DISK_CHECK_EVERY, idle);
+        let state = self
+            .arrived
+            .wait_timeout_while(state, DISK_CHECK_EVERY, idle);
         if state.entries.is_empty() {
             return (!state.closed).then(Vec::new);
         }
@@ -122,12 +132,23 @@ mod tests {
         let push = |identity, bytes| {
             let room = room.clone().try_acquire_owned().unwrap();
             queue
-                .push(Some(identity), Entry::Hello { record: vec![0; bytes], _room: room })
+                .push(
+                    Some(identity),
+                    Entry::Hello {
+                        record: vec![0; bytes],
+                        _room: room,
+                    },
+                )
                 .unwrap();
         };
         (0..16).for_each(|_| push(&greedy, 1 << 18));
         push(&honest, 100);
-        let group: Vec<usize> = queue.next_group().unwrap().iter().map(Entry::bytes).collect();
+        let group: Vec<usize> = queue
+            .next_group()
+            .unwrap()
+            .iter()
+            .map(Entry::bytes)
+            .collect();
         assert_eq!(group, [1 << 18, 100, 1 << 18, 1 << 18, 1 << 18]);
         assert_eq!(queue.take().len(), 12);
     }

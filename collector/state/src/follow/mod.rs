@@ -60,7 +60,10 @@ pub enum FollowError {
         place: String,
     },
     /// The place has more stores than one process answers for.
-    #[error("{place} has {count} stores; one reader answers for at most {}", UNION_STORES_MAX)]
+    #[error(
+        "{place} has {count} stores; one reader answers for at most {}",
+        UNION_STORES_MAX
+    )]
     TooManyStores {
         /// The place.
         place: String,
@@ -150,7 +153,9 @@ impl Follower {
                 pause = FOLLOW_EVERY.max(begin.elapsed() * FOLLOW_PAUSE_FACTOR);
             }
         };
-        let thread = thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(follow);
+        let thread = thread::Builder::new()
+            .name(THREAD_NAME.to_owned())
+            .spawn(follow);
         let thread = thread.map_err(|source| FollowError::Thread { source })?;
         let follower = Follower {
             place,
@@ -198,7 +203,14 @@ struct NamedStore {
 impl Stores {
     fn new(options: FollowOptions, clock: Clock, limits: Limits, naming: Naming) -> Stores {
         let union = Union::new(clock.clone(), limits.clone(), naming);
-        Stores { options, clock, limits, stores: Vec::new(), union, listed_at: None }
+        Stores {
+            options,
+            clock,
+            limits,
+            stores: Vec::new(),
+            union,
+            listed_at: None,
+        }
     }
 
     /// Reads what is new.
@@ -239,7 +251,10 @@ impl Stores {
         let new: Vec<StoreName> = names.into_iter().filter(|name| !is_known(name)).collect();
         let count = self.stores.len() + new.len();
         if count > UNION_STORES_MAX {
-            return Err(FollowError::TooManyStores { place: place(), count });
+            return Err(FollowError::TooManyStores {
+                place: place(),
+                count,
+            });
         }
         self.stores.extend(new.into_iter().map(|name| NamedStore {
             name,
@@ -266,9 +281,12 @@ impl NamedStore {
     ) -> Result<Change, FollowError> {
         let store = match &mut self.store {
             Some(store) => store,
-            none => {
-                none.insert(FollowedStore::new(options, &self.name, clock.clone(), limits.clone())?)
-            }
+            none => none.insert(FollowedStore::new(
+                options,
+                &self.name,
+                clock.clone(),
+                limits.clone(),
+            )?),
         };
         store.poll()
     }
@@ -277,9 +295,10 @@ impl NamedStore {
     fn missing(&self) -> Option<LostLog> {
         let store = self.store.as_ref();
         match &self.failure {
-            Some(reason) => {
-                Some(missing_since(store.and_then(|store| store.read_at), reason.clone()))
-            }
+            Some(reason) => Some(missing_since(
+                store.and_then(|store| store.read_at),
+                reason.clone(),
+            )),
             None => store?.opened()?.unsealed_elsewhere(),
         }
     }
@@ -297,5 +316,10 @@ impl NamedStore {
 /// Missing part of a store that was last read at `read_at`, as a part of its log. If it never was: all of it.
 fn missing_since(read_at: Option<Timestamp>, reason: String) -> LostLog {
     let from = |at: Timestamp| Second::of(at.shifted(-nanoseconds(FOLLOW_MARGIN))).0;
-    LostLog { path: "wal".to_owned(), reason, from: read_at.map_or(0, from), to: u32::MAX }
+    LostLog {
+        path: "wal".to_owned(),
+        reason,
+        from: read_at.map_or(0, from),
+        to: u32::MAX,
+    }
 }

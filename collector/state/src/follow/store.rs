@@ -93,11 +93,15 @@ impl FollowedStore {
     /// Notes the clock of the version that has just been opened.
     fn note_clock(&mut self) {
         let Some(opened) = &self.opened else { return };
-        let Some(version) = &opened.version else { return };
+        let Some(version) = &opened.version else {
+            return;
+        };
         let manifest = opened.state.tables.manifest();
         // The opened version may be newer than the listed one; then the next poll notes it.
         if version.path == Manifest::path_of(manifest.version) {
-            let ahead_ns = manifest.made_at_ns.saturating_sub(version.modified.unix_ns());
+            let ahead_ns = manifest
+                .made_at_ns
+                .saturating_sub(version.modified.unix_ns());
             let [newest, _] = self.clocks_ahead_ns;
             self.clocks_ahead_ns = [Some(ahead_ns), newest];
         }
@@ -116,7 +120,11 @@ impl FollowedStore {
 
     fn poll_or_fail(&mut self) -> Result<Change, FollowError> {
         let version = self.newest_version()?;
-        let Some(opened) = self.opened.as_mut().filter(|opened| opened.version == version) else {
+        let Some(opened) = self
+            .opened
+            .as_mut()
+            .filter(|opened| opened.version == version)
+        else {
             let is_first = self.opened.is_none();
             let change = self.open()?;
             if !is_first {
@@ -135,7 +143,10 @@ impl FollowedStore {
         if !self.log.is_write_once() {
             return self.open();
         }
-        if files.last().is_none_or(|last| last.number <= opened.last_file) {
+        if files
+            .last()
+            .is_none_or(|last| last.number <= opened.last_file)
+        {
             opened.files = files;
             return Ok(Change::None);
         }
@@ -162,7 +173,9 @@ impl FollowedStore {
                 CollectorState::open_read_only(self.clock.clone(), limits, self.objects.clone())?;
             let manifest = state.tables.manifest();
             if !fits_union(&manifest) {
-                return Err(FollowError::TooManyLives { place: self.objects.place() });
+                return Err(FollowError::TooManyLives {
+                    place: self.objects.place(),
+                });
             }
             // Events are those of the union.
             state.events.pause(true);
@@ -187,7 +200,14 @@ impl FollowedStore {
             let lost = lost_log(&manifest, &found, self.clock.now());
             state.show_manifest(&state.tables.note_lost_log(lost));
             let last_file = found.last_number;
-            self.opened = Some(Opened { state, log_host, replay, version, files, last_file });
+            self.opened = Some(Opened {
+                state,
+                log_host,
+                replay,
+                version,
+                files,
+                last_file,
+            });
             return Ok(Change::Opened);
         }
     }
@@ -209,7 +229,10 @@ impl Opened {
 }
 
 fn table_cache(options: &FollowOptions, name: &StoreName) -> Result<TableCache, FollowError> {
-    let folder = options.data.as_ref().map(|data| data.join("cache").join(name.to_string()));
+    let folder = options
+        .data
+        .as_ref()
+        .map(|data| data.join("cache").join(name.to_string()));
     TableCache::of(folder.clone(), options.cache_bytes).map_err(|source| FollowError::Cache {
         // Memory cannot fail.
         folder: folder.unwrap_or_default(),

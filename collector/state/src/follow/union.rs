@@ -34,7 +34,11 @@ impl Union {
     pub(super) fn new(clock: Clock, limits: Limits, naming: Naming) -> Union {
         let tables = Tables::union(clock.clone());
         let state = Arc::new(CollectorState::over(clock, limits, tables, naming));
-        Union { state, adopted: Vec::new(), missing: Vec::new() }
+        Union {
+            state,
+            adopted: Vec::new(),
+            missing: Vec::new(),
+        }
     }
 
     /// Shows readers what the stores have now. `changes` tells which of them have changed.

@@ -48,7 +48,10 @@ impl Forwards {
             self.samples.note(cell, agent, window);
         }
         if self.tasks.is_enabled() {
-            flush.tasks.iter().for_each(|task| self.note_task(cell, task));
+            flush
+                .tasks
+                .iter()
+                .for_each(|task| self.note_task(cell, task));
         }
     }
 
@@ -56,13 +59,20 @@ impl Forwards {
     pub fn note_task(&self, cell: &SessionCell, record: &TaskRecord) {
         if record.stop.is_some() || record.parent.is_some() {
             let worker = cell.worker.clone();
-            self.tasks.note(TaskRow { worker, epoch: cell.epoch, record: record.clone() });
+            self.tasks.note(TaskRow {
+                worker,
+                epoch: cell.epoch,
+                record: record.clone(),
+            });
         }
     }
 
     /// Outcomes by receiver.
     pub fn statuses(&self) -> Vec<OutletStatus> {
-        lock(&self.outlets).iter().map(|outlet| outlet.status()).collect()
+        lock(&self.outlets)
+            .iter()
+            .map(|outlet| outlet.status())
+            .collect()
     }
 }
 

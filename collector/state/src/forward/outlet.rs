@@ -58,8 +58,16 @@ pub struct Counts {
 
 impl Counts {
     pub fn waiting(&self) -> u64 {
-        let Counts { accepted, sent, lost_queue, lost_rejected } = *self;
-        accepted.saturating_sub(sent).saturating_sub(lost_queue).saturating_sub(lost_rejected)
+        let Counts {
+            accepted,
+            sent,
+            lost_queue,
+            lost_rejected,
+        } = *self;
+        accepted
+            .saturating_sub(sent)
+            .saturating_sub(lost_queue)
+            .saturating_sub(lost_rejected)
     }
 }
 
@@ -105,8 +113,16 @@ impl Outlet {
             sent_at: None,
             failure: None,
         };
-        let state = State { status, queue: VecDeque::new(), is_closed: false };
-        Outlet { protocol, state: Mutex::new(state), changed: Notify::new() }
+        let state = State {
+            status,
+            queue: VecDeque::new(),
+            is_closed: false,
+        };
+        Outlet {
+            protocol,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }
     }
 
     pub fn status(&self) -> OutletStatus {
@@ -209,7 +225,10 @@ mod tests {
     use super::*;
 
     fn message(amount: u64, bytes: usize) -> Message {
-        Message { bytes: vec![0; bytes], amount }
+        Message {
+            bytes: vec![0; bytes],
+            amount,
+        }
     }
 
     #[tokio::test]
@@ -218,7 +237,14 @@ mod tests {
         let half = FORWARD_QUEUE_BYTES_MAX / 2;
         outlet.push(vec![message(1, half), message(2, half), message(4, 1)]);
         let status = outlet.status();
-        assert_eq!(status.counts, Counts { accepted: 7, lost_queue: 1, ..Counts::default() });
+        assert_eq!(
+            status.counts,
+            Counts {
+                accepted: 7,
+                lost_queue: 1,
+                ..Counts::default()
+            }
+        );
         assert_eq!(status.waiting_bytes, half + 1);
         let next = outlet.next().await.unwrap();
         assert_eq!((next.amount, outlet.status().counts.waiting()), (2, 6));

@@ -72,36 +72,50 @@ impl PendingSamples {
 
     /// Adds a window, or counts it as lost.
     pub(super) fn note(&self, cell: &SessionCell, agent: &AgentInfo, window: &StoredWindow) {
-        let pending = PendingWindow { range: window.range, samples: window.samples.clone() };
+        let pending = PendingWindow {
+            range: window.range,
+            samples: window.samples.clone(),
+        };
         let mut state = lock(&self.state);
         if state.bytes + pending.bytes() > FORWARD_SAMPLES_BYTES_MAX {
             state.lost_ns = state.lost_ns.saturating_add(pending.samples.total_ns());
             return;
         }
         state.bytes += pending.bytes();
-        let life = state.by_life.entry((cell.worker.clone(), cell.epoch)).or_insert_with(|| {
-            let life = Life {
-                worker: cell.worker.clone(),
-                host: agent.host.clone(),
-                labels: agent.labels.clone(),
-            };
-            LifeSamples { life: Arc::new(life), windows: Vec::new() }
-        });
+        let life = state
+            .by_life
+            .entry((cell.worker.clone(), cell.epoch))
+            .or_insert_with(|| {
+                let life = Life {
+                    worker: cell.worker.clone(),
+                    host: agent.host.clone(),
+                    labels: agent.labels.clone(),
+                };
+                LifeSamples {
+                    life: Arc::new(life),
+                    windows: Vec::new(),
+                }
+            });
         life.windows.push(pending);
     }
 
     /// Removes the samples that start before `end`.
     pub fn take(&self, end: Timestamp) -> SampleBatch {
         let mut state = lock(&self.state);
-        let mut batch =
-            SampleBatch { lives: Vec::new(), lost_ns: std::mem::take(&mut state.lost_ns) };
+        let mut batch = SampleBatch {
+            lives: Vec::new(),
+            lost_ns: std::mem::take(&mut state.lost_ns),
+        };
         let mut bytes = 0;
         state.by_life.retain(|_, life| {
             let is_earlier = |window: &mut PendingWindow| window.range.start() < end;
             let windows: Vec<_> = life.windows.extract_if(.., is_earlier).collect();
             if !windows.is_empty() {
                 bytes += windows.iter().map(PendingWindow::bytes).sum::<usize>();
-                batch.lives.push(LifeSamples { life: life.life.clone(), windows });
+                batch.lives.push(LifeSamples {
+                    life: life.life.clone(),
+                    windows,
+                });
             }
             !life.windows.is_empty()
         });

@@ -54,11 +54,18 @@ impl Ingest {
     /// Changes the desired settings of these workers (of all workers, connected or not, if none is
     /// named) and sends them to the connected agents.
     pub fn change_settings(&self, workers: &Names, change: SettingsChange) {
-        let ids: Vec<WorkerId> = workers.iter().map(|id| WorkerId(id.as_str().into())).collect();
+        let ids: Vec<WorkerId> = workers
+            .iter()
+            .map(|id| WorkerId(id.as_str().into()))
+            .collect();
         let known = self.state.workers();
         let mut desired = lock(&self.state.desired);
         desired.retain_workers(&known);
-        desired.add((!ids.is_empty()).then_some(&ids), change, self.state.clock.now());
+        desired.add(
+            (!ids.is_empty()).then_some(&ids),
+            change,
+            self.state.clock.now(),
+        );
         drop(desired);
         for cell in self.state.sessions(workers) {
             let session = lock(&cell.state);
@@ -87,7 +94,12 @@ impl Ingest {
         for id in workers.iter() {
             if !views.iter().any(|view| *view.worker.0 == **id) {
                 let worker = WorkerId(id.as_str().into());
-                views.push(SettingsView { worker, epoch: None, settings: None, applied: false });
+                views.push(SettingsView {
+                    worker,
+                    epoch: None,
+                    settings: None,
+                    applied: false,
+                });
             }
         }
         views
@@ -125,7 +137,11 @@ impl Ingest {
             {
                 let answer = control.request_thread_dump();
                 let worker = cell.worker.clone();
-                requests.push(PendingThreadDump { worker, epoch: cell.epoch, answer });
+                requests.push(PendingThreadDump {
+                    worker,
+                    epoch: cell.epoch,
+                    answer,
+                });
             }
         }
         requests
@@ -183,7 +199,10 @@ impl Ingest {
         received_at: Timestamp,
     ) -> Result<(), StaleStream> {
         let mut session = attachment.session(received_at)?;
-        let pending = session.control.as_mut().and_then(|control| control.take_pending(message.id));
+        let pending = session
+            .control
+            .as_mut()
+            .and_then(|control| control.take_pending(message.id));
         let Some(pending) = pending else {
             return Ok(());
         };
@@ -205,7 +224,13 @@ fn translate(session: &Session, message: &v1::ThreadDump) -> ThreadDumpResult {
         .map_err(|error| format!("invalid thread dump: {error}"))?;
     let threads = dump.threads.into_iter().map(|thread| {
         let node = translation.node(thread.node);
-        ThreadSnapshot { node: node.expect("decode_thread_dump rejects unknown nodes"), ..thread }
+        ThreadSnapshot {
+            node: node.expect("decode_thread_dump rejects unknown nodes"),
+            ..thread
+        }
     });
-    Ok(ThreadDump { threads: threads.collect(), omitted: dump.omitted })
+    Ok(ThreadDump {
+        threads: threads.collect(),
+        omitted: dump.omitted,
+    })
 }

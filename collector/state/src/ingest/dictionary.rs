@@ -39,7 +39,11 @@ pub enum SliceOutcome {
 
 impl<'a> PendingDictionary<'a> {
     pub fn new(message: &'a v1::Dictionary) -> PendingDictionary<'a> {
-        PendingDictionary { message: Cow::Borrowed(message), applied: None, invalid: None }
+        PendingDictionary {
+            message: Cow::Borrowed(message),
+            applied: None,
+            invalid: None,
+        }
     }
 
     /// Applies the next slice. Returns whether there are more. Past the account's quotas, new names and
@@ -64,8 +68,12 @@ impl<'a> PendingDictionary<'a> {
         }
         let mut tree = write(&state.tree);
         let nodes_left = account.nodes_left(tree.free_nodes());
-        let applied =
-            tree.apply_slice(&self.message, translation, DICTIONARY_SLICE_ENTRIES, nodes_left)?;
+        let applied = tree.apply_slice(
+            &self.message,
+            translation,
+            DICTIONARY_SLICE_ENTRIES,
+            nodes_left,
+        )?;
         drop(tree);
         account.note_growth(applied.nodes, applied.symbol_bytes);
         state.note_invalid_build_ids(applied.invalid_build_ids, account);

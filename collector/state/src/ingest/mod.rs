@@ -166,7 +166,14 @@ impl Apply for CollectorState {
         &self.tree
     }
 
-    fn apply(&self, AcceptedFlushes { cell, flushes, commit_lock }: AcceptedFlushes) {
+    fn apply(
+        &self,
+        AcceptedFlushes {
+            cell,
+            flushes,
+            commit_lock,
+        }: AcceptedFlushes,
+    ) {
         CollectorState::apply(self, &cell, flushes);
         drop(commit_lock);
     }
@@ -224,7 +231,12 @@ impl Ingest {
                 log.log_hello(&account.identity, hello).await?;
             }
             let account = account.clone();
-            let resume = Resume { account, slot, agent: agent.clone(), answered_seq };
+            let resume = Resume {
+                account,
+                slot,
+                agent: agent.clone(),
+                answered_seq,
+            };
             if let Some(mut open) = self.take_over(cell, &commit_lock, resume, received_at)? {
                 open.welcome.receipt = Some(self.receipt(agent_sent_at_ns, received_at));
                 return Ok(open);
@@ -241,7 +253,11 @@ impl Ingest {
     ) -> Result<Option<SessionSlot>, QuotaExceeded> {
         let cell = lock(&self.state.registry).get(worker, epoch).cloned();
         let counts = cell.is_some_and(|cell| lock(&cell.state).counts_for(account));
-        if counts { Ok(None) } else { account.open_session().map(Some) }
+        if counts {
+            Ok(None)
+        } else {
+            account.open_session().map(Some)
+        }
     }
 
     /// The session of a life of a worker. Ends those that make room for it.
@@ -259,7 +275,10 @@ impl Ingest {
             if !matches!(session.presence, Presence::Gone(_)) {
                 session.displace();
                 let at = self.state.clock.now();
-                let disconnect = Disconnect { at, reason: DisconnectReason::Rejected };
+                let disconnect = Disconnect {
+                    at,
+                    reason: DisconnectReason::Rejected,
+                };
                 self.state.end_life(evicted, &mut session, disconnect);
             }
             drop(session);
@@ -273,14 +292,22 @@ impl Ingest {
         &self,
         cell: Arc<SessionCell>,
         _commit_lock: &CommitLock,
-        Resume { account, slot, agent, answered_seq }: Resume,
+        Resume {
+            account,
+            slot,
+            agent,
+            answered_seq,
+        }: Resume,
         received_at: Timestamp,
     ) -> Result<Option<OpenStream>, QuotaExceeded> {
         let state = &*self.state;
         let worker = &cell.worker;
         let epoch = cell.epoch;
         let mut registry = lock(&state.registry);
-        if !registry.get(worker, epoch).is_some_and(|held| Arc::ptr_eq(held, &cell)) {
+        if !registry
+            .get(worker, epoch)
+            .is_some_and(|held| Arc::ptr_eq(held, &cell))
+        {
             return Ok(None);
         }
         let others = registry.of_worker(worker);
@@ -293,7 +320,9 @@ impl Ingest {
         let control = self.open_control(&cell, &mut session);
         write(&state.ledger).resume_lost(worker, epoch);
         write(&state.telemetry).resume_lost_runs(worker, epoch);
-        state.events.worker(EventKind::WorkerConnected, &cell, &session, received_at);
+        state
+            .events
+            .worker(EventKind::WorkerConnected, &cell, &session, received_at);
         let marks = session.translation.marks();
         let welcome = v1::Welcome {
             acked_seq: session.acked_seq,
@@ -317,15 +346,26 @@ impl Ingest {
         if connected > 0 {
             self.report_duplicate(&cell, connected, received_at);
         }
-        let attachment = Attachment { cell, generation, account };
-        Ok(Some(OpenStream { attachment, taken_over, welcome, control }))
+        let attachment = Attachment {
+            cell,
+            generation,
+            account,
+        };
+        Ok(Some(OpenStream {
+            attachment,
+            taken_over,
+            welcome,
+            control,
+        }))
     }
 
     /// Reports that other agents with the id of a new one are connected: their time counts as one
     /// worker's.
     fn report_duplicate(&self, cell: &SessionCell, others: usize, at: Timestamp) {
         let session = lock(&cell.state);
-        self.state.events.worker(EventKind::WorkerDuplicated, cell, &session, at);
+        self.state
+            .events
+            .worker(EventKind::WorkerDuplicated, cell, &session, at);
         if let Some(Admitted { suppressed }) = DUPLICATED.admit() {
             let worker = &*cell.worker.0;
             let epoch = cell.epoch;
@@ -342,7 +382,11 @@ impl Ingest {
     /// Whether flushes of an identity are accepted at present.
     fn check_room(&self, account: &Account) -> Result<(), NotLogged> {
         let is_greedy = self.unsealed_shares.is_greedy(account);
-        let bytes = if is_greedy { UNSEALED_BYTES_FULL } else { UNSEALED_BYTES_FULL_FOR_OTHERS };
+        let bytes = if is_greedy {
+            UNSEALED_BYTES_FULL
+        } else {
+            UNSEALED_BYTES_FULL_FOR_OTHERS
+        };
         if self.state.unsealed_bytes() > bytes {
             account.note_refusal(Quota::UnsealedBytes);
             return Err(NotLogged::Behind { bytes });
@@ -355,7 +399,11 @@ impl Ingest {
     async fn wait_for_room(&self, account: &Account) -> Result<(), NotLogged> {
         let sealed = self.sealed.notified();
         let is_greedy = self.unsealed_shares.is_greedy(account);
-        let slow = if is_greedy { UNSEALED_BYTES_SLOW } else { UNSEALED_BYTES_FULL };
+        let slow = if is_greedy {
+            UNSEALED_BYTES_SLOW
+        } else {
+            UNSEALED_BYTES_FULL
+        };
         if self.state.unsealed_bytes() > slow {
             account.note_delay(Quota::UnsealedBytes);
             // Sealed or timed out: the check below decides.
@@ -378,7 +426,10 @@ impl Ingest {
         let commit_lock = attachment.cell.commit_lock.clone().lock_owned().await;
         let waiting_bytes = waiting.iter().map(ReceivedFlush::bytes).sum();
         let check = || self.check(attachment, waiting.make_contiguous());
-        let verdict = self.large_turns.run(&attachment.account, waiting_bytes, check).await;
+        let verdict = self
+            .large_turns
+            .run(&attachment.account, waiting_bytes, check)
+            .await;
         let (mut flushes, mut records) = match verdict? {
             Verdict::Answer(kind) => {
                 waiting.pop_front();
@@ -406,14 +457,24 @@ impl Ingest {
         let bytes = waiting.iter().take(count).map(ReceivedFlush::bytes).sum();
         self.unsealed_shares.note(&attachment.account, bytes);
         let cell = attachment.cell.clone();
-        let accepted = AcceptedFlushes { cell, flushes, commit_lock };
+        let accepted = AcceptedFlushes {
+            cell,
+            flushes,
+            commit_lock,
+        };
         match &self.log {
-            Some(log) => log.commit(&attachment.account.identity, accepted, records).await?,
+            Some(log) => {
+                log.commit(&attachment.account.identity, accepted, records)
+                    .await?
+            }
             None => Apply::apply(&*self.state, accepted),
         }
         let ack = |ReceivedFlush { flush, at, .. }: ReceivedFlush| {
             let receipt = Some(self.receipt(flush.sent_at_ns, at));
-            Kind::Ack(v1::Ack { seq: flush.seq, receipt })
+            Kind::Ack(v1::Ack {
+                seq: flush.seq,
+                receipt,
+            })
         };
         Ok(waiting.drain(..count).map(ack).collect())
     }
@@ -426,8 +487,11 @@ impl Ingest {
         flush: &v1::Flush,
         at: Timestamp,
     ) -> Result<Kind, StreamError> {
-        let mut waiting =
-            VecDeque::from([ReceivedFlush { flush: flush.clone(), at, charge: None }]);
+        let mut waiting = VecDeque::from([ReceivedFlush {
+            flush: flush.clone(),
+            at,
+            charge: None,
+        }]);
         let mut answers = self.receive_flushes(attachment, &mut waiting).await?;
         assert_eq!((answers.len(), waiting.len()), (1, 0));
         Ok(answers.remove(0))
@@ -451,7 +515,10 @@ impl Ingest {
             let receipt = || Some(self.receipt(flush.sent_at_ns, *at));
             if seq != 0 && seq <= basis.acked_seq {
                 if flushes.is_empty() {
-                    return Ok(Verdict::Answer(Kind::Ack(v1::Ack { seq, receipt: receipt() })));
+                    return Ok(Verdict::Answer(Kind::Ack(v1::Ack {
+                        seq,
+                        receipt: receipt(),
+                    })));
                 }
                 break;
             }
@@ -472,7 +539,11 @@ impl Ingest {
                 tasks_max: self.state.limits.flush_tasks_max,
             };
             let checked = checker.check(flush).and_then(|checked| {
-                let record = self.log.as_ref().map(|_| checker.record(&checked)).transpose()?;
+                let record = self
+                    .log
+                    .as_ref()
+                    .map(|_| checker.record(&checked))
+                    .transpose()?;
                 Ok((checked, record.unwrap_or_default()))
             });
             match checked {
@@ -497,7 +568,11 @@ impl Ingest {
 
     /// How old data of a worker may be.
     fn behind_max(&self, worker: &WorkerId) -> Duration {
-        if worker.is_import() { self.imports_behind_max } else { BEHIND_MAX }
+        if worker.is_import() {
+            self.imports_behind_max
+        } else {
+            BEHIND_MAX
+        }
     }
 
     /// Marks a run through the API. Returns when it is as durable as an acknowledged flush.
@@ -522,7 +597,9 @@ impl Ingest {
         session.presence = Presence::Away(disconnect);
         // Ends the wait of pending requests.
         session.control = None;
-        self.state.events.worker(EventKind::WorkerAway, cell, &session, now);
+        self.state
+            .events
+            .worker(EventKind::WorkerAway, cell, &session, now);
         if disconnect.reason == DisconnectReason::Clean || self.grace_ns == 0 {
             self.state.end_life(cell, &mut session, disconnect);
         }
@@ -552,18 +629,33 @@ impl Ingest {
     pub fn blocked(&self) -> Option<IngestBlocked> {
         // Gathered before the status is locked, because that takes other locks, and uses a full disk.
         let now = self.state.clock.now();
-        let log = self.log.as_ref().map(|log| log.health()).unwrap_or_default();
-        let folder = lock(&self.status).folder.clone().filter(|_| log.full.is_some());
+        let log = self
+            .log
+            .as_ref()
+            .map(|log| log.health())
+            .unwrap_or_default();
+        let folder = lock(&self.status)
+            .folder
+            .clone()
+            .filter(|_| log.full.is_some());
         let disk_bytes = folder.and_then(|folder| disk_bytes(&folder));
-        let health = IngestHealth { log, disk_bytes, unsealed_bytes: self.state.unsealed_bytes() };
+        let health = IngestHealth {
+            log,
+            disk_bytes,
+            unsealed_bytes: self.state.unsealed_bytes(),
+        };
         let mut status = lock(&self.status);
         let change = status.update(&health, &self.state.limits, now);
         match change {
             Some(StatusChange::Stopped(blocked)) => {
-                self.state.events.ingest(EventKind::IngestStopped, blocked, now);
+                self.state
+                    .events
+                    .ingest(EventKind::IngestStopped, blocked, now);
             }
             Some(StatusChange::Resumed(blocked)) => {
-                self.state.events.ingest(EventKind::IngestResumed, blocked, now);
+                self.state
+                    .events
+                    .ingest(EventKind::IngestResumed, blocked, now);
             }
             None => {}
         }
@@ -572,7 +664,9 @@ impl Ingest {
 
     /// Why ingest is blocked, as of the last call of [`Ingest::blocked`].
     pub fn blocked_reason(&self) -> Option<String> {
-        lock(&self.status).blocked().map(|blocked| blocked.reason.clone())
+        lock(&self.status)
+            .blocked()
+            .map(|blocked| blocked.reason.clone())
     }
 
     fn receipt(&self, agent_sent_at_ns: i64, received_at: Timestamp) -> v1::Receipt {

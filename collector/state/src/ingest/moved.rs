@@ -18,8 +18,12 @@ impl Ingest {
         let agent = attachment.session(now)?.agent.clone();
         match &self.log {
             Some(log) => {
-                let moved = Hello { moved: true, ..Hello::of(worker, *epoch, now, &agent) };
-                log.log_move(&attachment.account.identity, attachment.cell.clone(), moved).await?;
+                let moved = Hello {
+                    moved: true,
+                    ..Hello::of(worker, *epoch, now, &agent)
+                };
+                log.log_move(&attachment.account.identity, attachment.cell.clone(), moved)
+                    .await?;
             }
             None => self.state.forget_open(worker, *epoch),
         }

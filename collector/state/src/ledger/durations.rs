@@ -132,7 +132,10 @@ impl DurationHistogram {
     /// The counts above 0 by bucket, in rising order.
     pub fn counts(&self) -> Vec<(u32, u64)> {
         let listed = self.buckets.listed_in_order();
-        self.buckets.in_order(&listed).filter(|(_, count)| *count > 0).collect()
+        self.buckets
+            .in_order(&listed)
+            .filter(|(_, count)| *count > 0)
+            .collect()
     }
 
     /// The percentiles by nearest rank; `None` if there is no duration.
@@ -149,7 +152,16 @@ impl DurationHistogram {
         let count = self.count;
         let total_ns = self.total_ns;
         let mean_ns = total_ns / count;
-        Some(Durations { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns })
+        Some(Durations {
+            count,
+            min_ns,
+            p50_ns,
+            p90_ns,
+            p99_ns,
+            max_ns,
+            mean_ns,
+            total_ns,
+        })
     }
 }
 
@@ -271,7 +283,9 @@ impl Buckets {
     /// All counts above 0, in no order; a bucket may come twice.
     fn unordered(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
         let listed = self.listed.iter().map(|count| count.parts());
-        self.dense_counts().filter(|(_, count)| *count > 0).chain(listed)
+        self.dense_counts()
+            .filter(|(_, count)| *count > 0)
+            .chain(listed)
     }
 }
 
@@ -445,7 +459,10 @@ mod tests {
     #[test]
     fn sums_saturate() {
         let mut all = DurationHistogram::default();
-        assert_eq!(all.add_to_buckets([(7, u64::MAX), (7, 1)].into_iter()), u64::MAX);
+        assert_eq!(
+            all.add_to_buckets([(7, u64::MAX), (7, 1)].into_iter()),
+            u64::MAX
+        );
         let run = (0..1_000).map(|bucket| (bucket, u64::MAX));
         assert_eq!(all.add_to_buckets(run.clone()), u64::MAX);
         assert_eq!(all.add_to_buckets(run), u64::MAX);

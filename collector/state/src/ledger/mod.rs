@@ -74,7 +74,11 @@ struct TaskKey {
 
 impl TaskKey {
     fn of(row: &TaskRow) -> TaskKey {
-        TaskKey { worker: row.worker.clone(), epoch: row.epoch, id: row.record.id }
+        TaskKey {
+            worker: row.worker.clone(),
+            epoch: row.epoch,
+            id: row.record.id,
+        }
     }
 }
 
@@ -181,10 +185,14 @@ impl Ledger {
         now: Timestamp,
     ) {
         let lost_tasks = lost_tasks.into_iter().take(LOST_TASKS_MAX);
-        self.sealed_lost.extend(
-            lost_tasks
-                .map(|LostTask { worker, epoch, id, stop }| (TaskKey { worker, epoch, id }, stop)),
-        );
+        self.sealed_lost.extend(lost_tasks.map(
+            |LostTask {
+                 worker,
+                 epoch,
+                 id,
+                 stop,
+             }| (TaskKey { worker, epoch, id }, stop),
+        ));
         for mut row in open {
             match row.record.outcome {
                 Outcome::Lost => {
@@ -205,7 +213,12 @@ impl Ledger {
     /// Inserts or replaces a row of an identity. A task that is in the tables as lost stays lost: it is
     /// counted there, and counts are never taken back.
     pub fn upsert_of(&mut self, owner: Option<&Arc<Account>>, mut row: TaskRow) {
-        let TaskRecord { thread_name, cause, key, .. } = &mut row.record;
+        let TaskRecord {
+            thread_name,
+            cause,
+            key,
+            ..
+        } = &mut row.record;
         for text in [thread_name, cause] {
             self.share(text);
         }
@@ -216,7 +229,10 @@ impl Ledger {
         if self.sealed_lost.contains_key(&key) {
             return;
         }
-        for known in [self.remove_running(&key), self.lost.remove(&key)].into_iter().flatten() {
+        for known in [self.remove_running(&key), self.lost.remove(&key)]
+            .into_iter()
+            .flatten()
+        {
             self.forget_open(&known.record.name);
             self.open_bytes -= open_row_bytes(&known);
         }
@@ -252,7 +268,11 @@ impl Ledger {
         for (key, row) in &other.lost {
             self.insert_lost(key.clone(), row.clone());
         }
-        let chunks = other.sealing.iter().chain([&other.ended]).flat_map(BTreeMap::values);
+        let chunks = other
+            .sealing
+            .iter()
+            .chain([&other.ended])
+            .flat_map(BTreeMap::values);
         for ((stop, _), row) in chunks.flat_map(|chunk| &chunk.rows) {
             self.insert_ended(TaskKey::of(row), TaskRow::clone(row), *stop);
         }
@@ -274,7 +294,11 @@ impl Ledger {
     /// started if that is later. Returns their number.
     pub fn end_as_lost(&mut self, worker: &WorkerId, epoch: Epoch, last_seen: Timestamp) -> usize {
         let keys = keys_of(worker, epoch);
-        let keys: Vec<TaskKey> = self.running.range(keys).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<TaskKey> = self
+            .running
+            .range(keys)
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in &keys {
             let row = self.remove_running(key).expect("the key was found there");
             let mut row = Arc::unwrap_or_clone(row);
@@ -295,7 +319,11 @@ impl Ledger {
     pub fn forget_open_tasks(&mut self, worker: &WorkerId, epoch: Epoch) {
         self.resume_lost(worker, epoch);
         let keys = keys_of(worker, epoch);
-        let keys: Vec<TaskKey> = self.running.range(keys).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<TaskKey> = self
+            .running
+            .range(keys)
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in &keys {
             let row = self.remove_running(key).expect("the key was found there");
             self.forget_open(&row.record.name);
@@ -355,8 +383,18 @@ impl Ledger {
         self.sealing_names.extend(self.ended_names.drain());
         self.sealing.push(std::mem::take(&mut self.ended));
         TakenRows {
-            chunks: self.sealing.iter().flat_map(BTreeMap::values).cloned().collect(),
-            open: self.running.values().chain(self.lost.values()).cloned().collect(),
+            chunks: self
+                .sealing
+                .iter()
+                .flat_map(BTreeMap::values)
+                .cloned()
+                .collect(),
+            open: self
+                .running
+                .values()
+                .chain(self.lost.values())
+                .cloned()
+                .collect(),
             lost_tasks: self.lost_tasks(),
             totals: self.sums.take_for_sealing(),
             places: std::mem::take(&mut self.places),
@@ -381,17 +419,26 @@ impl Ledger {
 
     /// The number of running tasks of a worker's life.
     pub fn running_count(&self, worker: &WorkerId, epoch: Epoch) -> usize {
-        self.running_of.get(&(worker.clone(), epoch)).map_or(0, |tasks| tasks.rows)
+        self.running_of
+            .get(&(worker.clone(), epoch))
+            .map_or(0, |tasks| tasks.rows)
     }
 
     /// Whether that task is running.
     pub fn is_running(&self, worker: &WorkerId, epoch: Epoch, id: TaskId) -> bool {
-        self.running.contains_key(&TaskKey { worker: worker.clone(), epoch, id })
+        self.running.contains_key(&TaskKey {
+            worker: worker.clone(),
+            epoch,
+            id,
+        })
     }
 
     /// The running tasks of a worker's life.
     pub fn running_of(&self, worker: &WorkerId, epoch: Epoch) -> Vec<Arc<TaskRow>> {
-        self.running.range(keys_of(worker, epoch)).map(|(_, row)| row.clone()).collect()
+        self.running
+            .range(keys_of(worker, epoch))
+            .map(|(_, row)| row.clone())
+            .collect()
     }
 
     /// Names of all tasks in the ledger.
@@ -429,7 +476,11 @@ impl Ledger {
         let kept_from = now.shifted(-nanoseconds(LOST_TASKS_KEPT));
         self.sealed_lost.retain(|_, stop| *stop >= kept_from);
         let is_lost = |row: &&Arc<TaskRow>| row.record.outcome == Outcome::Lost;
-        let rows = self.ended.values().flat_map(|chunk| chunk.rows.values()).filter(is_lost);
+        let rows = self
+            .ended
+            .values()
+            .flat_map(|chunk| chunk.rows.values())
+            .filter(is_lost);
         let room = LOST_TASKS_MAX.saturating_sub(self.sealed_lost.len());
         let lost_tasks = rows.filter_map(|row| Some((TaskKey::of(row), row.record.stop?)));
         self.sealed_lost.extend(lost_tasks.take(room));
@@ -438,7 +489,12 @@ impl Ledger {
     fn lost_tasks(&self) -> Vec<LostTask> {
         let lost_tasks = self.sealed_lost.iter().map(|(key, stop)| {
             let TaskKey { worker, epoch, id } = key.clone();
-            LostTask { worker, epoch, id, stop: *stop }
+            LostTask {
+                worker,
+                epoch,
+                id,
+                stop: *stop,
+            }
         });
         lost_tasks.collect()
     }
@@ -465,7 +521,10 @@ impl Ledger {
     }
 
     fn insert_running(&mut self, owner: Option<&Arc<Account>>, key: TaskKey, row: TaskRow) {
-        let life = self.running_of.entry((key.worker.clone(), key.epoch)).or_default();
+        let life = self
+            .running_of
+            .entry((key.worker.clone(), key.epoch))
+            .or_default();
         if life.rows == 0 {
             life.owner = owner.cloned();
         }
@@ -486,11 +545,17 @@ impl Ledger {
     fn remove_running(&mut self, key: &TaskKey) -> Option<Arc<TaskRow>> {
         let row = self.running.remove(key)?;
         let life = (key.worker.clone(), key.epoch);
-        let tasks = self.running_of.get_mut(&life).expect("a life with a row is counted");
+        let tasks = self
+            .running_of
+            .get_mut(&life)
+            .expect("a life with a row is counted");
         let bytes = open_row_bytes(&row);
         tasks.rows -= 1;
         tasks.bytes -= bytes;
-        tasks.owner.iter().for_each(|owner| owner.remove_task(bytes));
+        tasks
+            .owner
+            .iter()
+            .for_each(|owner| owner.remove_task(bytes));
         if tasks.rows == 0 {
             self.running_of.remove(&life);
         }
@@ -502,7 +567,10 @@ impl Ledger {
     }
 
     fn forget_open(&mut self, name: &Arc<str>) {
-        let count = self.open_names.get_mut(name).expect("the name of an open row is noted");
+        let count = self
+            .open_names
+            .get_mut(name)
+            .expect("the name of an open row is noted");
         *count -= 1;
         if *count == 0 {
             self.open_names.remove(name);
@@ -519,7 +587,11 @@ impl Ledger {
         self.ended_bytes += row.text_bytes();
         let newest = ByStart::of(&row.record);
         let chunk = self.ended.entry(ChunkKey::of(place)).or_insert_with(|| {
-            Arc::new(Chunk { rows: BTreeMap::new(), start_min: Timestamp::MAX, newest })
+            Arc::new(Chunk {
+                rows: BTreeMap::new(),
+                start_min: Timestamp::MAX,
+                newest,
+            })
         });
         // Copies the chunk only while a query reads it.
         let chunk = Arc::make_mut(chunk);
@@ -529,9 +601,14 @@ impl Ledger {
     }
 
     fn remove_ended(&mut self, key: &TaskKey) {
-        let Some(place) = self.places.remove(key) else { return };
+        let Some(place) = self.places.remove(key) else {
+            return;
+        };
         let chunk_key = ChunkKey::of(place);
-        let chunk = self.ended.get_mut(&chunk_key).expect("a place leads to a chunk");
+        let chunk = self
+            .ended
+            .get_mut(&chunk_key)
+            .expect("a place leads to a chunk");
         if let Some(row) = Arc::make_mut(chunk).rows.remove(&place) {
             self.ended_bytes -= row.text_bytes();
         }
@@ -562,7 +639,11 @@ pub fn end_lost(record: &mut TaskRecord, last_seen: Timestamp) -> Timestamp {
 }
 
 fn keys_of(worker: &WorkerId, epoch: Epoch) -> std::ops::RangeInclusive<TaskKey> {
-    let key = |id| TaskKey { worker: worker.clone(), epoch, id: TaskId(id) };
+    let key = |id| TaskKey {
+        worker: worker.clone(),
+        epoch,
+        id: TaskId(id),
+    };
     key(0)..=key(u64::MAX)
 }
 

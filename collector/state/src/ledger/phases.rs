@@ -39,12 +39,17 @@ impl PhaseTotals {
             let total = self.by_name.entry(phase.name.clone()).or_default();
             total.add(phase.count.into(), phase.duration_ns);
         }
-        self.inside_ns = self.inside_ns.saturating_add(inside_ns(phases, duration_ns));
+        self.inside_ns = self
+            .inside_ns
+            .saturating_add(inside_ns(phases, duration_ns));
     }
 
     pub fn absorb(&mut self, other: PhaseTotals) {
         for (name, total) in other.by_name {
-            self.by_name.entry(name).or_default().add(total.count, total.duration_ns);
+            self.by_name
+                .entry(name)
+                .or_default()
+                .add(total.count, total.duration_ns);
         }
         self.inside_ns = self.inside_ns.saturating_add(other.inside_ns);
     }

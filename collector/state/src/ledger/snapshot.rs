@@ -24,12 +24,18 @@ pub(super) struct ChunkKey {
 impl ChunkKey {
     pub(super) fn of(place: RowPosition) -> ChunkKey {
         let (stop, arrival) = place;
-        ChunkKey { second: stop.second(), block: arrival / CHUNK_ROWS_MAX }
+        ChunkKey {
+            second: stop.second(),
+            block: arrival / CHUNK_ROWS_MAX,
+        }
     }
 
     /// At or before all chunks with that stop or later ones.
     pub(super) fn first_of(stop: Timestamp) -> ChunkKey {
-        ChunkKey { second: stop.second(), block: 0 }
+        ChunkKey {
+            second: stop.second(),
+            block: 0,
+        }
     }
 }
 
@@ -64,7 +70,9 @@ impl TaskSnapshot {
 
     /// The rows that are in no table; among them all that overlap the requested range.
     pub fn rows(&self) -> impl Iterator<Item = &Arc<TaskRow>> {
-        self.open.iter().chain(self.chunks.iter().flat_map(|chunk| chunk.rows.values()))
+        self.open
+            .iter()
+            .chain(self.chunks.iter().flat_map(|chunk| chunk.rows.values()))
     }
 
     /// Counts the rows that overlap the range and that the filter keeps, and selects the newest of them.
@@ -75,13 +83,20 @@ impl TaskSnapshot {
         selecting: &mut NewestTasks,
     ) {
         let is_kept = |row: &&Arc<TaskRow>| overlaps(row, range) && filter.keeps(row);
-        self.open.iter().filter(is_kept).for_each(|row| selecting.offer(row));
+        self.open
+            .iter()
+            .filter(is_kept)
+            .for_each(|row| selecting.offer(row));
         let keeps_all = *filter == TaskFilter::default();
         let mut chunks: Vec<&Chunk> = self.chunks.iter().map(Arc::as_ref).collect();
         chunks.sort_unstable_by_key(|chunk| chunk.newest);
         for chunk in chunks {
             if !(keeps_all && chunk.is_within(range)) {
-                chunk.rows.values().filter(is_kept).for_each(|row| selecting.offer(row));
+                chunk
+                    .rows
+                    .values()
+                    .filter(is_kept)
+                    .for_each(|row| selecting.offer(row));
                 continue;
             }
             selecting.count(chunk.rows.len() as u64);

@@ -37,9 +37,23 @@ pub struct TakenRows {
 impl TakenRows {
     /// The rows. To be called without the ledger's lock.
     pub fn into_batch(self) -> LedgerBatch {
-        let TakenRows { chunks, open, lost_tasks, totals, places } = self;
+        let TakenRows {
+            chunks,
+            open,
+            lost_tasks,
+            totals,
+            places,
+        } = self;
         drop(places);
-        let ended = chunks.iter().flat_map(|chunk| chunk.rows.values().cloned()).collect();
-        LedgerBatch { ended, open, lost_tasks, totals }
+        let ended = chunks
+            .iter()
+            .flat_map(|chunk| chunk.rows.values().cloned())
+            .collect();
+        LedgerBatch {
+            ended,
+            open,
+            lost_tasks,
+            totals,
+        }
     }
 }

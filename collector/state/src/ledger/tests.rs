@@ -29,7 +29,11 @@ fn row(who: (u8, u64, u64), name: &str, span: (i64, Option<i64>), outcome: Outco
         cause: "".into(),
         detail: detail(who.2, span),
     };
-    TaskRow { worker: worker(who.0), epoch: Epoch(who.1), record }
+    TaskRow {
+        worker: worker(who.0),
+        epoch: Epoch(who.1),
+        record,
+    }
 }
 
 /// Every other task waited in a queue, and in a transfer for half of its time.
@@ -41,8 +45,16 @@ fn detail(id: u64, span: (i64, Option<i64>)) -> Option<Box<TaskDetail>> {
         duration_ns,
         count: 1,
     };
-    let phases = vec![phase("queue", -500, 500), phase("transfer", 0, duration_ns / 2)];
-    (id % 2 == 1).then(|| Box::new(TaskDetail { phases, ..TaskDetail::default() }))
+    let phases = vec![
+        phase("queue", -500, 500),
+        phase("transfer", 0, duration_ns / 2),
+    ];
+    (id % 2 == 1).then(|| {
+        Box::new(TaskDetail {
+            phases,
+            ..TaskDetail::default()
+        })
+    })
 }
 
 #[derive(Clone, Debug)]
@@ -88,8 +100,13 @@ impl Model {
         let of = |row: &TaskRow, w: u8, e: u64| row.worker == worker(w) && row.epoch == Epoch(e);
         match step {
             Step::Upsert(row) => {
-                self.rows.retain(|other| TaskKey::of(other) != TaskKey::of(row));
-                let running = self.rows.iter().filter(|row| row.record.stop.is_none()).count();
+                self.rows
+                    .retain(|other| TaskKey::of(other) != TaskKey::of(row));
+                let running = self
+                    .rows
+                    .iter()
+                    .filter(|row| row.record.stop.is_none())
+                    .count();
                 if row.record.stop.is_none() && running >= running_max {
                     self.aggregated += 1;
                 } else {
@@ -145,9 +162,17 @@ impl Sealed {
             }
             Step::RunAgain(w, e) => ledger.resume_lost(&worker(w), Epoch(e)),
             Step::Take(lost_too) => {
-                let now = if lost_too { 100 + LOST_KEPT.as_secs() } else { 0 };
-                self.taken =
-                    Some(ledger.take_for_sealing(time(now.cast_signed())).into_batch().ended);
+                let now = if lost_too {
+                    100 + LOST_KEPT.as_secs()
+                } else {
+                    0
+                };
+                self.taken = Some(
+                    ledger
+                        .take_for_sealing(time(now.cast_signed()))
+                        .into_batch()
+                        .ended,
+                );
             }
             Step::Seal => {
                 if let Some(taken) = self.taken.take() {
@@ -161,8 +186,16 @@ impl Sealed {
 
 fn sorted(mut rows: Vec<TaskRow>) -> Vec<TaskRow> {
     rows.sort_by(|a, b| {
-        let order = |row: &TaskRow| (std::cmp::Reverse(row.record.start), row.record.id, row.epoch);
-        order(a).cmp(&order(b)).then_with(|| a.worker.cmp(&b.worker))
+        let order = |row: &TaskRow| {
+            (
+                std::cmp::Reverse(row.record.start),
+                row.record.id,
+                row.epoch,
+            )
+        };
+        order(a)
+            .cmp(&order(b))
+            .then_with(|| a.worker.cmp(&b.worker))
     });
     rows
 }
@@ -312,7 +345,11 @@ proptest! {
 
 /// One ended task as a sum.
 fn totals_of(row: &TaskRow) -> TaskTotals {
-    let phases = row.record.detail.as_ref().map_or(&[][..], |detail| &detail.phases);
+    let phases = row
+        .record
+        .detail
+        .as_ref()
+        .map_or(&[][..], |detail| &detail.phases);
     let before = |phase: &PhaseInterval| phase.start_ns < 0;
     TaskTotals {
         name: row.record.name.clone(),
@@ -350,7 +387,12 @@ fn texts_of_running_tasks_are_cut_and_then_their_rows_are_only_counted() {
     let is_whole = |row: &&Arc<TaskRow>| row.record.key == key;
     let whole = ledger.running.values().filter(is_whole).count();
     let cut = format!("{}…", "k".repeat(64));
-    assert!(ledger.running.values().all(|row| *row.record.key == *cut || is_whole(&row)));
+    assert!(
+        ledger
+            .running
+            .values()
+            .all(|row| *row.record.key == *cut || is_whole(&row))
+    );
     assert!((100..150).contains(&whole), "{whole}");
     assert!((900..1_100).contains(&running), "{running}");
     // Another life has room of its own.
@@ -368,7 +410,10 @@ fn texts_of_running_tasks_are_cut_and_then_their_rows_are_only_counted() {
 fn details_of_open_tasks_are_bounded_and_their_ends_have_all_of_them() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 1_000_000);
     let labels = vec![("k".into(), "v".repeat(4_096).into()); 16];
-    let detail = Some(Box::new(TaskDetail { labels, ..TaskDetail::default() }));
+    let detail = Some(Box::new(TaskDetail {
+        labels,
+        ..TaskDetail::default()
+    }));
     let task = |id, stop: Option<i64>, outcome| {
         let mut row = row((0, 7, id), "load", (5, stop), outcome);
         row.record.detail = detail.clone();
@@ -378,7 +423,12 @@ fn details_of_open_tasks_are_bounded_and_their_ends_have_all_of_them() {
         ledger.upsert(task(id, None, Outcome::Running));
     }
     assert!(ledger.open_bytes <= WORKER_OPEN_TASKS_BYTES_MAX);
-    assert!(ledger.running.values().any(|row| row.record.detail.is_none()));
+    assert!(
+        ledger
+            .running
+            .values()
+            .any(|row| row.record.detail.is_none())
+    );
     for id in 0..1_100 {
         ledger.upsert(task(id, Some(6), Outcome::Ok));
     }
@@ -435,14 +485,21 @@ fn a_snapshot_does_not_change() {
     let between = ledger.snapshot(TimeRange::ALL);
     ledger.upsert(row((0, 0, 1), "load", (1, Some(2)), Outcome::Failed));
     let outcomes = |snapshot: &TaskSnapshot| {
-        let mut rows: Vec<_> =
-            snapshot.rows().map(|row| (row.record.id, row.record.outcome)).collect();
+        let mut rows: Vec<_> = snapshot
+            .rows()
+            .map(|row| (row.record.id, row.record.outcome))
+            .collect();
         rows.sort();
-        rows.into_iter().map(|(_, outcome)| outcome).collect::<Vec<_>>()
+        rows.into_iter()
+            .map(|(_, outcome)| outcome)
+            .collect::<Vec<_>>()
     };
     assert_eq!(outcomes(&before), [Outcome::Ok]);
     assert_eq!(outcomes(&between), [Outcome::Ok, Outcome::Ok]);
-    assert_eq!(outcomes(&ledger.snapshot(TimeRange::ALL)), [Outcome::Failed, Outcome::Ok]);
+    assert_eq!(
+        outcomes(&ledger.snapshot(TimeRange::ALL)),
+        [Outcome::Failed, Outcome::Ok]
+    );
 }
 
 #[test]
@@ -453,7 +510,11 @@ fn an_insert_copies_one_chunk_of_what_a_query_reads() {
     };
     (0..40).for_each(|id| upsert(&mut ledger, id));
     let snapshot = ledger.snapshot(TimeRange::ALL);
-    assert!(snapshot.chunks.len() >= 10, "{} for 40 rows of a second", snapshot.chunks.len());
+    assert!(
+        snapshot.chunks.len() >= 10,
+        "{} for 40 rows of a second",
+        snapshot.chunks.len()
+    );
     upsert(&mut ledger, 40);
     let chunks = ledger.snapshot(TimeRange::ALL).chunks;
     let shared = |chunk: &&Arc<Chunk>| snapshot.chunks.iter().any(|read| Arc::ptr_eq(read, chunk));
@@ -468,7 +529,12 @@ fn a_sealing_takes_chunks_and_copies_rows_without_the_ledger() {
     (0..40).for_each(|id| ledger.upsert(row((0, 0, id), "load", (1, Some(2)), Outcome::Ok)));
     let chunks = ledger.snapshot(TimeRange::ALL).chunks;
     let taken = ledger.take_for_sealing(time(3));
-    assert!(chunks.iter().zip(&taken.chunks).all(|(read, taken)| Arc::ptr_eq(read, taken)));
+    assert!(
+        chunks
+            .iter()
+            .zip(&taken.chunks)
+            .all(|(read, taken)| Arc::ptr_eq(read, taken))
+    );
     assert_eq!((taken.chunks.len(), taken.places.len()), (chunks.len(), 40));
     drop(ledger.sealed(Arc::new(Manifest::default())));
     assert_eq!(taken.into_batch().ended.len(), 40);
@@ -480,7 +546,10 @@ fn no_worker_uses_up_the_room_of_others() {
     ledger.running_of_max = 2;
     let start = |ledger: &mut Ledger, who| {
         ledger.upsert(row(who, "load", (5, None), Outcome::Running));
-        (ledger.running_count(&worker(who.0), Epoch(who.1)), ledger.aggregated())
+        (
+            ledger.running_count(&worker(who.0), Epoch(who.1)),
+            ledger.aggregated(),
+        )
     };
     assert_eq!(start(&mut ledger, (0, 7, 1)), (1, 0));
     assert_eq!(start(&mut ledger, (0, 7, 2)), (2, 0));
@@ -506,13 +575,19 @@ fn a_task_sealed_as_lost_counts_once_whatever_is_reported_later() {
     ledger.upsert(running.clone());
     ledger.end_as_lost(&worker(0), Epoch(7), time(6));
     let day = 24 * 3_600;
-    assert_eq!(ledger.take_for_sealing(time(6 + day)).into_batch().ended, Vec::new());
+    assert_eq!(
+        ledger.take_for_sealing(time(6 + day)).into_batch().ended,
+        Vec::new()
+    );
     let final_rows = ledger.take_for_sealing(time(7 + day)).into_batch().ended;
     assert_eq!(final_rows.len(), 1);
     // Its end may be reported before the sealing is done, after it, and again.
     let ended = row(who, "load", (5, Some(8)), Outcome::Ok);
     ledger.upsert(ended.clone());
-    assert_eq!(ledger.take_for_sealing(time(8 + day)).into_batch().ended, final_rows);
+    assert_eq!(
+        ledger.take_for_sealing(time(8 + day)).into_batch().ended,
+        final_rows
+    );
     drop(ledger.sealed(Arc::new(Manifest::default())));
     ledger.resume_lost(&worker(0), Epoch(7));
     let again = ledger.take_for_sealing(time(8 + day)).into_batch();
@@ -525,7 +600,10 @@ fn a_task_sealed_as_lost_counts_once_whatever_is_reported_later() {
         }
         assert_eq!((ledger.row_count(), ledger.knows_name("load")), (0, false));
         // It is remembered for as long as its row is kept.
-        assert_eq!(ledger.take_for_sealing(time(6 + 30 * day)).into_batch(), again);
+        assert_eq!(
+            ledger.take_for_sealing(time(6 + 30 * day)).into_batch(),
+            again
+        );
         assert_eq!(
             ledger.take_for_sealing(time(7 + 30 * day)).into_batch(),
             LedgerBatch::default()
@@ -559,15 +637,25 @@ proptest! {
 fn lost_tasks_of_the_far_future_end_within_the_hour() {
     let hours = 3_600;
     let last_seen = time(10);
-    let future =
-        |id: i64| row((0, 7, id.unsigned_abs()), "load", (id * hours, None), Outcome::Running);
+    let future = |id: i64| {
+        row(
+            (0, 7, id.unsigned_abs()),
+            "load",
+            (id * hours, None),
+            Outcome::Running,
+        )
+    };
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10_000);
     (1..=3_000).for_each(|id| ledger.upsert(future(id)));
     assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), last_seen), 3_000);
     let latest = |ledger: &mut Ledger| {
         let open = ledger.take_for_sealing(last_seen).into_batch().open;
         let records = open.iter().map(|row| &row.record);
-        assert!(records.clone().all(|record| record.stop >= Some(record.start)));
+        assert!(
+            records
+                .clone()
+                .all(|record| record.stop >= Some(record.start))
+        );
         (open.len(), records.filter_map(|record| record.stop).max())
     };
     assert_eq!(latest(&mut ledger), (3_000, Some(time(10 + hours))));

@@ -23,7 +23,8 @@ impl Sums {
     pub(super) fn add(&mut self, totals: TaskTotals) {
         self.arrivals += 1;
         self.open_bytes += bytes(&totals);
-        self.open.insert((totals.second.second(), self.arrivals), Arc::new(totals));
+        self.open
+            .insert((totals.second.second(), self.arrivals), Arc::new(totals));
     }
 
     /// Adds the sums of another store.

@@ -97,7 +97,12 @@ impl Pushed {
     ) -> Result<u64, PushError> {
         let sender = self.sender(&account.identity, &mut pushed, now)?;
         let mut sender = sender.lock().await;
-        let inlet = Inlet { ingest: &self.ingest, account, memory: &self.memory, now };
+        let inlet = Inlet {
+            ingest: &self.ingest,
+            account,
+            memory: &self.memory,
+            now,
+        };
         sender.send(inlet, &pushed).await
     }
 
@@ -107,8 +112,10 @@ impl Pushed {
         pushed: &mut PushedSeries,
         now: Timestamp,
     ) -> Result<Arc<tokio::sync::Mutex<Sender>>, PushError> {
-        let key_of =
-            |worker: &str| SeriesKey { identity: identity.clone(), worker: worker.to_owned() };
+        let key_of = |worker: &str| SeriesKey {
+            identity: identity.clone(),
+            worker: worker.to_owned(),
+        };
         let base = pushed.base.worker.clone();
         let mut key = key_of(&pushed.description.worker);
         let mut live = lock(&self.live);
@@ -124,7 +131,11 @@ impl Pushed {
         if !live.contains_key(&key) && live.len() >= PUSHED_SERIES_MAX {
             return Err(PushError::TooManySeries);
         }
-        let new = || Live { sender: Arc::default(), used_at: now, base };
+        let new = || Live {
+            sender: Arc::default(),
+            used_at: now,
+            base,
+        };
         let series = live.entry(key).or_insert_with(new);
         series.used_at = series.used_at.max(now);
         Ok(series.sender.clone())
@@ -138,7 +149,9 @@ impl Pushed {
                 return true;
             }
             // A push that is being stored holds it too, and no other begins while the lock is held.
-            let Some(sender) = Arc::get_mut(&mut series.sender) else { return true };
+            let Some(sender) = Arc::get_mut(&mut series.sender) else {
+                return true;
+            };
             let sender = sender.get_mut();
             sender.end(&self.ingest, now);
             false
@@ -147,8 +160,12 @@ impl Pushed {
 
     /// Series of a source of which something came lately.
     pub fn live_count(&self, source: &str) -> usize {
-        let is_of_source =
-            |key: &&SeriesKey| key.worker.split(':').next().is_some_and(|start| start == source);
+        let is_of_source = |key: &&SeriesKey| {
+            key.worker
+                .split(':')
+                .next()
+                .is_some_and(|start| start == source)
+        };
         lock(&self.live).keys().filter(is_of_source).count()
     }
 }

@@ -41,7 +41,9 @@ impl Scrapes {
     /// Notes the outcome of a profile. Returns whether the service failed or came back just now.
     pub fn note(&self, name: &str, result: Result<Timestamp, String>) -> bool {
         let mut by_name = lock(&self.0);
-        let Some(status) = by_name.get_mut(name) else { return false };
+        let Some(status) = by_name.get_mut(name) else {
+            return false;
+        };
         let had_failed = status.failure.is_some();
         match result {
             Ok(now) => {

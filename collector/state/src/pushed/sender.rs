@@ -36,8 +36,9 @@ pub struct Description {
 
 impl Description {
     fn hello(&self, key: &SessionKey, range: TimeRange, now: Timestamp) -> v1::Hello {
-        let host =
-            ["host.name", "hostname", "host"].into_iter().find_map(|key| self.labels.get(key));
+        let host = ["host.name", "hostname", "host"]
+            .into_iter()
+            .find_map(|key| self.labels.get(key));
         v1::Hello {
             protocol: PROTOCOL,
             worker: self.worker.clone(),
@@ -125,16 +126,34 @@ impl Sender {
         };
         let mut waiting = VecDeque::new();
         let mut total_ns = 0;
-        for Part { cycle, weight_ns, samples } in self.parts(inlet, &attachment, pushed).await? {
+        for Part {
+            cycle,
+            weight_ns,
+            samples,
+        } in self.parts(inlet, &attachment, pushed).await?
+        {
             total_ns += weight_ns;
             let flush = self.flush(cycle, weight_ns, inlet.now);
-            let charge = inlet.memory.charge(inlet.account, samples * SAMPLE_BYTES).await;
-            waiting.push_back(ReceivedFlush { flush, at: inlet.now, charge: Some(charge) });
+            let charge = inlet
+                .memory
+                .charge(inlet.account, samples * SAMPLE_BYTES)
+                .await;
+            waiting.push_back(ReceivedFlush {
+                flush,
+                at: inlet.now,
+                charge: Some(charge),
+            });
         }
         while !waiting.is_empty() {
-            for answer in inlet.ingest.receive_flushes(&attachment, &mut waiting).await? {
+            for answer in inlet
+                .ingest
+                .receive_flushes(&attachment, &mut waiting)
+                .await?
+            {
                 if let Kind::Refusal(refusal) = answer {
-                    return Err(PushError::Refused { reason: refusal.reason });
+                    return Err(PushError::Refused {
+                        reason: refusal.reason,
+                    });
                 }
             }
         }
@@ -149,7 +168,10 @@ impl Sender {
             seq: self.seq,
             sent_at_ns: now.unix_ns(),
             clock: Some(v1::Clock::default()),
-            account: Some(v1::LossAccount { accepted_ns, ..v1::LossAccount::default() }),
+            account: Some(v1::LossAccount {
+                accepted_ns,
+                ..v1::LossAccount::default()
+            }),
             cycle: Some(cycle),
             ..v1::Flush::default()
         }
@@ -181,7 +203,9 @@ impl Sender {
                     let answer = ingest.receive_dictionary(&attachment, &dictionary, now);
                     match answer.map_err(StreamError::from)? {
                         Some(Kind::Refusal(refusal)) => {
-                            return Err(PushError::Refused { reason: refusal.reason });
+                            return Err(PushError::Refused {
+                                reason: refusal.reason,
+                            });
                         }
                         _ => continue,
                     }
@@ -189,7 +213,9 @@ impl Sender {
                 Ok(parts(&samples, pushed.range))
             }
         };
-        spawn_blocking(work).await.unwrap_or(Err(PushError::Panicked))
+        spawn_blocking(work)
+            .await
+            .unwrap_or(Err(PushError::Panicked))
     }
 }
 
@@ -197,7 +223,9 @@ impl Sender {
 async fn attach(inlet: Inlet<'_>, pushed: &PushedSeries) -> Result<Attachment, PushError> {
     let mut random = [0; SessionKey::BYTES];
     getrandom::fill(&mut random).map_err(PushError::Random)?;
-    let hello = pushed.description.hello(&SessionKey::new(random), pushed.range, inlet.now);
+    let hello = pushed
+        .description
+        .hello(&SessionKey::new(random), pushed.range, inlet.now);
     let opened = inlet.ingest.attach(inlet.account, hello, inlet.now).await?;
     let OpenStream { attachment, .. } = opened;
     // It has no stream on which requests could reach a sampler.

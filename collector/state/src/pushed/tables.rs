@@ -53,7 +53,10 @@ impl Tables {
     /// Adds the stacks of the samples with these labels. Returns the samples in terms of the tables.
     pub(super) fn add(&mut self, imported: &Imported, labels: u16) -> Vec<ImportedSample> {
         let mut known = HashMap::from([(NodeId::ROOT, NodeId::ROOT)]);
-        let samples = imported.samples.iter().filter(|sample| sample.labels == labels);
+        let samples = imported
+            .samples
+            .iter()
+            .filter(|sample| sample.labels == labels);
         let translated = samples.map(|sample| ImportedSample {
             node: self.node(imported, sample.node, &mut known),
             thread: self.node(imported, sample.thread, &mut known),
@@ -71,7 +74,9 @@ impl Tables {
         let mut missing = Vec::new();
         let mut above = theirs;
         while !known.contains_key(&above) {
-            let Some((parent, frame)) = imported.trie.node(above) else { break };
+            let Some((parent, frame)) = imported.trie.node(above) else {
+                break;
+            };
             missing.push((above, frame));
             above = parent;
         }
@@ -92,7 +97,12 @@ impl Tables {
 
     /// The next names and stacks that the session lacks.
     pub(super) fn dictionary(&mut self) -> Option<v1::Dictionary> {
-        dictionary_since(&self.symbols, &self.trie, &mut self.held, MESSAGE_BYTES_TARGET)
+        dictionary_since(
+            &self.symbols,
+            &self.trie,
+            &mut self.held,
+            MESSAGE_BYTES_TARGET,
+        )
     }
 }
 
@@ -102,12 +112,18 @@ pub(super) fn parts(samples: &[ImportedSample], range: TimeRange) -> Vec<Part> {
     let count = chunks.len() as u64;
     let at = |number: u64| {
         let offset_ns = u128::from(range.length_ns()) * u128::from(number) / u128::from(count);
-        range.start().shifted(i64::try_from(offset_ns).unwrap_or(i64::MAX))
+        range
+            .start()
+            .shifted(i64::try_from(offset_ns).unwrap_or(i64::MAX))
     };
     let part = |(chunk, number): (&[ImportedSample], u64)| {
         let range = TimeRange::new(at(number), at(number + 1)).unwrap_or(range);
         let weight_ns = chunk.iter().map(|sample| sample.nanoseconds).sum();
-        Part { cycle: cycle(chunk, range), weight_ns, samples: chunk.len() }
+        Part {
+            cycle: cycle(chunk, range),
+            weight_ns,
+            samples: chunk.len(),
+        }
     };
     chunks.zip(0..).map(part).collect()
 }
@@ -121,7 +137,10 @@ pub(super) struct Part {
 }
 
 fn cycle(samples: &[ImportedSample], range: TimeRange) -> v1::Cycle {
-    let quantum_ns = samples.iter().map(|sample| sample.nanoseconds).fold(0, greatest_divisor);
+    let quantum_ns = samples
+        .iter()
+        .map(|sample| sample.nanoseconds)
+        .fold(0, greatest_divisor);
     let sums = |node: fn(&ImportedSample) -> NodeId| -> Delta {
         let weight = |sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds);
         samples.iter().map(weight).collect()

@@ -64,7 +64,8 @@ impl Collector {
         let collector = Collector::open(settings, objects, disk, guard)?;
         lock(&collector.ingest.status).folder = log_folder.map(Path::to_owned);
         if let Some(log) = &collector.ingest.log {
-            log.start().map_err(|source| DataError::LogThread { source })?;
+            log.start()
+                .map_err(|source| DataError::LogThread { source })?;
         }
         Ok(collector)
     }
@@ -83,7 +84,10 @@ fn table_cache(options: &StoreOptions, data: Option<&Path>) -> Result<TableCache
 pub fn log_in_store(objects: &Objects, owner: &Owner) -> Result<BucketDisk, DataError> {
     let store = objects.place();
     match owner.log() {
-        Some(LogState { id, is_sealed: false }) if id != LogState::IN_STORE => {
+        Some(LogState {
+            id,
+            is_sealed: false,
+        }) if id != LogState::IN_STORE => {
             return Err(DataError::LogOnDisk { store });
         }
         _ => owner.use_log(LogState::IN_STORE)?,
@@ -93,22 +97,38 @@ pub fn log_in_store(objects: &Objects, owner: &Owner) -> Result<BucketDisk, Data
 
 /// The log in the data folder, if the tables need it, or if it is empty.
 pub fn log_on_disk(data: &Path, objects: &Objects, owner: &Owner) -> Result<LocalDisk, DataError> {
-    let failed = |source| DataError::Directory { folder: data.to_owned(), source };
+    let failed = |source| DataError::Directory {
+        folder: data.to_owned(),
+        source,
+    };
     let mut disk = LocalDisk::new(data.join("wal"), data.join("quarantine")).map_err(failed)?;
     let id = log_id(data)?;
     let needed = owner.log();
     if needed.as_ref().is_none_or(|needed| needed.id != id) {
         if wal::has_records(&mut disk)? {
             let folder = data.join("wal");
-            return Err(DataError::ForeignLog { folder, store: objects.place() });
+            return Err(DataError::ForeignLog {
+                folder,
+                store: objects.place(),
+            });
         }
         match needed {
-            Some(LogState { id, is_sealed: false }) if id == LogState::IN_STORE => {
-                return Err(DataError::LogInStore { store: objects.place() });
+            Some(LogState {
+                id,
+                is_sealed: false,
+            }) if id == LogState::IN_STORE => {
+                return Err(DataError::LogInStore {
+                    store: objects.place(),
+                });
             }
             // The start finds that the log is missing, and records it.
-            Some(LogState { is_sealed: false, .. }) | None => {}
-            Some(LogState { is_sealed: true, .. }) => {
+            Some(LogState {
+                is_sealed: false, ..
+            })
+            | None => {}
+            Some(LogState {
+                is_sealed: true, ..
+            }) => {
                 let from = Tables::log_from(objects)?;
                 if from > 0 {
                     wal::begin(&mut disk, from).map_err(failed)?;
@@ -122,7 +142,10 @@ pub fn log_on_disk(data: &Path, objects: &Objects, owner: &Owner) -> Result<Loca
 
 /// The id of the log in a data folder, which is drawn if there is none.
 fn log_id(data: &Path) -> Result<String, DataError> {
-    let failed = |source| DataError::Directory { folder: data.to_owned(), source };
+    let failed = |source| DataError::Directory {
+        folder: data.to_owned(),
+        source,
+    };
     let path = data.join(LOG_ID);
     match fs::read_to_string(&path) {
         Ok(id) if !id.is_empty() => return Ok(id),

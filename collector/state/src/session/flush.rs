@@ -50,7 +50,11 @@ pub enum FlushError {
         "{what} {behind_h} hours before the collector's now, but its --retention-rollups is {kept_h} \
          hours, so nothing would be kept; import it with a later --time"
     )]
-    Expired { what: &'static str, behind_h: u64, kept_h: u64 },
+    Expired {
+        what: &'static str,
+        behind_h: u64,
+        kept_h: u64,
+    },
     #[error(
         "the flush has late data from {hours} different hours; at most {LATE_HOURS_MAX} are allowed"
     )]
@@ -63,12 +67,20 @@ pub enum FlushError {
         "the cycle of {length_s} s has {weight_s} thread-seconds; at most {limit_s} are allowed: no \
          process has that many threads"
     )]
-    Weight { length_s: u64, weight_s: u64, limit_s: u64 },
+    Weight {
+        length_s: u64,
+        weight_s: u64,
+        limit_s: u64,
+    },
     #[error(
         "all cycles have {weight_s} thread-seconds in the {elapsed_s} s since the worker's start; at most \
          {limit_s} are allowed: no process has that many threads"
     )]
-    TotalWeight { elapsed_s: u64, weight_s: u64, limit_s: u64 },
+    TotalWeight {
+        elapsed_s: u64,
+        weight_s: u64,
+        limit_s: u64,
+    },
     #[error("the cycle's times and the clock's offset give a time that cannot be expressed")]
     Time,
 }
@@ -89,19 +101,35 @@ pub struct FlushChecker<'a> {
 impl FlushChecker<'_> {
     /// Translates a flush into the collector's terms.
     pub fn check(&self, flush: &v1::Flush) -> Result<CheckedFlush, FlushError> {
-        let clock = flush.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
-        let account = flush.account.ok_or(WireError::Missing { what: "the flush's account" })?;
+        let clock = flush.clock.ok_or(WireError::Missing {
+            what: "the flush's clock",
+        })?;
+        let account = flush.account.ok_or(WireError::Missing {
+            what: "the flush's account",
+        })?;
         let count = flush.tasks.len() + flush.totals.len();
         let limit = self.tasks_max;
         if count > limit {
             return Err(FlushError::TooManyTasks { count, limit });
         }
-        let window = flush.cycle.as_ref().map(|cycle| self.window(cycle, clock)).transpose()?;
+        let window = flush
+            .cycle
+            .as_ref()
+            .map(|cycle| self.window(cycle, clock))
+            .transpose()?;
         let tasks = self.tasks(&flush.tasks, clock.offset_ns)?;
         let mut telemetry = self.telemetry(flush, clock.offset_ns)?;
         let totals = std::mem::take(&mut telemetry.totals);
         let seq = flush.seq;
-        let checked = CheckedFlush { seq, window, tasks, telemetry, totals, account, clock };
+        let checked = CheckedFlush {
+            seq,
+            window,
+            tasks,
+            telemetry,
+            totals,
+            account,
+            clock,
+        };
         self.check_times(&checked)?;
         self.check_total_weight(&checked)?;
         Ok(checked)
@@ -114,13 +142,20 @@ impl FlushChecker<'_> {
             let ahead_ns = point.since_ns(self.now);
             let behind_ns = self.now.since_ns(point);
             if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
-                return Err(FlushError::Ahead { what, ahead_ms: ahead_ns / 1_000_000 });
+                return Err(FlushError::Ahead {
+                    what,
+                    ahead_ms: ahead_ns / 1_000_000,
+                });
             }
             if behind_ns > nanoseconds(self.behind_max).unsigned_abs() {
                 let behind_s = behind_ns / 1_000_000_000;
                 if self.worker.is_import() {
                     let kept_h = self.behind_max.as_secs() / 3_600;
-                    return Err(FlushError::Expired { what, behind_h: behind_s / 3_600, kept_h });
+                    return Err(FlushError::Expired {
+                        what,
+                        behind_h: behind_s / 3_600,
+                        kept_h,
+                    });
                 }
                 return Err(FlushError::Behind { what, behind_s });
             }
@@ -156,7 +191,8 @@ impl FlushChecker<'_> {
         }
         for run in &checked.telemetry.runs {
             check_ahead("a run starts", run.start)?;
-            run.stop.map_or(Ok(()), |stop| check_ahead("a run ends", stop))?;
+            run.stop
+                .map_or(Ok(()), |stop| check_ahead("a run ends", stop))?;
         }
         match late_hours(checked, self.now).len() {
             hours if hours > LATE_HOURS_MAX => Err(FlushError::TooManyHours { hours }),
@@ -213,8 +249,11 @@ impl FlushChecker<'_> {
         let Some(window) = checked.window.as_ref().filter(|_| self.worker.has_agent()) else {
             return Ok(());
         };
-        let started_at =
-            self.basis.started_at.shifted(checked.clock.offset_ns).min(self.basis.first_seen);
+        let started_at = self
+            .basis
+            .started_at
+            .shifted(checked.clock.offset_ns)
+            .min(self.basis.first_seen);
         let since = started_at.max(self.now.shifted(-nanoseconds(self.behind_max)));
         let elapsed_ns = window.range.stop().since_ns(since);
         let limit_ns = weight_limit_ns(elapsed_ns);
@@ -222,7 +261,11 @@ impl FlushChecker<'_> {
         if weight_ns > limit_ns {
             let [elapsed_s, weight_s, limit_s] =
                 [elapsed_ns, weight_ns, limit_ns].map(|time| time / 1_000_000_000);
-            return Err(FlushError::TotalWeight { elapsed_s, weight_s, limit_s });
+            return Err(FlushError::TotalWeight {
+                elapsed_s,
+                weight_s,
+                limit_s,
+            });
         }
         Ok(())
     }
@@ -252,7 +295,14 @@ impl FlushChecker<'_> {
 
     /// The flush's telemetry, with every time by the collector's clock.
     fn telemetry(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Telemetry, FlushError> {
-        let v1::Flush { totals, transfers, resources, expected, runs, .. } = flush;
+        let v1::Flush {
+            totals,
+            transfers,
+            resources,
+            expected,
+            runs,
+            ..
+        } = flush;
         let others = transfers.len() + resources.len() + expected.len() + runs.len();
         if totals.len() + others == 0 {
             return Ok(Telemetry::default());
@@ -263,13 +313,22 @@ impl FlushChecker<'_> {
             decode_telemetry(flush, &text)?
         };
         let shift = |time: &mut Timestamp| *time = time.shifted(offset_ns);
-        telemetry.totals.iter_mut().for_each(|sum| shift(&mut sum.second));
+        telemetry
+            .totals
+            .iter_mut()
+            .for_each(|sum| shift(&mut sum.second));
         for transfer in &mut telemetry.transfers {
             shift(&mut transfer.start);
             shift(&mut transfer.stop);
         }
-        telemetry.resources.iter_mut().for_each(|sample| shift(&mut sample.at));
-        telemetry.expected.iter_mut().for_each(|expected| shift(&mut expected.since));
+        telemetry
+            .resources
+            .iter_mut()
+            .for_each(|sample| shift(&mut sample.at));
+        telemetry
+            .expected
+            .iter_mut()
+            .for_each(|expected| shift(&mut expected.since));
         for run in &mut telemetry.runs {
             shift(&mut run.start);
             run.stop.iter_mut().for_each(shift);
@@ -287,7 +346,11 @@ fn check_weight(range: TimeRange, weights: &Delta) -> Result<(), FlushError> {
     if weight_ns > limit_ns {
         let [length_s, weight_s, limit_s] =
             [length_ns, weight_ns, limit_ns].map(|time| time / 1_000_000_000);
-        return Err(FlushError::Weight { length_s, weight_s, limit_s });
+        return Err(FlushError::Weight {
+            length_s,
+            weight_s,
+            limit_s,
+        });
     }
     Ok(())
 }

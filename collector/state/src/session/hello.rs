@@ -27,7 +27,9 @@ pub enum HelloError {
 /// Validates a Hello. Returns the session's key and the agent's description.
 pub fn check_hello(hello: v1::Hello) -> Result<(WorkerId, Epoch, AgentInfo), HelloError> {
     if hello.protocol != PROTOCOL {
-        return Err(HelloError::Protocol { given: hello.protocol });
+        return Err(HelloError::Protocol {
+            given: hello.protocol,
+        });
     }
     let bytes = hello.worker.len();
     if bytes == 0 || bytes > WORKER_BYTES_MAX {
@@ -48,11 +50,16 @@ pub fn check_hello(hello: v1::Hello) -> Result<(WorkerId, Epoch, AgentInfo), Hel
         .flat_map(|(key, value)| [("a label's key", key), ("a label's value", value)]);
     for (what, text) in texts.into_iter().chain(labels) {
         if text.len() > NAME_BYTES_MAX {
-            return Err(HelloError::TooLong { what, bytes: text.len() });
+            return Err(HelloError::TooLong {
+                what,
+                bytes: text.len(),
+            });
         }
     }
     if hello.labels.len() > LABELS_MAX {
-        return Err(HelloError::TooManyLabels { count: hello.labels.len() });
+        return Err(HelloError::TooManyLabels {
+            count: hello.labels.len(),
+        });
     }
     let agent = AgentInfo {
         labels: hello.labels.into_iter().collect(),

@@ -38,7 +38,11 @@ pub struct SessionCell {
 impl SessionCell {
     /// The end of a stream. Without an agent, nothing can be lost.
     pub fn disconnect(&self, at: Timestamp, reason: DisconnectReason) -> Disconnect {
-        let reason = if self.worker.has_agent() { reason } else { DisconnectReason::Clean };
+        let reason = if self.worker.has_agent() {
+            reason
+        } else {
+            DisconnectReason::Clean
+        };
         Disconnect { at, reason }
     }
 
@@ -221,7 +225,9 @@ impl Session {
         // The stream may have ended meanwhile.
         let _ = self.stream.take().map(|stream| stream.send(Displaced));
         self.control = None;
-        self.owner.iter().for_each(|owner| owner.note_refusal(Quota::Sessions));
+        self.owner
+            .iter()
+            .for_each(|owner| owner.note_refusal(Quota::Sessions));
     }
 
     /// Records a sign of life.
@@ -249,7 +255,9 @@ impl Session {
         self.clock = record.clock;
         self.first_seen = record.first_seen;
         self.last_seen = record.last_seen;
-        self.presence = record.disconnect.map_or(Presence::Connected, Presence::Gone);
+        self.presence = record
+            .disconnect
+            .map_or(Presence::Connected, Presence::Gone);
         record.agent
     }
 

@@ -25,7 +25,10 @@ struct RefusedFlush {
 impl RefusedWeight {
     /// That much, of earlier flushes.
     pub(super) fn of(total_ns: u64) -> RefusedWeight {
-        RefusedWeight { total_ns, recent: VecDeque::new() }
+        RefusedWeight {
+            total_ns,
+            recent: VecDeque::new(),
+        }
     }
 
     /// Counts a refused flush, once if the agent sends it again.
@@ -35,7 +38,11 @@ impl RefusedWeight {
             self.recent.pop_front();
         }
         self.total_ns = self.total_ns.saturating_add(weight_ns);
-        self.recent.push_back(RefusedFlush { seq, weight_ns, is_unheard: false });
+        self.recent.push_back(RefusedFlush {
+            seq,
+            weight_ns,
+            is_unheard: false,
+        });
     }
 
     /// Another stream begins, whose agent has heard the answers up to a flush.

@@ -100,11 +100,16 @@ impl Registry {
     ) -> Result<OpenSession, NoRoom> {
         let key = (worker.clone(), epoch);
         if let Some(session) = self.sessions.get(&key) {
-            return Ok(OpenSession { cell: session.clone(), evicted: Vec::new() });
+            return Ok(OpenSession {
+                cell: session.clone(),
+                evicted: Vec::new(),
+            });
         }
         let mut evicted = Vec::new();
         while self.sessions.len() >= self.sessions_max {
-            let victim = self.victim(account).ok_or(NoRoom { sessions_max: self.sessions_max })?;
+            let victim = self.victim(account).ok_or(NoRoom {
+                sessions_max: self.sessions_max,
+            })?;
             evicted.extend(self.remove(&victim));
         }
         let cell = self.insert(key);
@@ -138,7 +143,11 @@ impl Registry {
     /// a clean end that too. One that is open again stays as it is.
     pub fn note_evicted_end(&mut self, cell: &Arc<SessionCell>) {
         let key = (cell.worker.clone(), cell.epoch);
-        if !self.evicted.get(&key).is_some_and(|evicted| Arc::ptr_eq(&evicted.cell, cell)) {
+        if !self
+            .evicted
+            .get(&key)
+            .is_some_and(|evicted| Arc::ptr_eq(&evicted.cell, cell))
+        {
             return;
         }
         let mut session = lock(&cell.state);
@@ -164,7 +173,10 @@ impl Registry {
         let mut evicted = None;
         if self.sessions.len() >= self.sessions_max {
             let seen = |session: &SessionCell| lock(&session.state).last_seen;
-            let oldest = self.sessions.iter().min_by_key(|(_, session)| seen(session));
+            let oldest = self
+                .sessions
+                .iter()
+                .min_by_key(|(_, session)| seen(session));
             let oldest_key = oldest.map(|(key, _)| key.clone());
             evicted = oldest_key.and_then(|key| self.remove(&key));
         }
@@ -190,7 +202,8 @@ impl Registry {
     /// Adds the session of another store.
     pub fn add(&mut self, cell: Arc<SessionCell>) {
         self.label_bytes += lock(&cell.state).agent.label_bytes();
-        self.sessions.insert((cell.worker.clone(), cell.epoch), cell);
+        self.sessions
+            .insert((cell.worker.clone(), cell.epoch), cell);
     }
 
     /// All sessions, by worker, then by epoch.
@@ -201,12 +214,19 @@ impl Registry {
     /// The sessions of one worker.
     pub fn of_worker(&self, worker: &WorkerId) -> Vec<Arc<SessionCell>> {
         let keys = (worker.clone(), Epoch(0))..=(worker.clone(), Epoch(u64::MAX));
-        self.sessions.range(keys).map(|(_, session)| session.clone()).collect()
+        self.sessions
+            .range(keys)
+            .map(|(_, session)| session.clone())
+            .collect()
     }
 
     /// Ids of all workers.
     pub fn workers(&self) -> Vec<WorkerId> {
-        let mut workers: Vec<_> = self.sessions.keys().map(|(worker, _)| worker.clone()).collect();
+        let mut workers: Vec<_> = self
+            .sessions
+            .keys()
+            .map(|(worker, _)| worker.clone())
+            .collect();
         workers.dedup();
         workers
     }
@@ -230,11 +250,15 @@ impl Registry {
         }
         let own = by_owner.get(&Some(account.identity.clone()));
         let own = own.map_or(0, |candidates| candidates.sessions);
-        let with_gone = by_owner.values().filter(|candidates| candidates.gone.is_some());
+        let with_gone = by_owner
+            .values()
+            .filter(|candidates| candidates.gone.is_some());
         if let Some(most) = with_gone.max_by_key(|candidates| candidates.sessions) {
             return most.gone.map(|(_, key)| key.clone());
         }
-        let most = by_owner.values().max_by_key(|candidates| candidates.sessions)?;
+        let most = by_owner
+            .values()
+            .max_by_key(|candidates| candidates.sessions)?;
         let has_share = own >= self.sessions_max.div_ceil(SESSIONS_SHARE_DIVISOR);
         let is_fairer = own + 1 < most.sessions;
         let idlest = most.idlest.filter(|_| !has_share && is_fairer);
@@ -263,8 +287,15 @@ mod tests {
         session.adopt(account, Some(slot)).unwrap();
         session.last_seen = Timestamp::from_unix_ns(registry.sessions.len() as i64);
         drop(session);
-        let names = opened.evicted.iter().map(|cell| cell.worker.to_string()).collect();
-        opened.evicted.iter().for_each(|cell| registry.note_evicted_end(cell));
+        let names = opened
+            .evicted
+            .iter()
+            .map(|cell| cell.worker.to_string())
+            .collect();
+        opened
+            .evicted
+            .iter()
+            .for_each(|cell| registry.note_evicted_end(cell));
         Some(names)
     }
 
@@ -282,7 +313,10 @@ mod tests {
             assert_eq!(evicted, Some(vec![format!("w-{worker:03}")]));
         }
         assert_eq!(open(&mut registry, 200, &fleet), None, "it has its share");
-        assert_eq!(open(&mut registry, 300, &third), Some(vec!["w-008".to_owned()]));
+        assert_eq!(
+            open(&mut registry, 300, &third),
+            Some(vec!["w-008".to_owned()])
+        );
         assert_eq!(open(&mut registry, 400, &greedy), None);
     }
 
@@ -299,17 +333,32 @@ mod tests {
             open(&mut registry, worker, &first).unwrap();
             assert_eq!(stored(&registry, &format!("w-00{worker}")), 0);
         }
-        let clean = Disconnect { at: Timestamp::from_unix_ns(1), reason: DisconnectReason::Clean };
-        let cell = registry.get(&WorkerId("w-001".into()), Epoch(1)).unwrap().clone();
+        let clean = Disconnect {
+            at: Timestamp::from_unix_ns(1),
+            reason: DisconnectReason::Clean,
+        };
+        let cell = registry
+            .get(&WorkerId("w-001".into()), Epoch(1))
+            .unwrap()
+            .clone();
         lock(&cell.state).end(clean);
-        assert_eq!(open(&mut registry, 10, &first), Some(vec!["w-001".to_owned()]));
-        assert_eq!(open(&mut registry, 11, &second), Some(vec!["w-000".to_owned()]));
+        assert_eq!(
+            open(&mut registry, 10, &first),
+            Some(vec!["w-001".to_owned()])
+        );
+        assert_eq!(
+            open(&mut registry, 11, &second),
+            Some(vec!["w-000".to_owned()])
+        );
         assert_eq!(registry.evicted.len(), 1);
         let crashed = DisconnectReason::Crashed;
         for worker in ["w-010", "w-011"] {
             let cell = registry.get(&WorkerId(worker.into()), Epoch(1)).unwrap();
             let at = Timestamp::from_unix_ns(2);
-            lock(&cell.state).end(Disconnect { at, reason: crashed });
+            lock(&cell.state).end(Disconnect {
+                at,
+                reason: crashed,
+            });
         }
         open(&mut registry, 0, &first).unwrap();
         assert_eq!(stored(&registry, "w-000"), 7);
@@ -318,8 +367,10 @@ mod tests {
         assert_eq!(registry.evicted.len(), 2);
     }
 
-    const CRASHED: Disconnect =
-        Disconnect { at: Timestamp::from_unix_ns(1), reason: DisconnectReason::Crashed };
+    const CRASHED: Disconnect = Disconnect {
+        at: Timestamp::from_unix_ns(1),
+        reason: DisconnectReason::Crashed,
+    };
 
     #[test]
     fn a_session_is_remembered_from_its_last_eviction_on() {
@@ -329,7 +380,10 @@ mod tests {
         let mut open = |worker: usize| {
             let worker = WorkerId(format!("w-{worker}").into());
             let opened = registry.open(&worker, Epoch(1), &account).unwrap();
-            opened.evicted.iter().for_each(|cell| registry.note_evicted_end(cell));
+            opened
+                .evicted
+                .iter()
+                .for_each(|cell| registry.note_evicted_end(cell));
             lock(&opened.cell.state).end(CRASHED);
             assert_eq!(registry.evicted.len(), registry.evicted_order.len());
             opened.cell
@@ -355,14 +409,20 @@ mod tests {
         let [first, second] = ["w-1", "w-2"].map(|worker| WorkerId(worker.into()));
         let cell = registry.open(&first, Epoch(1), &account).unwrap().cell;
         let labels = [("zone".to_owned(), "a".to_owned())].into();
-        let agent = AgentInfo { labels, ..AgentInfo::default() };
+        let agent = AgentInfo {
+            labels,
+            ..AgentInfo::default()
+        };
         registry.set_agent(&mut lock(&cell.state), agent.clone());
         lock(&cell.state).end(CRASHED);
         let opened = registry.open(&second, Epoch(1), &account).unwrap();
         lock(&opened.cell.state).end(CRASHED);
         let again = registry.open(&first, Epoch(1), &account).unwrap().cell;
         assert!(Arc::ptr_eq(&again, &cell));
-        opened.evicted.iter().for_each(|cell| registry.note_evicted_end(cell));
+        opened
+            .evicted
+            .iter()
+            .for_each(|cell| registry.note_evicted_end(cell));
         assert_eq!(lock(&cell.state).agent, agent, "it is open");
         assert_eq!(registry.label_bytes, agent.label_bytes());
     }
@@ -377,11 +437,23 @@ mod tests {
             let worker = WorkerId(format!("w-{worker:03}").into());
             let cell = registry.get(&worker, Epoch(1)).unwrap();
             let at = Timestamp::from_unix_ns(since);
-            lock(&cell.state).end(Disconnect { at, reason: DisconnectReason::Clean });
+            lock(&cell.state).end(Disconnect {
+                at,
+                reason: DisconnectReason::Clean,
+            });
         }
-        assert_eq!(open(&mut registry, 3, &large), Some(vec!["w-002".to_owned()]));
-        assert_eq!(open(&mut registry, 4, &large), Some(vec!["w-001".to_owned()]));
-        assert_eq!(open(&mut registry, 5, &large), Some(vec!["w-010".to_owned()]));
+        assert_eq!(
+            open(&mut registry, 3, &large),
+            Some(vec!["w-002".to_owned()])
+        );
+        assert_eq!(
+            open(&mut registry, 4, &large),
+            Some(vec!["w-001".to_owned()])
+        );
+        assert_eq!(
+            open(&mut registry, 5, &large),
+            Some(vec!["w-010".to_owned()])
+        );
         assert_eq!(open(&mut registry, 6, &large), None);
     }
 }

@@ -35,7 +35,9 @@ impl Holdings {
 
     /// Counts one row less of a worker.
     pub(super) fn remove(&mut self, worker: &WorkerId) {
-        let Some((holder, count)) = self.workers.get_mut(worker) else { return };
+        let Some((holder, count)) = self.workers.get_mut(worker) else {
+            return;
+        };
         *count = count.saturating_sub(1);
         let holder = holder.clone();
         if *count == 0 {
@@ -66,7 +68,10 @@ impl Holdings {
 
     /// Number of rows of a worker's holder.
     pub(super) fn rows_with(&self, worker: &WorkerId) -> usize {
-        self.holder(worker).and_then(|holder| self.rows.get(holder)).copied().unwrap_or_default()
+        self.holder(worker)
+            .and_then(|holder| self.rows.get(holder))
+            .copied()
+            .unwrap_or_default()
     }
 }
 
@@ -95,7 +100,11 @@ pub(super) fn surplus<'a, K: Ord>(
     let mut kept = 0..largest;
     while kept.len() > 1 {
         let middle = usize::midpoint(kept.start, kept.end);
-        kept = if dropped(middle) >= count { middle..kept.end } else { kept.start..middle };
+        kept = if dropped(middle) >= count {
+            middle..kept.end
+        } else {
+            kept.start..middle
+        };
     }
     let mut surplus = Vec::new();
     for mut ages in by_holder.into_values() {

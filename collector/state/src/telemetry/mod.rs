@@ -92,13 +92,20 @@ impl UnsealedTelemetry {
     /// Adds everything that another store has in memory.
     pub fn add_all(&mut self, other: &UnsealedTelemetry) {
         for rows in [&other.sealing, &other.open] {
-            rows.transfers.values().for_each(|row| self.insert_transfer(row.clone()));
-            rows.samples.values().for_each(|row| self.insert_sample(row.clone()));
+            rows.transfers
+                .values()
+                .for_each(|row| self.insert_transfer(row.clone()));
+            rows.samples
+                .values()
+                .for_each(|row| self.insert_sample(row.clone()));
         }
         for run in other.runs.all() {
             let _ = self.runs.put(RunRow::clone(run), None);
         }
-        other.expected().into_iter().for_each(|row| self.expect(row, None));
+        other
+            .expected()
+            .into_iter()
+            .for_each(|row| self.expect(row, None));
     }
 
     /// Inserts the telemetry of one flush of this identity, if it is known. Returns the runs that started or
@@ -110,17 +117,38 @@ impl UnsealedTelemetry {
         telemetry: Telemetry,
         sender: Option<&Identity>,
     ) -> Vec<RunChange> {
-        let Telemetry { totals: _, transfers, resources, expected, runs } = telemetry;
+        let Telemetry {
+            totals: _,
+            transfers,
+            resources,
+            expected,
+            runs,
+        } = telemetry;
         for record in transfers {
-            let row = TransferRow { worker: worker.clone(), epoch, record };
+            let row = TransferRow {
+                worker: worker.clone(),
+                epoch,
+                record,
+            };
             self.insert_transfer(Arc::new(row));
         }
         for sample in resources {
-            let row = ResourceRow { worker: worker.clone(), epoch, sample };
+            let row = ResourceRow {
+                worker: worker.clone(),
+                epoch,
+                sample,
+            };
             self.insert_sample(Arc::new(row));
         }
         for expected in expected {
-            self.expect(ExpectedRow { worker: worker.clone(), epoch, expected }, sender);
+            self.expect(
+                ExpectedRow {
+                    worker: worker.clone(),
+                    epoch,
+                    expected,
+                },
+                sender,
+            );
         }
         let worker = Some(worker.clone());
         let put = |run| self.put_run(RunRow::marked(worker.clone(), epoch, run), sender);
@@ -161,7 +189,8 @@ impl UnsealedTelemetry {
     pub fn forget_open(&mut self, worker: &WorkerId, epoch: Epoch) {
         let runs = self.runs.forget_open(worker, epoch);
         let before = self.expected.len();
-        self.expected.retain(|(of, life, _), _| of != worker || *life != epoch);
+        self.expected
+            .retain(|(of, life, _), _| of != worker || *life != epoch);
         let expected = before - self.expected.len();
         (0..expected).for_each(|_| self.expecting.remove(worker));
         self.changes[0] += (runs + expected) as u64;
@@ -180,7 +209,11 @@ impl UnsealedTelemetry {
     pub fn expected(&self) -> Vec<ExpectedRow> {
         let row =
             |((worker, epoch, _), expected): (&(WorkerId, Epoch, Arc<str>), &ExpectedTasks)| {
-                ExpectedRow { worker: worker.clone(), epoch: *epoch, expected: expected.clone() }
+                ExpectedRow {
+                    worker: worker.clone(),
+                    epoch: *epoch,
+                    expected: expected.clone(),
+                }
             };
         self.expected.iter().map(row).collect()
     }
@@ -197,7 +230,9 @@ impl UnsealedTelemetry {
 
     fn view<R>(&self, parts: [&BySecond<R>; 2], seconds: Range<Second>) -> RowSnapshot<R> {
         let places = (seconds.start, 0)..(seconds.end.max(seconds.start), 0);
-        let rows = parts.into_iter().flat_map(|part| part.range(places.clone()));
+        let rows = parts
+            .into_iter()
+            .flat_map(|part| part.range(places.clone()));
         RowSnapshot {
             manifest: self.manifest.clone(),
             rows: rows.map(|(_, row)| row.clone()).collect(),
@@ -217,7 +252,11 @@ impl UnsealedTelemetry {
     /// Data to be written to tables. It stays here until [`UnsealedTelemetry::sealed`]; if the
     /// write fails, the next call returns it again.
     pub fn take_for_sealing(&mut self) -> TelemetryBatch {
-        let Rows { transfers, samples, bytes } = &mut self.open;
+        let Rows {
+            transfers,
+            samples,
+            bytes,
+        } = &mut self.open;
         self.sealing.bytes += std::mem::take(bytes);
         self.sealing.transfers.append(transfers);
         self.sealing.samples.append(samples);
@@ -256,13 +295,21 @@ impl UnsealedTelemetry {
         let candidates = self.expected.iter().filter_map(|(key, expected)| {
             let holder = self.expecting.holder(&key.0);
             let is_in = only.is_none() || holder == only;
-            is_in.then(|| Candidate { holder, age: (expected.since, key.clone()) })
+            is_in.then(|| Candidate {
+                holder,
+                age: (expected.since, key.clone()),
+            })
         });
         let oldest = surplus(candidates, count);
         if let Some(Admitted { suppressed }) = DROPPED.admit() {
             let dropped = oldest.len();
             let limit = EXPECTATIONS_MAX;
-            tracing::warn!(dropped, limit, suppressed, "the oldest expected tasks are dropped");
+            tracing::warn!(
+                dropped,
+                limit,
+                suppressed,
+                "the oldest expected tasks are dropped"
+            );
         }
         for (_, key) in oldest {
             self.expecting.remove(&key.0);
@@ -295,8 +342,15 @@ mod tests {
     use crate::testing::at;
 
     fn sampled(seconds: i64) -> Telemetry {
-        let sample = ResourceSample { at: at(seconds), period_ns: 5, values: Vec::new() };
-        Telemetry { resources: vec![sample], ..Telemetry::default() }
+        let sample = ResourceSample {
+            at: at(seconds),
+            period_ns: 5,
+            values: Vec::new(),
+        };
+        Telemetry {
+            resources: vec![sample],
+            ..Telemetry::default()
+        }
     }
 
     #[test]
@@ -318,16 +372,27 @@ mod tests {
         // The write failed: the next sealing has both.
         assert_eq!(book.take_for_sealing().samples.len(), 3);
         book.insert(&worker, Epoch(1), sampled(4), None);
-        drop(book.sealed(Arc::new(Manifest { version: 1, ..Manifest::default() })));
+        drop(book.sealed(Arc::new(Manifest {
+            version: 1,
+            ..Manifest::default()
+        })));
         check(&book, 1, &[4]);
         assert!(book.has_unsealed());
         drop(book.take_for_sealing());
-        drop(book.sealed(Arc::new(Manifest { version: 2, ..Manifest::default() })));
+        drop(book.sealed(Arc::new(Manifest {
+            version: 2,
+            ..Manifest::default()
+        })));
         assert_eq!((book.has_unsealed(), book.bytes()), (false, 0));
 
         // A run marked during a sealing is not in the tables yet.
         drop(book.take_for_sealing());
-        let run = RunMarker { id: RunId(1), name: "r".into(), start: at(1), stop: None };
+        let run = RunMarker {
+            id: RunId(1),
+            name: "r".into(),
+            start: at(1),
+            stop: None,
+        };
         book.put_run(RunRow::marked(None, Epoch(0), run), None);
         drop(book.sealed(Arc::new(Manifest::default())));
         assert!(book.has_unsealed());
@@ -341,8 +406,15 @@ mod tests {
         number: usize,
     ) {
         let since = at(i64::try_from(number).unwrap());
-        let expected = ExpectedTasks { name: number.to_string().into(), total: 1, since };
-        let telemetry = Telemetry { expected: vec![expected], ..Telemetry::default() };
+        let expected = ExpectedTasks {
+            name: number.to_string().into(),
+            total: 1,
+            since,
+        };
+        let telemetry = Telemetry {
+            expected: vec![expected],
+            ..Telemetry::default()
+        };
         book.insert(&WorkerId(worker.into()), Epoch(1), telemetry, sender);
     }
 
@@ -353,9 +425,18 @@ mod tests {
         let greedy = Identity::User(1);
         let limit = EXPECTATIONS_OF_IDENTITY_MAX;
         for number in 0..limit + 2 {
-            expect(&mut book, &format!("w-{}", number % 3), Some(&greedy), number);
+            expect(
+                &mut book,
+                &format!("w-{}", number % 3),
+                Some(&greedy),
+                number,
+            );
         }
-        let names: Vec<_> = book.expected().into_iter().map(|row| row.expected.name).collect();
+        let names: Vec<_> = book
+            .expected()
+            .into_iter()
+            .map(|row| row.expected.name)
+            .collect();
         assert_eq!(names.len(), 1 + limit + 2 - limit / 10);
         assert_eq!(names[0], "0".into(), "that of the honest worker");
         let has = |number: usize| names.contains(&number.to_string().into());
@@ -369,7 +450,12 @@ mod tests {
         let each = EXPECTATIONS_OF_IDENTITY_MAX;
         for user in 0..11_u32 {
             (1..=each).for_each(|n| {
-                expect(&mut book, &format!("w-{user}"), Some(&Identity::User(user)), n)
+                expect(
+                    &mut book,
+                    &format!("w-{user}"),
+                    Some(&Identity::User(user)),
+                    n,
+                )
             });
         }
         let rows = book.expected();

@@ -41,7 +41,11 @@ enum Crowd<'a> {
 
 impl Runs {
     pub fn new(runs_max: usize) -> Runs {
-        Runs { by_key: BTreeMap::new(), of_agents: Holdings::default(), runs_max }
+        Runs {
+            by_key: BTreeMap::new(),
+            of_agents: Holdings::default(),
+            runs_max,
+        }
     }
 
     /// Inserts or replaces a run that this identity sent, if it is known. An ended run is not reopened.
@@ -69,7 +73,9 @@ impl Runs {
         epoch: Epoch,
         last_seen: Timestamp,
     ) -> Vec<RunChange> {
-        let open = self.of_life(worker, epoch).filter(|row| row.stop().is_none());
+        let open = self
+            .of_life(worker, epoch)
+            .filter(|row| row.stop().is_none());
         let ended = open.map(|row| {
             *row = Arc::new(RunRow {
                 lost_at: Some(last_seen.max(row.run.start)),
@@ -82,7 +88,9 @@ impl Runs {
 
     /// Forgets the open runs of a worker's life. Returns their number.
     pub fn forget_open(&mut self, worker: &WorkerId, epoch: Epoch) -> usize {
-        let open = self.of_life(worker, epoch).filter(|row| row.stop().is_none());
+        let open = self
+            .of_life(worker, epoch)
+            .filter(|row| row.stop().is_none());
         let keys: Vec<RunKey> = open.map(|row| row.key()).collect();
         keys.iter().for_each(|key| self.remove(key));
         keys.len()
@@ -90,8 +98,15 @@ impl Runs {
 
     /// Reverts [`Runs::end_as_lost`]. Returns the number of runs.
     pub fn resume_lost(&mut self, worker: &WorkerId, epoch: Epoch) -> usize {
-        let lost = self.of_life(worker, epoch).filter(|row| row.lost_at.is_some());
-        let again = lost.map(|row| *row = Arc::new(RunRow { lost_at: None, ..RunRow::clone(row) }));
+        let lost = self
+            .of_life(worker, epoch)
+            .filter(|row| row.lost_at.is_some());
+        let again = lost.map(|row| {
+            *row = Arc::new(RunRow {
+                lost_at: None,
+                ..RunRow::clone(row)
+            })
+        });
         again.count()
     }
 
@@ -100,8 +115,14 @@ impl Runs {
         worker: &WorkerId,
         epoch: Epoch,
     ) -> impl Iterator<Item = &mut Arc<RunRow>> {
-        let key = |id| RunKey { worker: Some(worker.clone()), epoch, id: RunId(id) };
-        self.by_key.range_mut(key(0)..=key(u64::MAX)).map(|(_, row)| row)
+        let key = |id| RunKey {
+            worker: Some(worker.clone()),
+            epoch,
+            id: RunId(id),
+        };
+        self.by_key
+            .range_mut(key(0)..=key(u64::MAX))
+            .map(|(_, row)| row)
     }
 
     /// Drops runs past the limits after one of this worker, or of the API, was added.
@@ -127,7 +148,10 @@ impl Runs {
     fn drop_oldest(&mut self, crowd: Crowd<'_>, count: usize) {
         let holders = &self.of_agents;
         let candidates = self.by_key.iter().filter_map(|(key, row)| {
-            let holder = key.worker.as_ref().and_then(|worker| holders.holder(worker));
+            let holder = key
+                .worker
+                .as_ref()
+                .and_then(|worker| holders.holder(worker));
             let is_in = match crowd {
                 Crowd::Api => key.worker.is_none(),
                 Crowd::OfHolder(worker) => holder.is_some() && holder == holders.holder(worker),
@@ -167,7 +191,9 @@ impl Runs {
     /// of a run of the API.
     pub fn find(&self, text: &str) -> Option<&Arc<RunRow>> {
         let newest = |is_meant: &dyn Fn(&RunRow) -> bool| {
-            self.all().filter(|row| is_meant(row)).max_by_key(|row| row.run.start)
+            self.all()
+                .filter(|row| is_meant(row))
+                .max_by_key(|row| row.run.start)
         };
         let of_worker = |row: &RunRow| {
             let worker = row.worker.as_ref()?;
@@ -176,7 +202,8 @@ impl Runs {
         newest(&|row| row.worker.is_none() && *row.run.name == *text)
             .or_else(|| {
                 let (name, id) = text.rsplit_once('@')?;
-                self.all().find(|row| *row.run.name == *name && row.id() == id)
+                self.all()
+                    .find(|row| *row.run.name == *name && row.id() == id)
             })
             .or_else(|| newest(&|row| of_worker(row) == Some(true)))
             .or_else(|| newest(&|row| *row.run.name == *text))
@@ -192,7 +219,10 @@ impl Runs {
 
     /// An id for a new run of the API, unique also across restarts.
     pub fn next_id(&self, now: Timestamp) -> RunId {
-        let ours = self.all().filter(|row| row.worker.is_none()).map(|row| row.run.id.0);
+        let ours = self
+            .all()
+            .filter(|row| row.worker.is_none())
+            .map(|row| row.run.id.0);
         let after_last = ours.max().map_or(1, |last| last.saturating_add(1));
         RunId(now.unix_ns().max(1).unsigned_abs().max(after_last))
     }
@@ -209,8 +239,12 @@ mod tests {
     fn run(worker: Option<&str>, name: &str, id: u64, start_s: i64) -> RunRow {
         let worker = worker.map(|worker| WorkerId(worker.into()));
         let stop = id.is_multiple_of(2).then(|| at(start_s + 1));
-        let run =
-            profiler_core::RunMarker { id: RunId(id), name: name.into(), start: at(start_s), stop };
+        let run = profiler_core::RunMarker {
+            id: RunId(id),
+            name: name.into(),
+            start: at(start_s),
+            stop,
+        };
         RunRow::marked(worker, Epoch(1), run)
     }
 
@@ -242,7 +276,10 @@ mod tests {
         });
         for id in 1..=900_u64 {
             let sender = Identity::User(1 + id as u32 % 60);
-            runs.put(run(Some(&format!("w-{}", id % 60)), "x", id, 100), Some(&sender));
+            runs.put(
+                run(Some(&format!("w-{}", id % 60)), "x", id, 100),
+                Some(&sender),
+            );
             assert!(runs.by_key.len() <= 101);
         }
         let kept = runs.all().filter(|row| *row.run.name == *"n").count();
@@ -259,16 +296,27 @@ mod tests {
         runs.put(run(Some("etl"), "nightly", 9, 5), None);
         // Names that look like other ways to name a run.
         runs.put(run(None, "etl/nightly", 4, 1), None);
-        let found = |text: &str| runs.find(text).map(|row| (row.worker.is_some(), row.run.id.0));
+        let found = |text: &str| {
+            runs.find(text)
+                .map(|row| (row.worker.is_some(), row.run.id.0))
+        };
         assert_eq!(found("release-42"), Some((false, 2)));
         assert_eq!(found("etl/1/release-42"), Some((true, 7)));
         assert_eq!(found("release-42@0000000000000001-7"), Some((true, 7)));
         assert_eq!(found("nightly"), Some((true, 9)));
         assert_eq!(found("etl/nightly"), Some((false, 4)));
         assert_eq!(found("etl/"), None);
-        assert_eq!(runs.find_open(Some("release-42"), None).map(|row| row.run.id.0), Some(7));
+        assert_eq!(
+            runs.find_open(Some("release-42"), None)
+                .map(|row| row.run.id.0),
+            Some(7)
+        );
         runs.put(run(None, "release-42", 3, 2), None);
-        assert_eq!(runs.find_open(Some("release-42"), None).map(|row| row.run.id.0), Some(3));
+        assert_eq!(
+            runs.find_open(Some("release-42"), None)
+                .map(|row| row.run.id.0),
+            Some(3)
+        );
     }
 
     proptest! {

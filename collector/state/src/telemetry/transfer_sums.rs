@@ -22,7 +22,9 @@ pub struct LinkSum {
 impl LinkSum {
     /// Counts a transfer.
     pub fn count(&mut self, transfer: &TransferRow) {
-        transfer_counts(transfer).into_iter().for_each(|(measure, value)| self.add(measure, value));
+        transfer_counts(transfer)
+            .into_iter()
+            .for_each(|(measure, value)| self.add(measure, value));
     }
 
     /// Adds what a table has counted.
@@ -41,7 +43,8 @@ impl LinkSum {
             }
             TransferMeasure::BandwidthBucket(bucket) if value > 0 => {
                 // A single one is reported as its sum.
-                self.bandwidths.add_to_total(bucket_middle_ns(bucket).saturating_mul(value));
+                self.bandwidths
+                    .add_to_total(bucket_middle_ns(bucket).saturating_mul(value));
                 return self.bandwidths.add_to_bucket(bucket, value);
             }
             TransferMeasure::DurationBucket(_) | TransferMeasure::BandwidthBucket(_) => return,

@@ -55,21 +55,37 @@ impl Excerpt {
         let frame_ids: IdSet = rows.iter().map(|(_, frame)| frame.0).collect();
         let frame_ids = frame_ids.ranked();
         let nodes = rows.into_iter().rev().map(|(parent, frame)| {
-            (NodeId(ids.place(parent.0)), FrameId(frame_ids.place(frame.0)))
+            (
+                NodeId(ids.place(parent.0)),
+                FrameId(frame_ids.place(frame.0)),
+            )
         });
         let nodes = nodes.collect();
         let (strings, frames) = copy_frames(tree, &frame_ids);
         let functions = vec![0..0; frames.len()];
-        Excerpt { strings, frames, nodes, ids, functions }
+        Excerpt {
+            strings,
+            frames,
+            nodes,
+            ids,
+            functions,
+        }
     }
 
     /// The same with the names of functions that are known by now.
     pub fn named(mut self, naming: &Naming) -> Excerpt {
         let mut wanted = Addresses::new();
-        for frame in self.frames.iter().filter(|frame| frame.kind == FrameKind::Unresolved) {
+        for frame in self
+            .frames
+            .iter()
+            .filter(|frame| frame.kind == FrameKind::Unresolved)
+        {
             let build = &self.strings[frame.build_id.0 as usize];
             if !build.is_empty() {
-                wanted.entry(build.clone()).or_default().insert(frame.offset);
+                wanted
+                    .entry(build.clone())
+                    .or_default()
+                    .insert(frame.offset);
             }
         }
         if wanted.is_empty() {
@@ -78,12 +94,20 @@ impl Excerpt {
         let names = naming.names(&wanted);
         let mut string_ids: BTreeMap<Arc<str>, StringId> = BTreeMap::new();
         for number in 0..self.frames.len() {
-            let Frame { kind, module, build_id, offset, .. } = self.frames[number];
+            let Frame {
+                kind,
+                module,
+                build_id,
+                offset,
+                ..
+            } = self.frames[number];
             if kind != FrameKind::Unresolved {
                 continue;
             }
             let of_build = names.get(&self.strings[build_id.0 as usize]);
-            let Some(functions) = of_build.and_then(|names| names.get(&offset)) else { continue };
+            let Some(functions) = of_build.and_then(|names| names.get(&offset)) else {
+                continue;
+            };
             let start = self.frames.len() as u32;
             for function in &**functions {
                 let [name, file] = [&function.function, &function.file].map(|text| {
@@ -110,8 +134,16 @@ impl Excerpt {
 
     /// The frames that a node shows, outermost first.
     fn shown(&self, frame: FrameId) -> impl DoubleEndedIterator<Item = FrameId> + use<> {
-        let functions = self.functions.get(frame.0 as usize).cloned().unwrap_or(0..0);
-        let shown = if functions.is_empty() { frame.0..frame.0 + 1 } else { functions };
+        let functions = self
+            .functions
+            .get(frame.0 as usize)
+            .cloned()
+            .unwrap_or(0..0);
+        let shown = if functions.is_empty() {
+            frame.0..frame.0 + 1
+        } else {
+            functions
+        };
         shown.map(FrameId)
     }
 
@@ -158,11 +190,28 @@ impl Excerpt {
     }
 
     pub fn frame(&self, id: FrameId) -> Frame<&str> {
-        let Frame { kind, function, file, line, module, build_id, offset, inlined } =
-            self.frames[id.0 as usize];
+        let Frame {
+            kind,
+            function,
+            file,
+            line,
+            module,
+            build_id,
+            offset,
+            inlined,
+        } = self.frames[id.0 as usize];
         let [function, file, module, build_id] =
             [function, file, module, build_id].map(|text| &*self.strings[text.0 as usize]);
-        Frame { kind, function, file, line, module, build_id, offset, inlined }
+        Frame {
+            kind,
+            function,
+            file,
+            line,
+            module,
+            build_id,
+            offset,
+            inlined,
+        }
     }
 
     /// A profile of the samples in `scope`; `own` returns the own weight of each of the tree's nodes.
@@ -181,7 +230,11 @@ impl Excerpt {
             let kind = self.frames[frame.0 as usize].kind;
             let keeps_top = || filter.keeps_top(&self.frame(frame));
             let scope = scopes[parent.index()].below(kind, self.name(frame), keeps_top, phases);
-            let weight = if scope.is_kept { own(NodeId(id)) } else { Weight::ZERO };
+            let weight = if scope.is_kept {
+                own(NodeId(id))
+            } else {
+                Weight::ZERO
+            };
             let above = row_of[parent.index()];
             if is_merged(kind, scope.level, above, form) {
                 rows[above.index() - 1].own += weight;
@@ -189,7 +242,11 @@ impl Excerpt {
             } else {
                 let mut row = above;
                 for frame in self.shown(frame) {
-                    rows.push(ProfileNode { parent: row, frame, own: Weight::ZERO });
+                    rows.push(ProfileNode {
+                        parent: row,
+                        frame,
+                        own: Weight::ZERO,
+                    });
                     row = NodeId(u32::try_from(rows.len()).expect("inlined functions are few"));
                 }
                 rows[row.index() - 1].own = weight;
@@ -231,9 +288,14 @@ impl Excerpt {
 
     /// Names of the phases in the excerpt.
     pub fn phase_names(&self) -> BTreeSet<Arc<str>> {
-        let phases = self.nodes.iter().map(|(_, frame)| &self.frames[frame.0 as usize]);
+        let phases = self
+            .nodes
+            .iter()
+            .map(|(_, frame)| &self.frames[frame.0 as usize]);
         let phases = phases.filter(|frame| frame.kind == FrameKind::Phase);
-        phases.map(|frame| self.strings[frame.function.0 as usize].clone()).collect()
+        phases
+            .map(|frame| self.strings[frame.function.0 as usize].clone())
+            .collect()
     }
 
     fn name(&self, frame: FrameId) -> &str {
@@ -276,7 +338,11 @@ fn copy_frames(tree: &TreeLock, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<St
     let mut frames: Vec<Frame<StringId>> = Vec::with_capacity(ids.len());
     for piece in ids.chunks(EXCERPT_AT_ONCE) {
         let tree = read(tree);
-        frames.extend(piece.iter().map(|id| tree.symbols.frame_ids(FrameId(*id)).clone()));
+        frames.extend(
+            piece
+                .iter()
+                .map(|id| tree.symbols.frame_ids(FrameId(*id)).clone()),
+        );
     }
     let texts = |frame: &Frame<StringId>| {
         [frame.function, frame.file, frame.module, frame.build_id].map(|text| text.0)
@@ -287,10 +353,20 @@ fn copy_frames(tree: &TreeLock, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<St
     let mut strings = Vec::with_capacity(ids.len());
     for piece in ids.chunks(EXCERPT_AT_ONCE) {
         let tree = read(tree);
-        strings.extend(piece.iter().map(|id| tree.symbols.string(StringId(*id)).clone()));
+        strings.extend(
+            piece
+                .iter()
+                .map(|id| tree.symbols.string(StringId(*id)).clone()),
+        );
     }
     for frame in &mut frames {
-        let Frame { function, file, module, build_id, .. } = frame;
+        let Frame {
+            function,
+            file,
+            module,
+            build_id,
+            ..
+        } = frame;
         for text in [function, file, module, build_id] {
             *text = StringId(string_ids.place(text.0));
         }

@@ -22,7 +22,11 @@ const NODE_BYTES: usize = 6;
 #[non_exhaustive]
 pub enum TreeDeltaError {
     #[error("the record refers to {what} {id} of a tree with {held}")]
-    TooFar { what: &'static str, id: u32, held: u32 },
+    TooFar {
+        what: &'static str,
+        id: u32,
+        held: u32,
+    },
     #[error(
         "the record has an invalid distance {gap} from a node to its parent, or lists of different lengths"
     )]
@@ -38,7 +42,10 @@ pub struct Placeholders {
 
 impl Tree {
     pub fn size(&self) -> TreeSize {
-        TreeSize { frames: self.symbols.frame_count(), nodes: self.trie.node_count() }
+        TreeSize {
+            frames: self.symbols.frame_count(),
+            nodes: self.trie.node_count(),
+        }
     }
 
     /// Returns the next delta past `logged`, of about `bytes_max` bytes, and advances `logged`; `None` if
@@ -57,7 +64,9 @@ impl Tree {
         let mut bytes = 0;
         // Nodes come after all frames, because they may refer to any of them.
         while logged.frames < end.frames && bytes < bytes_max {
-            delta.frames.push(texts.frame(self, self.symbols.frame_ids(FrameId(logged.frames))));
+            delta
+                .frames
+                .push(texts.frame(self, self.symbols.frame_ids(FrameId(logged.frames))));
             logged.frames += 1;
             bytes = texts.bytes + delta.frames.len() * FRAME_BYTES;
         }
@@ -97,7 +106,11 @@ impl Tree {
             filled.frames += self.fill(last + 1, 0).frames;
         }
         let held = self.trie.node_count() - delta.node_base;
-        let new = delta.node_parent_gaps.iter().zip(&delta.node_frames).skip(held as usize);
+        let new = delta
+            .node_parent_gaps
+            .iter()
+            .zip(&delta.node_frames)
+            .skip(held as usize);
         for (gap, frame) in new {
             let parent = NodeId(self.trie.node_count() - gap);
             self.trie.restore(parent, FrameId(*frame));
@@ -142,7 +155,9 @@ impl Tree {
                     return StringId(0);
                 };
                 // An index outside of the record's strings stands for the empty string.
-                let Some(id) = ids.get_mut(place) else { return StringId(0) };
+                let Some(id) = ids.get_mut(place) else {
+                    return StringId(0);
+                };
                 *id.get_or_insert_with(|| self.symbols.intern_string(&delta.strings[place]))
             };
             let frame = Frame {
@@ -244,7 +259,10 @@ mod tests {
     fn check_same(left: &Tree, right: &Tree) {
         assert_eq!(left.size(), right.size());
         for id in 0..left.symbols.frame_count() {
-            assert_eq!(left.symbols.frame(FrameId(id)), right.symbols.frame(FrameId(id)));
+            assert_eq!(
+                left.symbols.frame(FrameId(id)),
+                right.symbols.frame(FrameId(id))
+            );
         }
         for id in 0..left.trie.node_count() {
             assert_eq!(left.trie.node(NodeId(id)), right.trie.node(NodeId(id)));
@@ -254,7 +272,10 @@ mod tests {
 
     /// All deltas of a tree, of about `bytes_max` bytes each.
     fn deltas(tree: &Tree, bytes_max: usize) -> Vec<TreeDelta> {
-        let mut logged = TreeSize { frames: 0, nodes: 1 };
+        let mut logged = TreeSize {
+            frames: 0,
+            nodes: 1,
+        };
         std::iter::from_fn(|| tree.delta_since(&mut logged, bytes_max)).collect()
     }
 

@@ -134,7 +134,8 @@ impl Tree {
     /// Stack nodes below the limit.
     pub fn free_nodes(&self) -> usize {
         // The count includes the root, which the limit does not.
-        self.nodes_max.saturating_sub(self.trie.node_count() as usize - 1)
+        self.nodes_max
+            .saturating_sub(self.trie.node_count() as usize - 1)
     }
 
     /// Bytes of names and frames below the limit.
@@ -186,7 +187,8 @@ impl Tree {
     ) -> Result<(), DictionaryError> {
         let message = self.admit(message, true)?.into_owned();
         translation.check(&message)?;
-        self.apply_slice(&message, translation, usize::MAX, usize::MAX).map(|_| ())
+        self.apply_slice(&message, translation, usize::MAX, usize::MAX)
+            .map(|_| ())
     }
 
     /// Restores a stored tree with the ids of its frames (from 0) and nodes (from 1). The tree must
@@ -276,7 +278,10 @@ impl Tree {
 
     /// Names of all phases of all tasks.
     pub fn phase_names(&self) -> BTreeSet<Arc<str>> {
-        self.phases.keys().map(|(_, name)| self.string(*name).clone()).collect()
+        self.phases
+            .keys()
+            .map(|(_, name)| self.string(*name).clone())
+            .collect()
     }
 
     /// Indexes everything that was added since the tables had these sizes.
@@ -309,11 +314,17 @@ impl Tree {
     }
 
     fn note_top(&mut self, node: NodeId) {
-        let Some((parent, frame)) = self.trie.node(node) else { return };
+        let Some((parent, frame)) = self.trie.node(node) else {
+            return;
+        };
         debug_assert_eq!(self.tasks.len(), node.index(), "a node was added unseen");
         let frame = self.symbols.frame_ids(frame);
         let is_top = parent == NodeId::ROOT;
-        self.tasks.push(if is_top { node } else { self.tasks[parent.index()] });
+        self.tasks.push(if is_top {
+            node
+        } else {
+            self.tasks[parent.index()]
+        });
         if is_top {
             self.tops.push(node);
             self.has_unnamed |= frame.kind == FrameKind::Overflow;
@@ -323,7 +334,10 @@ impl Tree {
                 self.task_nodes.entry(frame.function).or_insert(node);
             }
         } else if frame.kind == FrameKind::Phase
-            && self.trie.node(parent).is_some_and(|(above, _)| above == NodeId::ROOT)
+            && self
+                .trie
+                .node(parent)
+                .is_some_and(|(above, _)| above == NodeId::ROOT)
         {
             self.phases.insert((parent, frame.function), node);
         }
@@ -366,7 +380,10 @@ impl Tree {
     /// The first-level nodes that a filter keeps, ascending.
     pub fn tops_kept(&self, filter: &Filter) -> Vec<TopNode> {
         let top = |node: &NodeId| {
-            let (_, id) = self.trie.node(*node).expect("the root is no first-level node");
+            let (_, id) = self
+                .trie
+                .node(*node)
+                .expect("the root is no first-level node");
             let frame = self.symbols.frame(id);
             filter.keeps_top(&frame).then(|| TopNode {
                 node: *node,

@@ -75,8 +75,11 @@ pub(super) struct NodeScope {
 }
 
 impl NodeScope {
-    pub(super) const ROOT: NodeScope =
-        NodeScope { level: Level::Root, is_kept: false, is_top_kept: false };
+    pub(super) const ROOT: NodeScope = NodeScope {
+        level: Level::Root,
+        is_kept: false,
+        is_top_kept: false,
+    };
 
     /// The scope of a child whose frame has that kind and name. `keeps_top` is called for first-level
     /// nodes only.
@@ -92,13 +95,24 @@ impl NodeScope {
                 let phase = (kind == FrameKind::Task).then_some(EXECUTE);
                 let is_top_kept = keeps_top();
                 let is_kept = is_top_kept && phases.keeps(phase);
-                NodeScope { level: Level::Top, is_kept, is_top_kept }
+                NodeScope {
+                    level: Level::Top,
+                    is_kept,
+                    is_top_kept,
+                }
             }
             (Level::Top, FrameKind::Phase) => {
                 let is_kept = self.is_top_kept && phases.keeps(Some(name));
-                NodeScope { level: Level::Phase, is_kept, ..self }
+                NodeScope {
+                    level: Level::Phase,
+                    is_kept,
+                    ..self
+                }
             }
-            _ => NodeScope { level: Level::Stack, ..self },
+            _ => NodeScope {
+                level: Level::Stack,
+                ..self
+            },
         }
     }
 }

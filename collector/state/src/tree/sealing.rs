@@ -29,7 +29,9 @@ pub fn unsealed(tree: &TreeLock, sealed: TreeSize) -> UnsealedTree {
     // Nodes first: their frames are older, so they exist when the frames are copied.
     loop {
         let tree = read(tree);
-        let end = tree.node_count().min(next_node.saturating_add(COPIED_AT_ONCE));
+        let end = tree
+            .node_count()
+            .min(next_node.saturating_add(COPIED_AT_ONCE));
         if end <= next_node {
             break;
         }
@@ -42,12 +44,18 @@ pub fn unsealed(tree: &TreeLock, sealed: TreeSize) -> UnsealedTree {
     let mut next_frame = sealed.frames;
     loop {
         let tree = read(tree);
-        let end = tree.symbols.frame_count().min(next_frame.saturating_add(COPIED_AT_ONCE));
+        let end = tree
+            .symbols
+            .frame_count()
+            .min(next_frame.saturating_add(COPIED_AT_ONCE));
         if end <= next_frame {
             break;
         }
         let ids = (next_frame..end).map(FrameId);
-        unsealed.frames.extend(ids.map(|id| FrameRow { id, frame: frame_of(&tree, id) }));
+        unsealed.frames.extend(ids.map(|id| FrameRow {
+            id,
+            frame: frame_of(&tree, id),
+        }));
         next_frame = end;
     }
     unsealed

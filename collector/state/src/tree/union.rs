@@ -24,7 +24,10 @@ impl Tree {
             let frame = other.symbols.frame(FrameId(id));
             adopted.frames.push(self.symbols.intern(&frame));
         }
-        let Adopted { frames: frame_ids, numbers } = adopted;
+        let Adopted {
+            frames: frame_ids,
+            numbers,
+        } = adopted;
         if numbers.nodes.is_empty() {
             numbers.nodes.push(NodeId::ROOT);
         }
@@ -33,7 +36,10 @@ impl Tree {
             left = 0;
         }
         for id in next_ids(numbers.nodes.len(), other.trie.node_count(), &mut left) {
-            let (parent, frame) = other.trie.node(NodeId(id)).expect("only node 0 is the root");
+            let (parent, frame) = other
+                .trie
+                .node(NodeId(id))
+                .expect("only node 0 is the root");
             let frame = frame_ids[frame.0 as usize];
             let in_union = self.trie.insert_or_overflow(
                 numbers.nodes[parent.index()],
@@ -42,7 +48,10 @@ impl Tree {
             );
             numbers.nodes.push(in_union);
             if parent == NodeId::ROOT {
-                numbers.tops.push(TopNumber { in_store: NodeId(id), in_union });
+                numbers.tops.push(TopNumber {
+                    in_store: NodeId(id),
+                    in_union,
+                });
             }
         }
         self.note_new(strings, frames, nodes);

@@ -47,12 +47,18 @@ impl TableCache {
     pub fn of(folder: Option<PathBuf>, bytes_max: Option<u64>) -> io::Result<TableCache> {
         match folder {
             Some(folder) => TableCache::in_folder(folder, bytes_max.unwrap_or(TABLE_CACHE_BYTES)),
-            None => Ok(TableCache::memory(bytes_max.unwrap_or(TABLE_CACHE_MEMORY_BYTES))),
+            None => Ok(TableCache::memory(
+                bytes_max.unwrap_or(TABLE_CACHE_MEMORY_BYTES),
+            )),
         }
     }
 
     pub fn memory(bytes_max: u64) -> TableCache {
-        TableCache { folder: None, bytes_max, state: Mutex::default() }
+        TableCache {
+            folder: None,
+            bytes_max,
+            state: Mutex::default(),
+        }
     }
 
     /// In a folder, which is emptied: nobody knows what happened to its files meanwhile.
@@ -61,7 +67,11 @@ impl TableCache {
             fs::remove_dir_all(&folder)?;
         }
         fs::create_dir_all(&folder)?;
-        Ok(TableCache { folder: Some(folder), bytes_max, state: Mutex::default() })
+        Ok(TableCache {
+            folder: Some(folder),
+            bytes_max,
+            state: Mutex::default(),
+        })
     }
 
     /// Whether a file of this size has room.
@@ -79,7 +89,10 @@ impl TableCache {
         if let Some(content) = &entry.content {
             return Some(Cached::Memory(content.clone()));
         }
-        let opened = self.folder.as_ref().map(|folder| File::open(folder.join(file_name(path))));
+        let opened = self
+            .folder
+            .as_ref()
+            .map(|folder| File::open(folder.join(file_name(path))));
         match opened {
             Some(Ok(file)) => Some(Cached::File(file, bytes)),
             _ => {
@@ -110,7 +123,11 @@ impl TableCache {
         let mut state = lock(&self.state);
         state.remove(path);
         state.uses += 1;
-        let entry = Entry { bytes, used: state.uses, content: kept };
+        let entry = Entry {
+            bytes,
+            used: state.uses,
+            content: kept,
+        };
         state.bytes += bytes;
         state.entries.insert(path.to_owned(), entry);
         while state.bytes > self.bytes_max

@@ -31,7 +31,10 @@ fn runtime() -> Result<Handle, StoreError> {
         return Ok(runtime.handle().clone());
     }
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(1).thread_name(THREAD_NAME).enable_all();
+    builder
+        .worker_threads(1)
+        .thread_name(THREAD_NAME)
+        .enable_all();
     let built = builder.build().map_err(|source| StoreError::Io {
         doing: "starting the thread for",
         path: THREAD_NAME.to_owned(),
@@ -49,7 +52,11 @@ pub(super) fn connect(
 ) -> Result<Objects, StoreError> {
     let name = name.map(ToString::to_string);
     let parts = [prefix, name.as_deref().unwrap_or_default()];
-    let root = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+    let root = parts
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("/");
     let place = format!("s3://{bucket}/{root}");
     let retry = RetryConfig {
         backoff: BackoffConfig {
@@ -68,12 +75,16 @@ pub(super) fn connect(
         let timeout = format!("{} seconds", BUCKET_REQUEST_MAX.as_secs());
         client = client.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout);
     }
-    let invalid = |reason| StoreError::BucketSettings { place: place.clone(), reason };
+    let invalid = |reason| StoreError::BucketSettings {
+        place: place.clone(),
+        reason,
+    };
     if let Some(defect) = settings::defect(&client) {
         return Err(invalid(defect));
     }
-    let built =
-        client.build().map_err(|error| invalid(format!("{error}; check the variables AWS_*")));
+    let built = client
+        .build()
+        .map_err(|error| invalid(format!("{error}; check the variables AWS_*")));
     let store = PrefixStore::new(built?, Path::from(root.as_str()));
     let bucket = Bucket::new(place.clone(), Some(runtime()?), Patience::DEFAULT, cache);
     Ok(Objects::in_bucket(Arc::new(store), bucket))

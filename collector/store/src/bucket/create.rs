@@ -30,7 +30,10 @@ impl Patience {
 
     /// Few attempts without pauses, for simulations.
     #[cfg(any(test, feature = "testing"))]
-    pub const NONE: Patience = Patience { attempts_max: 3, pause: Duration::ZERO };
+    pub const NONE: Patience = Patience {
+        attempts_max: 3,
+        pause: Duration::ZERO,
+    };
 
     /// Repeats a request that may be repeated, until it succeeds or its failure is final.
     pub fn repeat<T>(self, mut request: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
@@ -50,7 +53,11 @@ impl Patience {
     }
 
     fn attempts(self) -> Attempts {
-        Attempts { patience: self, begin: Instant::now(), failed: 0 }
+        Attempts {
+            patience: self,
+            begin: Instant::now(),
+            failed: 0,
+        }
     }
 }
 
@@ -65,7 +72,10 @@ impl Attempts {
     /// The pause before another attempt; `None` if the last one has failed. Logs the first failure, because an
     /// operator would wait for all of them without a word.
     fn next_pause(&mut self, error: &Error) -> Option<Duration> {
-        let Patience { attempts_max, pause } = self.patience;
+        let Patience {
+            attempts_max,
+            pause,
+        } = self.patience;
         self.failed += 1;
         if self.failed >= attempts_max {
             return None;
@@ -104,7 +114,9 @@ pub async fn create(
     let location = Path::from(path);
     let mut attempts = patience.attempts();
     loop {
-        let put = store.put_opts(&location, content.clone().into(), PutMode::Create.into()).await;
+        let put = store
+            .put_opts(&location, content.clone().into(), PutMode::Create.into())
+            .await;
         let error = match put {
             Ok(_) => return Ok(()),
             Err(conflict @ Error::AlreadyExists { .. }) => {
@@ -150,7 +162,10 @@ mod tests {
     use super::*;
 
     fn broken_off() -> Error {
-        Error::Generic { store: "S3", source: "the answer broke off".into() }
+        Error::Generic {
+            store: "S3",
+            source: "the answer broke off".into(),
+        }
     }
 
     fn check_repeat(error: fn() -> Error, expected: u32) {
@@ -165,22 +180,35 @@ mod tests {
 
     #[test]
     fn requests_are_repeated_unless_their_failure_is_final() {
-        let missing = || Error::NotFound { path: String::new(), source: "404".into() };
-        let denied = || Error::PermissionDenied { path: String::new(), source: "403".into() };
+        let missing = || Error::NotFound {
+            path: String::new(),
+            source: "404".into(),
+        };
+        let denied = || Error::PermissionDenied {
+            path: String::new(),
+            source: "403".into(),
+        };
         check_repeat(broken_off, Patience::NONE.attempts_max);
         check_repeat(missing, 1);
         check_repeat(denied, 1);
         let mut failures = 2;
         let done = Patience::NONE.repeat(|| {
             failures -= 1;
-            if failures == 0 { Ok(5) } else { Err(broken_off()) }
+            if failures == 0 {
+                Ok(5)
+            } else {
+                Err(broken_off())
+            }
         });
         assert_eq!(done.unwrap(), 5);
     }
 
     #[test]
     fn pauses_double_up_to_a_limit_and_end() {
-        let patience = Patience { attempts_max: 7, pause: Duration::from_millis(100) };
+        let patience = Patience {
+            attempts_max: 7,
+            pause: Duration::from_millis(100),
+        };
         let mut attempts = patience.attempts();
         let pauses: Vec<u128> = std::iter::from_fn(|| attempts.next_pause(&broken_off()))
             .map(|pause| pause.as_millis())

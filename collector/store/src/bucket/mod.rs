@@ -69,7 +69,9 @@ pub(super) type Request = Pin<Box<dyn Future<Output = object_store::Result<Bytes
 
 impl fmt::Debug for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bucket").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Bucket")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
     }
 }
 
@@ -130,9 +132,10 @@ impl Bucket {
     pub(super) fn check_fence(&self) -> Result<(), StoreError> {
         match self.fence.get() {
             None => Ok(()),
-            Some(reason) => {
-                Err(StoreError::Fenced { place: self.place.clone(), reason: reason.clone() })
-            }
+            Some(reason) => Err(StoreError::Fenced {
+                place: self.place.clone(),
+                reason: reason.clone(),
+            }),
         }
     }
 
@@ -145,7 +148,13 @@ impl Bucket {
     ) -> StoreError {
         let Explained { reason, advice } = explain(source);
         let place = self.place.clone();
-        StoreError::Bucket { doing, place, path: path.to_owned(), reason, advice }
+        StoreError::Bucket {
+            doing,
+            place,
+            path: path.to_owned(),
+            reason,
+            advice,
+        }
     }
 }
 
@@ -160,7 +169,9 @@ const ANSWER_BYTES_MAX: usize = 400;
 
 fn explain(error: &object_store::Error) -> Explained {
     let text = chain(error);
-    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    let code = text
+        .split_once("<Code>")
+        .and_then(|(_, rest)| rest.split_once("</Code>"));
     let code = code.map(|(code, _)| code).filter(|code| code.len() <= 64);
     let says = |what: &str| code.map_or(what.to_owned(), |code| format!("{what} ({code})"));
     use object_store::Error::{NotFound, NotImplemented, PermissionDenied, Unauthenticated};
@@ -170,7 +181,11 @@ fn explain(error: &object_store::Error) -> Explained {
             advice: "create the bucket, or correct `--store` and AWS_ENDPOINT",
         };
     }
-    let is_credential = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"];
+    let is_credential = [
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "AccessDenied",
+    ];
     if matches!(error, PermissionDenied { .. } | Unauthenticated { .. })
         || code.is_some_and(|code| is_credential.contains(&code))
     {
@@ -196,7 +211,10 @@ fn explain(error: &object_store::Error) -> Explained {
         NotFound { .. } => says("it does not exist"),
         _ => shortened(&text),
     };
-    Explained { reason, advice: "check AWS_ENDPOINT, AWS_REGION, AWS_ALLOW_HTTP and the network" }
+    Explained {
+        reason,
+        advice: "check AWS_ENDPOINT, AWS_REGION, AWS_ALLOW_HTTP and the network",
+    }
 }
 
 /// An error with its causes, on one line.
@@ -244,7 +262,9 @@ pub fn connect(
     name: Option<&StoreName>,
     cache: TableCache,
 ) -> Result<Objects, StoreError> {
-    let missing = || StoreError::NoBuckets { bucket: bucket.to_owned() };
+    let missing = || StoreError::NoBuckets {
+        bucket: bucket.to_owned(),
+    };
     let connect = CLIENT.get().ok_or_else(missing)?;
     connect(bucket, prefix, name, cache)
 }
@@ -254,8 +274,15 @@ mod tests {
     use super::*;
 
     fn reason(error: object_store::Error) -> String {
-        let bucket = Bucket::new("s3://b/c1".into(), None, Patience::NONE, TableCache::memory(0));
-        bucket.failed("writing", "manifest/1.json", &error).to_string()
+        let bucket = Bucket::new(
+            "s3://b/c1".into(),
+            None,
+            Patience::NONE,
+            TableCache::memory(0),
+        );
+        bucket
+            .failed("writing", "manifest/1.json", &error)
+            .to_string()
     }
 
     fn answer(code: &str) -> Box<dyn std::error::Error + Send + Sync> {
@@ -273,7 +300,10 @@ mod tests {
         assert!(text.starts_with("writing s3://b/c1/manifest/1.json failed: the server rejects"));
         assert!(text.contains("(SignatureDoesNotMatch)"), "{text}");
         assert!(text.contains("AWS_SECRET_ACCESS_KEY"), "{text}");
-        let gone = object_store::Error::NotFound { path: path(), source: answer("NoSuchBucket") };
+        let gone = object_store::Error::NotFound {
+            path: path(),
+            source: answer("NoSuchBucket"),
+        };
         assert!(reason(gone).contains("there is no such bucket"));
         let text = reason(object_store::Error::Generic {
             store: "S3",
@@ -281,13 +311,21 @@ mod tests {
         });
         assert!(text.contains("set AWS_ACCESS_KEY_ID"), "{text}");
         let long = "x".repeat(10_000) + "\n";
-        let text = reason(object_store::Error::Generic { store: "S3", source: long.into() });
+        let text = reason(object_store::Error::Generic {
+            store: "S3",
+            source: long.into(),
+        });
         assert!(text.len() < 700 && !text.contains('\n'), "{text}");
     }
 
     #[test]
     fn a_fence_is_for_ever_and_keeps_its_first_reason() {
-        let bucket = Bucket::new("s3://b/c1".into(), None, Patience::NONE, TableCache::memory(0));
+        let bucket = Bucket::new(
+            "s3://b/c1".into(),
+            None,
+            Patience::NONE,
+            TableCache::memory(0),
+        );
         bucket.check_fence().unwrap();
         bucket.fence("c1 runs on host2".into());
         bucket.fence("another".into());

@@ -154,10 +154,22 @@ impl Owner {
                 Ok(()) => {
                     objects.own(epoch);
                     delete_before(objects, epoch);
-                    let beat = Mutex::new(Beat { log, ..Beat::default() });
-                    let shared = Shared { objects: objects.clone(), epoch, beat };
+                    let beat = Mutex::new(Beat {
+                        log,
+                        ..Beat::default()
+                    });
+                    let shared = Shared {
+                        objects: objects.clone(),
+                        epoch,
+                        beat,
+                    };
                     let shared = Arc::new(shared);
-                    let owner = Owner { shared, claimed_at, end: None, thread: None };
+                    let owner = Owner {
+                        shared,
+                        claimed_at,
+                        end: None,
+                        thread: None,
+                    };
                     objects.check_refusal(&claim_path(epoch), &content)?;
                     return Ok(owner);
                 }
@@ -166,7 +178,10 @@ impl Owner {
                 Err(error) => return Err(error),
             }
         }
-        Err(StoreError::damaged(DIRECTORY, "many processes claim the store at once"))
+        Err(StoreError::damaged(
+            DIRECTORY,
+            "many processes claim the store at once",
+        ))
     }
 
     /// The log that the tables need; `None` in a new store.
@@ -176,7 +191,10 @@ impl Owner {
 
     /// Records which log the tables need from now on. Call it before anything is acknowledged.
     pub fn use_log(&self, id: &str) -> Result<(), StoreError> {
-        let state = LogState { id: id.to_owned(), is_sealed: false };
+        let state = LogState {
+            id: id.to_owned(),
+            is_sealed: false,
+        };
         self.shared.beat(|beat| beat.log = Some(state))
     }
 
@@ -192,7 +210,11 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         drop(self.end.take());
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
             tracing::error!("the owner's thread panicked: a bug of Emberline");
         }
         if let Err(error) = self.shared.beat(|beat| beat.is_released = true) {
@@ -215,7 +237,8 @@ impl Shared {
         let successor = read_json::<Claim>(&self.objects, &claim_path(self.epoch + 1));
         if let Ok(Some(claim)) = successor {
             let Claim { pid, host, .. } = claim;
-            self.objects.fence(format!("since then process {pid} on {host} owns it"));
+            self.objects
+                .fence(format!("since then process {pid} on {host} owns it"));
         }
     }
 }
@@ -223,7 +246,9 @@ impl Shared {
 /// Compares the time at which this process created an object with the server's.
 fn check_clock(objects: &Objects, path: &str, at: Timestamp) -> Result<(), StoreError> {
     let listed = objects.list(DIRECTORY)?;
-    let Some(object) = listed.iter().find(|object| object.path == path) else { return Ok(()) };
+    let Some(object) = listed.iter().find(|object| object.path == path) else {
+        return Ok(());
+    };
     let ahead_ns = at.unix_ns().saturating_sub(object.modified.unix_ns());
     if ahead_ns.saturating_abs() <= nanoseconds(CLOCK_OFFSET_MAX) {
         return Ok(());
@@ -280,9 +305,15 @@ pub struct OwnerSighting {
 impl OwnerSighting {
     /// The newest owner; `None` in a new store.
     pub fn of(objects: &Objects) -> Result<Option<OwnerSighting>, StoreError> {
-        let Some(claim) = newest(objects)? else { return Ok(None) };
+        let Some(claim) = newest(objects)? else {
+            return Ok(None);
+        };
         let beat = read_beat(objects, &claim)?;
-        Ok(Some(OwnerSighting { epoch: claim.epoch, host: claim.host, beat }))
+        Ok(Some(OwnerSighting {
+            epoch: claim.epoch,
+            host: claim.host,
+            beat,
+        }))
     }
 
     fn unsealed_log(&self) -> Option<&LogState> {
@@ -291,50 +322,73 @@ impl OwnerSighting {
 
     /// Whether the log in the store may have records that are in no table.
     pub fn is_unsealed_in_store(&self) -> bool {
-        self.unsealed_log().is_some_and(|log| log.id == LogState::IN_STORE)
+        self.unsealed_log()
+            .is_some_and(|log| log.id == LogState::IN_STORE)
     }
 
     /// Where the log is that nobody but its owner can read: on the disk of this host. `None` if the log is in the
     /// store, or all of it in tables.
     pub fn log_elsewhere(&self) -> Option<&str> {
-        self.unsealed_log().filter(|log| log.id != LogState::IN_STORE).map(|_| self.host.as_str())
+        self.unsealed_log()
+            .filter(|log| log.id != LogState::IN_STORE)
+            .map(|_| self.host.as_str())
     }
 }
 
 /// The claim with the greatest epoch.
 fn newest(objects: &Objects) -> Result<Option<Claim>, StoreError> {
     let listed = objects.list(DIRECTORY)?;
-    let Some(path) =
-        listed.iter().rev().map(|file| &file.path).find(|path| path.ends_with(".json"))
+    let Some(path) = listed
+        .iter()
+        .rev()
+        .map(|file| &file.path)
+        .find(|path| path.ends_with(".json"))
     else {
         return Ok(None);
     };
     read_json(objects, path)?.map_or_else(
-        || Err(StoreError::damaged(path, "it was deleted while it was read")),
+        || {
+            Err(StoreError::damaged(
+                path,
+                "it was deleted while it was read",
+            ))
+        },
         |claim| Ok(Some(claim)),
     )
 }
 
 fn read_beat(objects: &Objects, claim: &Claim) -> Result<Beat, StoreError> {
     let beat = read_json(objects, &beat_path(claim.epoch))?;
-    Ok(beat.unwrap_or_else(|| Beat { log: claim.log.clone(), ..Beat::default() }))
+    Ok(beat.unwrap_or_else(|| Beat {
+        log: claim.log.clone(),
+        ..Beat::default()
+    }))
 }
 
 fn read_json<T: for<'a> Deserialize<'a>>(
     objects: &Objects,
     path: &str,
 ) -> Result<Option<T>, StoreError> {
-    let Some(text) = objects.get_if_exists(path)? else { return Ok(None) };
+    let Some(text) = objects.get_if_exists(path)? else {
+        return Ok(None);
+    };
     let value = serde_json::from_slice(&text);
-    value.map(Some).map_err(|error| StoreError::damaged(path, error))
+    value
+        .map(Some)
+        .map_err(|error| StoreError::damaged(path, error))
 }
 
 /// Deletes the beats of earlier lives. Claims stay for ever: a process that was paused, however long, finds its
 /// successor by them, and cannot claim an epoch that another one had.
 fn delete_before(objects: &Objects, epoch: u64) {
     let kept = beat_path(epoch - 1);
-    let Ok(listed) = objects.list(DIRECTORY) else { return };
-    let beats = listed.into_iter().map(|file| file.path).filter(|path| path.ends_with(".beat"));
+    let Ok(listed) = objects.list(DIRECTORY) else {
+        return;
+    };
+    let beats = listed
+        .into_iter()
+        .map(|file| file.path)
+        .filter(|path| path.ends_with(".beat"));
     let old = beats.filter(|path| *path < kept);
     if let Err(error) = objects.delete_all(&old.collect::<Vec<_>>()) {
         tracing::warn!(%error, "files of earlier collectors cannot be deleted");
@@ -350,7 +404,9 @@ fn beat_path(epoch: u64) -> String {
 }
 
 fn json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("it has only numbers and texts").into()
+    serde_json::to_vec(value)
+        .expect("it has only numbers and texts")
+        .into()
 }
 
 /// A random id.
@@ -364,7 +420,9 @@ pub fn random_id() -> Result<String, StoreError> {
 }
 
 fn host() -> String {
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let host = nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok());
     host.unwrap_or_else(|| "an unnamed host".to_owned())
 }
 
@@ -389,7 +447,10 @@ mod tests {
         assert_eq!((first.shared.epoch, first.log()), (1, None));
         first.use_log("d1").unwrap();
         crash(first);
-        let unsealed = Some(LogState { id: "d1".into(), is_sealed: false });
+        let unsealed = Some(LogState {
+            id: "d1".into(),
+            is_sealed: false,
+        });
         // One that ends before it has a log of its own changes nothing.
         for epoch in 2..4 {
             let life = claim(&objects).unwrap();
@@ -401,8 +462,14 @@ mod tests {
         sealing.note_sealed();
         drop(sealing);
         let last = claim(&objects).unwrap();
-        let sealed = Some(LogState { id: LogState::IN_STORE.into(), is_sealed: true });
-        assert_eq!((last.shared.epoch, objects.epoch(), last.log()), (5, 5, sealed));
+        let sealed = Some(LogState {
+            id: LogState::IN_STORE.into(),
+            is_sealed: true,
+        });
+        assert_eq!(
+            (last.shared.epoch, objects.epoch(), last.log()),
+            (5, 5, sealed)
+        );
         let claims = objects.list(DIRECTORY).unwrap();
         let kept: Vec<&str> = claims.iter().map(|file| &*file.path).collect();
         let claimed = [claim_path(1), claim_path(2), claim_path(3)];
@@ -423,7 +490,12 @@ mod tests {
         });
         let refused = Owner::claim(&objects, Duration::from_secs(20)).unwrap_err();
         assert!(matches!(refused, StoreError::Owned { .. }), "{refused}");
-        assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .contains(&std::process::id().to_string()),
+            "{refused}"
+        );
         beating.join().unwrap();
         first.shared.look_for_successor();
         objects.check_fence().unwrap();
@@ -432,7 +504,10 @@ mod tests {
             crash(claim(&objects).unwrap());
         }
         first.shared.look_for_successor();
-        assert!(matches!(objects.check_fence(), Err(StoreError::Fenced { .. })));
+        assert!(matches!(
+            objects.check_fence(),
+            Err(StoreError::Fenced { .. })
+        ));
     }
 
     #[test]
@@ -453,6 +528,9 @@ mod tests {
             "{ahead}"
         );
         let behind = check(-4_000).unwrap_err();
-        assert!(behind.contains(" s behind that of the server of"), "{behind}");
+        assert!(
+            behind.contains(" s behind that of the server of"),
+            "{behind}"
+        );
     }
 }

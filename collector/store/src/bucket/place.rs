@@ -69,7 +69,10 @@ impl FromStr for StorePlace {
             Ok(path) if path.as_ref() == prefix => {}
             _ => return Err(PlaceError::Prefix(prefix.to_owned())),
         }
-        Ok(StorePlace::Bucket { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
+        Ok(StorePlace::Bucket {
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+        })
     }
 }
 
@@ -90,7 +93,10 @@ impl FromStr for StoreName {
 
     fn from_str(text: &str) -> Result<StoreName, PlaceError> {
         let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let begins = text
+            .bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric());
         if begins && text.len() <= NAME_BYTES_MAX && text.bytes().all(is_valid) {
             Ok(StoreName(text.to_owned()))
         } else {
@@ -111,18 +117,39 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written() {
-        for text in ["s3://b", "s3://bucket-1.x/a/b c", "file:///var/lib/emberline"] {
+        for text in [
+            "s3://b",
+            "s3://bucket-1.x/a/b c",
+            "file:///var/lib/emberline",
+        ] {
             assert_eq!(text.parse::<StorePlace>().unwrap().to_string(), text);
         }
-        assert_eq!("s3://b/p/".parse::<StorePlace>().unwrap().to_string(), "s3://b/p");
-        for text in
-            ["", "s3://", "s3:///p", "/var", "file://rel", "gs://b", "s3://b c/p", "s3://b@h"]
-        {
-            assert_eq!(text.parse::<StorePlace>(), Err(PlaceError::Address), "{text}");
+        assert_eq!(
+            "s3://b/p/".parse::<StorePlace>().unwrap().to_string(),
+            "s3://b/p"
+        );
+        for text in [
+            "",
+            "s3://",
+            "s3:///p",
+            "/var",
+            "file://rel",
+            "gs://b",
+            "s3://b c/p",
+            "s3://b@h",
+        ] {
+            assert_eq!(
+                text.parse::<StorePlace>(),
+                Err(PlaceError::Address),
+                "{text}"
+            );
         }
         for text in ["s3://b/a//b", "s3://b/../c", "s3://b/./c", "s3://b//c"] {
             let parsed = text.parse::<StorePlace>();
-            assert!(matches!(parsed, Err(PlaceError::Prefix(_))), "{text} {parsed:?}");
+            assert!(
+                matches!(parsed, Err(PlaceError::Prefix(_))),
+                "{text} {parsed:?}"
+            );
         }
     }
 

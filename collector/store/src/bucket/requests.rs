@@ -48,7 +48,9 @@ impl BucketOperation {
 
     fn of(method: &str, query: &str) -> BucketOperation {
         let has = |name: &str| {
-            query.split('&').any(|part| part.split('=').next().unwrap_or_default() == name)
+            query
+                .split('&')
+                .any(|part| part.split('=').next().unwrap_or_default() == name)
         };
         match method {
             "GET" | "HEAD" if has("list-type") => BucketOperation::List,
@@ -94,7 +96,9 @@ pub(super) fn count_request(method: &str, query: &str, sent_bytes: u64) {
 
 /// Counts the bytes of an answer's body.
 pub(super) fn count_answer(received_bytes: u64) {
-    COUNTS.received_bytes.fetch_add(received_bytes, Ordering::Relaxed);
+    COUNTS
+        .received_bytes
+        .fetch_add(received_bytes, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -114,7 +118,11 @@ mod tests {
             ("POST", "uploads", BucketOperation::Put),
             ("DELETE", "", BucketOperation::Delete),
         ] {
-            assert_eq!(BucketOperation::of(method, query), expected, "{method} {query}");
+            assert_eq!(
+                BucketOperation::of(method, query),
+                expected,
+                "{method} {query}"
+            );
         }
     }
 }

@@ -29,7 +29,11 @@ pub(super) fn defect(client: &AmazonS3Builder) -> Option<String> {
     };
     invalid(&ENDPOINTS, is_url, "http://HOST:PORT or https://HOST:PORT")
         .or_else(|| {
-            invalid(&REGIONS, is_region, "letters, digits and hyphens, such as eu-central-1")
+            invalid(
+                &REGIONS,
+                is_region,
+                "letters, digits and hyphens, such as eu-central-1",
+            )
         })
         .or_else(|| unencrypted(client))
 }
@@ -51,7 +55,9 @@ fn unencrypted(client: &AmazonS3Builder) -> Option<String> {
 /// Whether both parsers of the client accept it.
 fn is_url(text: &str) -> bool {
     let is_known = |scheme: &str| matches!(scheme, "http" | "https");
-    let is_uri = text.parse::<Uri>().is_ok_and(|uri| uri.scheme_str().is_some_and(is_known));
+    let is_uri = text
+        .parse::<Uri>()
+        .is_ok_and(|uri| uri.scheme_str().is_some_and(is_known));
     is_uri && Url::parse(text).is_ok_and(|url| url.has_host() && is_known(url.scheme()))
 }
 
@@ -71,7 +77,11 @@ mod tests {
 
     #[test]
     fn an_endpoint_needs_a_scheme_and_a_valid_host() {
-        for url in ["http://127.0.0.1:9000", "https://s3.example.org/", "http://[::1]:9000"] {
+        for url in [
+            "http://127.0.0.1:9000",
+            "https://s3.example.org/",
+            "http://[::1]:9000",
+        ] {
             assert_eq!(defect_of(AmazonS3ConfigKey::Endpoint, url), None);
         }
         for text in [
@@ -89,7 +99,10 @@ mod tests {
             assert_eq!(defect_of(AmazonS3ConfigKey::Endpoint, text), Some(expected));
         }
         let text = defect_of(AmazonS3ConfigKey::S3Endpoint, "x y").unwrap();
-        assert!(text.starts_with("invalid AWS_ENDPOINT_URL_S3 \"x y\""), "{text}");
+        assert!(
+            text.starts_with("invalid AWS_ENDPOINT_URL_S3 \"x y\""),
+            "{text}"
+        );
     }
 
     #[test]
@@ -97,7 +110,10 @@ mod tests {
         assert_eq!(defect_of(AmazonS3ConfigKey::Region, "eu-central-1"), None);
         for name in ["eu west", "eu\"west", "eu/west", ""] {
             let text = defect_of(AmazonS3ConfigKey::Region, name).unwrap();
-            assert!(text.starts_with(&format!("invalid AWS_REGION {name:?}; expected")), "{text}");
+            assert!(
+                text.starts_with(&format!("invalid AWS_REGION {name:?}; expected")),
+                "{text}"
+            );
         }
     }
 

@@ -70,8 +70,16 @@ impl Links {
     pub(crate) fn restore(&mut self, rows: Vec<LinkRow>, count: usize) {
         let damaged: Arc<str> = "[damaged]".into();
         self.rows = vec![(damaged.clone(), damaged); count];
-        for LinkRow { number, peer, type_name } in rows {
-            if let Some(row) = number.checked_sub(1).and_then(|at| self.rows.get_mut(at as usize)) {
+        for LinkRow {
+            number,
+            peer,
+            type_name,
+        } in rows
+        {
+            if let Some(row) = number
+                .checked_sub(1)
+                .and_then(|at| self.rows.get_mut(at as usize))
+            {
                 *row = (peer, type_name);
             }
         }

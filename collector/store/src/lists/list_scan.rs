@@ -21,12 +21,15 @@ pub struct RowScan<'a> {
 
 impl RowScan<'_> {
     fn may_be_in(&self, segment: &ListSegment, group: usize) -> Result<bool, StoreError> {
-        let [starts, stops] = self.columns.map(|column| segment.number_bounds(group, column));
+        let [starts, stops] = self
+            .columns
+            .map(|column| segment.number_bounds(group, column));
         let is_later = starts.is_some_and(|(first, _)| first >= self.span_ns.end);
         if is_later || stops.is_some_and(|(_, last)| last < self.span_ns.start) {
             return Ok(false);
         }
-        self.worker.map_or(Ok(true), |worker| segment.may_hold(group, "worker", worker))
+        self.worker
+            .map_or(Ok(true), |worker| segment.may_hold(group, "worker", worker))
     }
 }
 

@@ -73,7 +73,9 @@ pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
 
 fn kind_of(name: &str) -> Result<FrameKind, String> {
     let found = FRAME_KINDS.iter().find(|(_, known)| *known == name);
-    found.map(|(kind, _)| *kind).ok_or_else(|| format!("{name:?} is no kind of frame"))
+    found
+        .map(|(kind, _)| *kind)
+        .ok_or_else(|| format!("{name:?} is no kind of frame"))
 }
 
 pub(crate) fn outcome_of(name: &str) -> Result<Outcome, String> {
@@ -82,7 +84,9 @@ pub(crate) fn outcome_of(name: &str) -> Result<Outcome, String> {
 }
 
 fn disconnect_reason_of(name: &str) -> Result<DisconnectReason, String> {
-    let found = DisconnectReason::ALL.into_iter().find(|known| known.name() == name);
+    let found = DisconnectReason::ALL
+        .into_iter()
+        .find(|known| known.name() == name);
     found.ok_or_else(|| format!("{name:?} is no reason of a disconnect"))
 }
 

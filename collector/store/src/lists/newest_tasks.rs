@@ -31,10 +31,14 @@ struct RankedRow {
 
 /// At or before all rows of a group.
 fn first_of(segment: &ListSegment, group: usize) -> ByStart {
-    let start = segment.number_bounds(group, "start").map_or(i64::MAX, |(_, latest)| latest);
+    let start = segment
+        .number_bounds(group, "start")
+        .map_or(i64::MAX, |(_, latest)| latest);
     let ids = segment.number_bounds(group, "id");
     // Ids are stored as signed numbers: those from 2^63 on would be the lowest.
-    let id = ids.filter(|(lowest, _)| *lowest >= 0).map_or(0, |(lowest, _)| lowest.unsigned_abs());
+    let id = ids
+        .filter(|(lowest, _)| *lowest >= 0)
+        .map_or(0, |(lowest, _)| lowest.unsigned_abs());
     ByStart::new(Timestamp::from_unix_ns(start), TaskId(id))
 }
 
@@ -44,17 +48,30 @@ impl<'a> NewestTaskScan<'a> {
         fn all(texts: &[String]) -> Vec<&str> {
             texts.iter().map(String::as_str).collect()
         }
-        let TaskFilter { names, keys, workers, outcomes, types } = filter;
+        let TaskFilter {
+            names,
+            keys,
+            workers,
+            outcomes,
+            types,
+        } = filter;
         // The most selective and cheapest columns first.
         let mut texts = vec![
             ("key", all(keys)),
             ("name", all(names)),
             ("worker", all(workers)),
-            ("outcome", outcomes.iter().map(|outcome| outcome.name()).collect()),
+            (
+                "outcome",
+                outcomes.iter().map(|outcome| outcome.name()).collect(),
+            ),
             ("type_name", all(types)),
         ];
         texts.retain(|(_, texts)| !texts.is_empty());
-        NewestTaskScan { range, filter, texts }
+        NewestTaskScan {
+            range,
+            filter,
+            texts,
+        }
     }
 
     /// Counts the tasks of a row group, and selects the newest of them.
@@ -64,7 +81,9 @@ impl<'a> NewestTaskScan<'a> {
         group: usize,
         selecting: &mut NewestTasks,
     ) -> Result<(), StoreError> {
-        let Some(counts) = self.counts(segment, group)? else { return Ok(()) };
+        let Some(counts) = self.counts(segment, group)? else {
+            return Ok(());
+        };
         selecting.count(counts.iter().filter(|counts| **counts).count() as u64);
         if !selecting.wants(first_of(segment, group)) {
             return Ok(());
@@ -74,7 +93,10 @@ impl<'a> NewestTaskScan<'a> {
         // Of the tasks of this group only the newest `limit` are read, and those that have the id of the
         // last of them.
         let mut tasks: Vec<ByStart> = rows.iter().map(|row| row.task).collect();
-        let last = tasks.len().checked_sub(1).map(|last| last.min(selecting.limit() - 1));
+        let last = tasks
+            .len()
+            .checked_sub(1)
+            .map(|last| last.min(selecting.limit() - 1));
         let last = last.map(|last| *tasks.select_nth_unstable(last).1);
         let mut is_selected = vec![false; counts.len()];
         for row in rows.iter().filter(|row| Some(row.task) <= last) {
@@ -98,14 +120,21 @@ impl<'a> NewestTaskScan<'a> {
         let ranked = rows.map(|(number, (start, id))| {
             let start = Timestamp::from_unix_ns(start.unwrap_or_default());
             let id = TaskId(id.unwrap_or_default().cast_unsigned());
-            RankedRow { number, task: ByStart::new(start, id) }
+            RankedRow {
+                number,
+                task: ByStart::new(start, id),
+            }
         });
         Ok(ranked.collect())
     }
 
     /// Whether each row of a row group matches; `None` if no row does.
     fn counts(&self, segment: &ListSegment, group: usize) -> Result<Option<Vec<bool>>, StoreError> {
-        let bounds = |column| segment.number_bounds(group, column).unwrap_or((i64::MIN, i64::MAX));
+        let bounds = |column| {
+            segment
+                .number_bounds(group, column)
+                .unwrap_or((i64::MIN, i64::MAX))
+        };
         let starts = bounds("start");
         let stops = bounds("stop");
         let [start, stop] = [self.range.start(), self.range.stop()].map(Timestamp::unix_ns);
@@ -123,7 +152,10 @@ impl<'a> NewestTaskScan<'a> {
         }
         let mut counts = vec![true; segment.all_rows(group).len()];
         let mut rule_out = |keeps: Vec<bool>| {
-            counts.iter_mut().zip(keeps).for_each(|(counts, keeps)| *counts &= keeps);
+            counts
+                .iter_mut()
+                .zip(keeps)
+                .for_each(|(counts, keeps)| *counts &= keeps);
         };
         for (column, texts) in &self.texts {
             let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();

@@ -32,7 +32,9 @@ pub(crate) fn phases_json(detail: Option<&TaskDetail>) -> Arc<str> {
 }
 
 fn json(value: &impl Serialize) -> Arc<str> {
-    serde_json::to_string(value).expect("lists of texts and numbers are JSON").into()
+    serde_json::to_string(value)
+        .expect("lists of texts and numbers are JSON")
+        .into()
 }
 
 struct Labels<'a>(&'a [Label]);
@@ -55,7 +57,12 @@ struct Phase<'a>(&'a PhaseInterval);
 
 impl Serialize for Phase<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let PhaseInterval { name, start_ns, duration_ns, count } = self.0;
+        let PhaseInterval {
+            name,
+            start_ns,
+            duration_ns,
+            count,
+        } = self.0;
         match count {
             1 => (&**name, start_ns, duration_ns).serialize(serializer),
             count => (&**name, start_ns, duration_ns, count).serialize(serializer),
@@ -140,7 +147,9 @@ impl<'de> Deserialize<'de> for LabelList {
                 Ok(LabelList(entries))
             }
         }
-        deserializer.deserialize_map(Entries).map_err(de::Error::custom)
+        deserializer
+            .deserialize_map(Entries)
+            .map_err(de::Error::custom)
     }
 }
 
@@ -189,7 +198,10 @@ mod tests {
             ..TaskDetail::default()
         };
         assert_eq!(&*labels_json(Some(&detail)), r#"{"k":"\"v\"","k":""}"#);
-        assert_eq!(&*phases_json(Some(&detail)), r#"[["queue",-5,5],["disk-read",0,7,3]]"#);
+        assert_eq!(
+            &*phases_json(Some(&detail)),
+            r#"[["queue",-5,5],["disk-read",0,7,3]]"#
+        );
         assert_eq!((&*labels_json(None), &*phases_json(None)), ("{}", "[]"));
         let mut texts = SharedTexts::default();
         assert!(texts.phases(r#"[["queue",-5]]"#).is_err());

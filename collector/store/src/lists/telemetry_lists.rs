@@ -26,23 +26,31 @@ pub(crate) struct LinkRow {
 /// The order of rows in `transfers`: by worker, then by stop.
 pub(crate) fn compare_transfers(a: &Arc<TransferRow>, b: &Arc<TransferRow>) -> Ordering {
     let order = |row: &TransferRow| (row.record.stop, row.epoch, row.record.id);
-    a.worker.cmp(&b.worker).then_with(|| order(a).cmp(&order(b)))
+    a.worker
+        .cmp(&b.worker)
+        .then_with(|| order(a).cmp(&order(b)))
 }
 
 /// The order of rows in `resources`: by worker, then by time.
 pub(crate) fn compare_samples(a: &Arc<ResourceRow>, b: &Arc<ResourceRow>) -> Ordering {
     let order = |row: &ResourceRow| (row.sample.at, row.epoch);
-    a.worker.cmp(&b.worker).then_with(|| order(a).cmp(&order(b)))
+    a.worker
+        .cmp(&b.worker)
+        .then_with(|| order(a).cmp(&order(b)))
 }
 
 fn direction_of(name: &str) -> Result<Direction, String> {
-    let found = Direction::ALL.into_iter().find(|known| known.name() == name);
+    let found = Direction::ALL
+        .into_iter()
+        .find(|known| known.name() == name);
     found.ok_or_else(|| format!("{name:?} is no direction"))
 }
 
 fn keys_json(keys: &[Arc<str>]) -> Arc<str> {
     let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
-    serde_json::to_string(&keys).expect("a list of texts is JSON").into()
+    serde_json::to_string(&keys)
+        .expect("a list of texts is JSON")
+        .into()
 }
 
 fn keys_of(json: &str) -> Result<Vec<Arc<str>>, String> {
@@ -124,7 +132,10 @@ list_table! {
 
 /// All columns of `resources`: after the head one for each measure, in the order of their numbers.
 const SAMPLE_COLUMNS: [ListColumn; SampleHead::COLUMNS.len() + Resource::ALL.len()] = {
-    let measure = ListColumn { name: "", kind: ListKind::OptionalNumber64 };
+    let measure = ListColumn {
+        name: "",
+        kind: ListKind::OptionalNumber64,
+    };
     let mut columns = [measure; SampleHead::COLUMNS.len() + Resource::ALL.len()];
     let mut index = 0;
     while index < columns.len() {
@@ -158,14 +169,27 @@ impl ListRow for Arc<ResourceRow> {
     fn decode(columns: &mut Columns) -> Result<Vec<Arc<ResourceRow>>, String> {
         let heads = SampleHead::decode(columns)?;
         let mut measures = Resource::ALL.map(|_| columns.take::<kinds::OptionalNumber64>());
-        let row = |SampleHead { worker, epoch, at, period_ns }| {
+        let row = |SampleHead {
+                       worker,
+                       epoch,
+                       at,
+                       period_ns,
+                   }| {
             let mut values = Vec::new();
             for (resource, column) in Resource::ALL.into_iter().zip(&mut measures) {
                 values.extend(next(column)?.map(|value| (resource, value)));
             }
             values.shrink_to_fit();
-            let sample = ResourceSample { at, period_ns, values };
-            Ok(Arc::new(ResourceRow { worker, epoch, sample }))
+            let sample = ResourceSample {
+                at,
+                period_ns,
+                values,
+            };
+            Ok(Arc::new(ResourceRow {
+                worker,
+                epoch,
+                sample,
+            }))
         };
         heads.into_iter().map(row).collect()
     }

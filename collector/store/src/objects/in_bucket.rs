@@ -17,7 +17,12 @@ impl Objects {
     /// The store of one collector in a bucket. Of several processes that create the same object, one
     /// succeeds.
     pub fn in_bucket(store: Arc<dyn ObjectStore>, bucket: Bucket) -> Objects {
-        Objects { store, root: None, durability: None, bucket: Some(Arc::new(bucket)) }
+        Objects {
+            store,
+            root: None,
+            durability: None,
+            bucket: Some(Arc::new(bucket)),
+        }
     }
 
     /// Whether another process may have written what this one wants to write.
@@ -27,7 +32,9 @@ impl Objects {
 
     /// The address of a bucket's store, for people.
     pub fn place(&self) -> String {
-        self.bucket.as_ref().map_or_else(String::new, |bucket| bucket.place().to_owned())
+        self.bucket
+            .as_ref()
+            .map_or_else(String::new, |bucket| bucket.place().to_owned())
     }
 
     /// The epoch of the life of the collector that writes to a bucket; 0 elsewhere.
@@ -42,18 +49,24 @@ impl Objects {
 
     /// The ids of files that this process may assign, and delete: others are of later lives.
     pub fn ids(&self) -> Range<u64> {
-        self.bucket.as_ref().map_or(0..u64::MAX, |bucket| bucket.first_id()..bucket.end_of_ids())
+        self.bucket
+            .as_ref()
+            .map_or(0..u64::MAX, |bucket| bucket.first_id()..bucket.end_of_ids())
     }
 
     /// Ends all writing to a bucket, for ever: another collector has taken over.
     pub fn fence(&self, reason: String) {
-        self.bucket.iter().for_each(|bucket| bucket.fence(reason.clone()));
+        self.bucket
+            .iter()
+            .for_each(|bucket| bucket.fence(reason.clone()));
     }
 
     /// # Errors
     /// [`StoreError::Fenced`] if another collector has taken over.
     pub fn check_fence(&self) -> Result<(), StoreError> {
-        self.bucket.as_ref().map_or(Ok(()), |bucket| bucket.check_fence())
+        self.bucket
+            .as_ref()
+            .map_or(Ok(()), |bucket| bucket.check_fence())
     }
 
     /// Files of tables are written while the next ones are made.
@@ -75,9 +88,14 @@ impl Objects {
         let owned = path.to_owned();
         let request: Request = Box::pin(async move {
             let _room = room;
-            create(&*store, patience, &owned, &content).await.map(|()| Bytes::new())
+            create(&*store, patience, &owned, &content)
+                .await
+                .map(|()| Bytes::new())
         });
-        lock(&bucket.uploads).push(Upload { path: path.to_owned(), done: runtime.spawn(request) });
+        lock(&bucket.uploads).push(Upload {
+            path: path.to_owned(),
+            done: runtime.spawn(request),
+        });
         Ok(())
     }
 
@@ -89,7 +107,10 @@ impl Objects {
         let location = Path::from(path);
         let create = || {
             let options = PutMode::Create.into();
-            match self.block_on(self.store.put_opts(&location, content.clone().into(), options)) {
+            match self.block_on(
+                self.store
+                    .put_opts(&location, content.clone().into(), options),
+            ) {
                 Ok(_) => Ok(false),
                 Err(object_store::Error::AlreadyExists { .. }) => Ok(true),
                 Err(error) => Err(error),
@@ -97,7 +118,9 @@ impl Objects {
         };
         match self.repeat(create) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(StoreError::NoConditionalWrites { place: self.place() }),
+            Ok(false) => Err(StoreError::NoConditionalWrites {
+                place: self.place(),
+            }),
             Err(source) => Err(self.failed("writing", path, source)),
         }
     }
@@ -112,7 +135,10 @@ impl Objects {
 
     /// Reads whole files, several at a time; `None` for one that does not exist.
     pub fn get_all(&self, paths: &[String]) -> Vec<Result<Option<Bytes>, StoreError>> {
-        let runtime = self.bucket.as_ref().and_then(|bucket| bucket.runtime.as_ref());
+        let runtime = self
+            .bucket
+            .as_ref()
+            .and_then(|bucket| bucket.runtime.as_ref());
         let Some(runtime) = runtime else {
             return paths.iter().map(|path| self.get_if_exists(path)).collect();
         };
@@ -142,7 +168,13 @@ impl Objects {
         bucket: &Bucket,
         path: &str,
     ) -> Result<Option<Object>, StoreError> {
-        let object = |bytes, source| Some(Object { path: path.to_owned(), bytes, source });
+        let object = |bytes, source| {
+            Some(Object {
+                path: path.to_owned(),
+                bytes,
+                source,
+            })
+        };
         if is_table(path) {
             match bucket.cache.get(path) {
                 Some(Cached::Memory(content)) => {
@@ -199,6 +231,9 @@ impl Objects {
 
     /// The same store, as another process uses it.
     pub fn of_another_process(&self) -> Objects {
-        Objects { store: self.store.clone(), ..Objects::bucket_in_memory() }
+        Objects {
+            store: self.store.clone(),
+            ..Objects::bucket_in_memory()
+        }
     }
 }

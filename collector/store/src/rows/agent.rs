@@ -28,7 +28,10 @@ impl AgentInfo {
     pub fn label_bytes(&self) -> usize {
         /// Two strings and their entry in the map.
         const LABEL_BYTES: usize = 96;
-        self.labels.iter().map(|(key, value)| key.len() + value.len() + LABEL_BYTES).sum()
+        self.labels
+            .iter()
+            .map(|(key, value)| key.len() + value.len() + LABEL_BYTES)
+            .sum()
     }
 
     /// Whether the labels were replaced by their number.

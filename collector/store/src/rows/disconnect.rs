@@ -68,9 +68,9 @@ impl DisconnectReason {
                 "check the exit status of {process}, and the system log there for the \
                  out-of-memory killer"
             )),
-            DisconnectReason::Silent => {
-                Some(format!("check that the host is reachable and that {process} runs"))
-            }
+            DisconnectReason::Silent => Some(format!(
+                "check that the host is reachable and that {process} runs"
+            )),
             DisconnectReason::Rejected => {
                 Some("read the reason in the collector's log, or run: emberline doctor".to_owned())
             }

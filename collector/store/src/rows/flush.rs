@@ -34,14 +34,19 @@ pub struct FlushFacts {
 impl CheckedFlush {
     /// Weight of its samples.
     pub fn weight_ns(&self) -> u64 {
-        self.window.as_ref().map_or(0, |window| window.samples.total_ns())
+        self.window
+            .as_ref()
+            .map_or(0, |window| window.samples.total_ns())
     }
 
     pub fn facts(&self) -> FlushFacts {
         FlushFacts {
             seq: self.seq,
             weight_ns: self.weight_ns(),
-            ticks: self.window.as_ref().map_or(Ticks::default(), |window| window.ticks),
+            ticks: self
+                .window
+                .as_ref()
+                .map_or(Ticks::default(), |window| window.ticks),
             account: self.account,
             clock: self.clock,
         }

@@ -12,7 +12,10 @@ impl Names {
     /// Whether a row with this name is kept.
     pub fn keeps(&self, name: &str) -> bool {
         let Names(sorted) = self;
-        sorted.is_empty() || sorted.binary_search_by(|asked| asked.as_str().cmp(name)).is_ok()
+        sorted.is_empty()
+            || sorted
+                .binary_search_by(|asked| asked.as_str().cmp(name))
+                .is_ok()
     }
 
     /// Whether a row is kept that may have no name.
@@ -50,7 +53,10 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_if_it_is_asked_for_or_nothing_is() {
-        let names: Names = ["b", "a", "c", "a"].map(str::to_owned).into_iter().collect();
+        let names: Names = ["b", "a", "c", "a"]
+            .map(str::to_owned)
+            .into_iter()
+            .collect();
         assert_eq!(*names, ["a", "b", "c"]);
         assert!(["a", "b", "c"].iter().all(|name| names.keeps(name)));
         assert!(!names.keeps("") && !names.keeps("ab"));

@@ -18,7 +18,12 @@ pub struct RunRow {
 impl RunRow {
     /// A run as it was marked.
     pub fn marked(worker: Option<WorkerId>, epoch: Epoch, run: RunMarker) -> RunRow {
-        RunRow { worker, epoch, run, lost_at: None }
+        RunRow {
+            worker,
+            epoch,
+            run,
+            lost_at: None,
+        }
     }
 
     /// The end that was marked, or else the time at which its worker was last seen.
@@ -28,7 +33,11 @@ impl RunRow {
 
     /// The run's identity.
     pub fn key(&self) -> RunKey {
-        RunKey { worker: self.worker.clone(), epoch: self.epoch, id: self.run.id }
+        RunKey {
+            worker: self.worker.clone(),
+            epoch: self.epoch,
+            id: self.run.id,
+        }
     }
 
     /// The run's id in the API.
@@ -40,7 +49,9 @@ impl RunRow {
     pub fn range(&self, now: Timestamp) -> TimeRange {
         let start = self.run.start;
         let range = TimeRange::new(start, self.stop().unwrap_or(now));
-        range.or(TimeRange::new(start, start.shifted(1))).unwrap_or(TimeRange::ALL)
+        range
+            .or(TimeRange::new(start, start.shifted(1)))
+            .unwrap_or(TimeRange::ALL)
     }
 }
 

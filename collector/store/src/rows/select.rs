@@ -33,7 +33,12 @@ impl TaskFilter {
             && self.keys.keeps(&row.record.key)
             && self.workers.keeps(&row.worker.0)
             && self.keeps_outcome(row.record.outcome)
-            && self.types.keeps(row.record.detail.as_ref().map_or("", |detail| &detail.type_name))
+            && self.types.keeps(
+                row.record
+                    .detail
+                    .as_ref()
+                    .map_or("", |detail| &detail.type_name),
+            )
     }
 
     /// Whether tasks without a row are kept: a filter on anything that sums do not record excludes
@@ -115,7 +120,10 @@ pub struct ByStart {
 
 impl ByStart {
     pub fn new(start: Timestamp, id: TaskId) -> ByStart {
-        ByStart { start: Reverse(start), id }
+        ByStart {
+            start: Reverse(start),
+            id,
+        }
     }
 
     pub fn of(task: &TaskRecord) -> ByStart {
@@ -145,7 +153,11 @@ impl PartialOrd for Newest {
 
 impl NewestTasks {
     pub fn new(limit: usize) -> NewestTasks {
-        NewestTasks { limit, total: 0, newest: BinaryHeap::new() }
+        NewestTasks {
+            limit,
+            total: 0,
+            newest: BinaryHeap::new(),
+        }
     }
 
     /// Counts a row, and keeps it if it is among the newest.
@@ -170,13 +182,17 @@ impl NewestTasks {
     /// Whether a task may be among the newest. Of many that start at once only those with the lowest ids
     /// are.
     pub fn wants(&self, task: ByStart) -> bool {
-        self.last_kept().is_none_or(|last| task <= ByStart::of(last))
+        self.last_kept()
+            .is_none_or(|last| task <= ByStart::of(last))
     }
 
     /// The row that goes when a better one is kept, once there is no room for more.
     fn last_kept(&self) -> Option<&TaskRecord> {
         let is_full = self.newest.len() >= self.limit;
-        self.newest.peek().filter(|_| is_full).map(|Newest(row)| &row.record)
+        self.newest
+            .peek()
+            .filter(|_| is_full)
+            .map(|Newest(row)| &row.record)
     }
 
     /// How many rows are kept at most.
@@ -192,8 +208,15 @@ impl NewestTasks {
     }
 
     pub fn done(self) -> Selection {
-        let rows = self.newest.into_sorted_vec().into_iter().map(|Newest(row)| row);
-        Selection { rows: rows.collect(), total: self.total }
+        let rows = self
+            .newest
+            .into_sorted_vec()
+            .into_iter()
+            .map(|Newest(row)| row);
+        Selection {
+            rows: rows.collect(),
+            total: self.total,
+        }
     }
 }
 
@@ -210,25 +233,43 @@ pub struct LongestTasks {
 
 impl LongestTasks {
     pub fn new(limit: usize, now: Timestamp) -> LongestTasks {
-        LongestTasks { limit, total: 0, now, longest: BinaryHeap::new() }
+        LongestTasks {
+            limit,
+            total: 0,
+            now,
+            longest: BinaryHeap::new(),
+        }
     }
 
     /// Counts a row, and keeps it if it is among the longest.
     pub fn offer(&mut self, row: &Arc<TaskRow>) {
         self.total = self.total.saturating_add(1);
-        let duration_ns = row.duration_ns().unwrap_or(self.now.since_ns(row.record.start));
-        let shortest = self.longest.peek().filter(|_| self.longest.len() >= self.limit);
+        let duration_ns = row
+            .duration_ns()
+            .unwrap_or(self.now.since_ns(row.record.start));
+        let shortest = self
+            .longest
+            .peek()
+            .filter(|_| self.longest.len() >= self.limit);
         if shortest.is_some_and(|(Reverse(shortest_ns), _)| duration_ns < *shortest_ns) {
             return;
         }
-        self.longest.push((Reverse(duration_ns), Newest(row.clone())));
+        self.longest
+            .push((Reverse(duration_ns), Newest(row.clone())));
         if self.longest.len() > self.limit {
             self.longest.pop();
         }
     }
 
     pub fn done(self) -> Selection {
-        let rows = self.longest.into_sorted_vec().into_iter().map(|(_, Newest(row))| row);
-        Selection { rows: rows.collect(), total: self.total }
+        let rows = self
+            .longest
+            .into_sorted_vec()
+            .into_iter()
+            .map(|(_, Newest(row))| row);
+        Selection {
+            rows: rows.collect(),
+            total: self.total,
+        }
     }
 }

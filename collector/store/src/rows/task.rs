@@ -21,7 +21,9 @@ impl TaskRow {
     pub fn text_bytes(&self) -> usize {
         /// The counters of an `Arc`.
         const TEXT_BYTES: usize = 16;
-        let TaskRecord { key, cause, detail, .. } = &self.record;
+        let TaskRecord {
+            key, cause, detail, ..
+        } = &self.record;
         let texts = key.len() + cause.len();
         let Some(detail) = detail else { return texts };
         let TaskDetail { labels, phases, .. } = &**detail;

@@ -39,7 +39,10 @@ impl TransferRow {
     /// Memory of an unsealed row, in bytes.
     pub fn bytes(&self) -> usize {
         let TransferEvent { keys, cause, .. } = &self.record;
-        let keys: usize = keys.iter().map(|key| key.len() + size_of::<Arc<str>>()).sum();
+        let keys: usize = keys
+            .iter()
+            .map(|key| key.len() + size_of::<Arc<str>>())
+            .sum();
         size_of::<TransferRow>() + ENTRY_BYTES + keys + cause.len()
     }
 }
@@ -106,7 +109,12 @@ mod tests {
                 outcome: Outcome::Ok,
                 cause: "".into(),
             };
-            TransferRow { worker: WorkerId("w".into()), epoch: Epoch(1), record }.bandwidth()
+            TransferRow {
+                worker: WorkerId("w".into()),
+                epoch: Epoch(1),
+                record,
+            }
+            .bandwidth()
         };
         assert_eq!(bandwidth(0), None);
         assert_eq!(bandwidth(99_999), None);

@@ -74,7 +74,10 @@ impl Tables {
     /// How much of the tree is in tables.
     pub fn sealed_tree(&self) -> TreeSize {
         let sealed = lock(&self.sealed);
-        TreeSize { frames: sealed.frames, nodes: sealed.nodes.max(1) }
+        TreeSize {
+            frames: sealed.frames,
+            nodes: sealed.nodes.max(1),
+        }
     }
 
     /// Seals a batch. If this fails, the tables have nothing of it, and it may be retried. `on_publish`
@@ -90,7 +93,11 @@ impl Tables {
         let mut files = Vec::new();
         let UnsealedTree { frames, nodes } = batch.tree;
         debug_assert!(frames.first().is_none_or(|row| row.id.0 == sealed.frames));
-        debug_assert!(nodes.first().is_none_or(|row| row.id.0 == sealed.nodes.max(1)));
+        debug_assert!(
+            nodes
+                .first()
+                .is_none_or(|row| row.id.0 == sealed.nodes.max(1))
+        );
         self.put_list(TableName::Frames, frames.iter().cloned(), &mut files)?;
         self.put_list(TableName::Nodes, nodes.iter().copied(), &mut files)?;
         self.seal_windows(batch.windows, &mut sealed.buffer, &mut files)?;
@@ -105,11 +112,26 @@ impl Tables {
         self.put_tiers(SumTable::PhaseSums, durations.phase_sums, &mut files)?;
         // The number of the next version, or a smaller one: enough to order the rows of a task.
         let version = self.manifest().version + 1;
-        let with_version = |row: &Arc<TaskRow>| SealedTask { row: row.clone(), version };
+        let with_version = |row: &Arc<TaskRow>| SealedTask {
+            row: row.clone(),
+            version,
+        };
         self.seal_tasks(tasks.iter().map(with_version), &mut files)?;
-        self.put_list(TableName::Running, batch.running.iter().map(with_version), &mut files)?;
-        self.put_list(TableName::LostTasks, batch.lost_tasks.iter().cloned(), &mut files)?;
-        self.put_list(TableName::Sessions, batch.sessions.iter().cloned(), &mut files)?;
+        self.put_list(
+            TableName::Running,
+            batch.running.iter().map(with_version),
+            &mut files,
+        )?;
+        self.put_list(
+            TableName::LostTasks,
+            batch.lost_tasks.iter().cloned(),
+            &mut files,
+        )?;
+        self.put_list(
+            TableName::Sessions,
+            batch.sessions.iter().cloned(),
+            &mut files,
+        )?;
         let links_end = self.seal_telemetry(batch.telemetry, &sealed, &mut files)?;
         let workers = read(&self.workers).rows_from(sealed.workers);
         let workers_end = sealed.workers + workers.len();
@@ -153,16 +175,21 @@ impl Tables {
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
         sort_and_sum(&mut rows);
-        let seconds = rows.iter().map(|row| Second(row.key.fields(Tier::Second).ts.0));
+        let seconds = rows
+            .iter()
+            .map(|row| Second(row.key.fields(Tier::Second).ts.0));
         let span = seconds.clone().min().zip(seconds.max());
         let mut tier = Tier::Second;
         loop {
             let same_row_tiers = same_row_tiers(span, tier);
             let mut writer = TierWriter::new(self, sum_table, tier, &same_row_tiers);
-            rows.iter().try_for_each(|row| writer.push(row.key.fields(tier), row.value))?;
+            rows.iter()
+                .try_for_each(|row| writer.push(row.key.fields(tier), row.value))?;
             files.append(&mut writer.finish()?);
             let coarser = tier.coarser().filter(|_| same_row_tiers.is_empty());
-            let Some(coarser) = coarser else { return Ok(()) };
+            let Some(coarser) = coarser else {
+                return Ok(());
+            };
             roll_up(&mut rows, tier, coarser);
             tier = coarser;
         }
@@ -227,7 +254,10 @@ impl<'a> TierWriter<'a> {
         sums: &[(NodeId, u64)],
     ) -> Result<(), StoreError> {
         let partition = fields.ts.0 / self.tier.periods_in_file();
-        let is_other = self.partition.replace(partition).is_some_and(|last| last != partition);
+        let is_other = self
+            .partition
+            .replace(partition)
+            .is_some_and(|last| last != partition);
         if is_other || self.writer.bytes() > SEALED_FILE_BYTES {
             let next = SegmentWriter::with_tiers(
                 self.sum_table,
@@ -272,7 +302,9 @@ pub(crate) fn compare_tasks(a: &SealedTask, b: &SealedTask) -> Ordering {
     };
     let names = a.row.record.name.cmp(&b.row.record.name);
     let workers = || a.row.worker.cmp(&b.row.worker);
-    names.then_with(|| order(a).cmp(&order(b))).then_with(workers)
+    names
+        .then_with(|| order(a).cmp(&order(b)))
+        .then_with(workers)
 }
 
 /// The last row of each task.
@@ -287,13 +319,20 @@ fn latest(tasks: &[Arc<TaskRow>]) -> Vec<Arc<TaskRow>> {
 /// The tiers coarser than `tier` whose rows differ from those of `tier` in `ts` alone, because one
 /// period of `tier` contains all `seconds` (first and last). None if there are several such periods.
 pub(crate) fn same_row_tiers(seconds: Option<(Second, Second)>, tier: Tier) -> Vec<SameRowTier> {
-    let Some((first, last)) = seconds else { return Vec::new() };
+    let Some((first, last)) = seconds else {
+        return Vec::new();
+    };
     // Not every table has seconds.
     if tier == Tier::Second || tier.period(first) != tier.period(last) {
         return Vec::new();
     }
     let coarser = std::iter::successors(tier.coarser(), |tier| tier.coarser());
-    coarser.map(|tier| SameRowTier { tier, period: tier.period(first) }).collect()
+    coarser
+        .map(|tier| SameRowTier {
+            tier,
+            period: tier.period(first),
+        })
+        .collect()
 }
 
 /// Changes rows of one tier to rows of a coarser one.

@@ -23,14 +23,27 @@ impl Tables {
         sealed: &SealedIds,
         files: &mut Vec<FileEntry>,
     ) -> Result<usize, StoreError> {
-        let TelemetryBatch { transfers, samples, runs, expected } = telemetry;
-        self.put_tiers(SumTable::TransferSums, self.transfer_sums(transfers)?, files)?;
+        let TelemetryBatch {
+            transfers,
+            samples,
+            runs,
+            expected,
+        } = telemetry;
+        self.put_tiers(
+            SumTable::TransferSums,
+            self.transfer_sums(transfers)?,
+            files,
+        )?;
         let links = read(&self.links).rows_from(sealed.links);
         let links_end = sealed.links + links.len();
         self.put_list(TableName::Links, links, files)?;
         self.put_days(TableName::Transfers, transfers, compare_transfers, files)?;
         self.put_days(TableName::Resources, samples, compare_samples, files)?;
-        self.put_list(TableName::Runs, runs.iter().map(|run| RunRow::clone(run)), files)?;
+        self.put_list(
+            TableName::Runs,
+            runs.iter().map(|run| RunRow::clone(run)),
+            files,
+        )?;
         self.put_list(TableName::Expected, expected.iter().cloned(), files)?;
         Ok(links_end)
     }
@@ -58,7 +71,9 @@ impl Tables {
         let mut days: BTreeMap<u32, Vec<R>> = BTreeMap::new();
         for row in rows {
             let last = row.span().end.saturating_sub(1);
-            days.entry(last / TASKS_FILE_SECONDS).or_default().push(row.clone());
+            days.entry(last / TASKS_FILE_SECONDS)
+                .or_default()
+                .push(row.clone());
         }
         for mut rows in days.into_values() {
             rows.sort_by(&compare);

@@ -61,14 +61,19 @@ impl Tables {
         let windows = &self.numbered(windows);
         self.seal_weights(windows, SAMPLES, buffer, files)?;
         self.seal_weights(windows, THREADS, buffer, files)?;
-        let cycles = windows.iter().flat_map(|(worker, stored)| cycle_rows(stored, *worker));
+        let cycles = windows
+            .iter()
+            .flat_map(|(worker, stored)| cycle_rows(stored, *worker));
         self.put_tiers(SumTable::Cycles, cycles.collect(), files)
     }
 
     /// Windows with the numbers of their workers, which are assigned to new workers.
     fn numbered<'a>(&self, windows: &'a [Arc<StoredWindow>]) -> Vec<Numbered<'a>> {
         let mut workers = write(&self.workers);
-        windows.iter().map(|stored| (workers.assign(&stored.worker), &**stored)).collect()
+        windows
+            .iter()
+            .map(|stored| (workers.assign(&stored.worker), &**stored))
+            .collect()
     }
 
     fn seal_weights(
@@ -99,7 +104,9 @@ impl Tables {
             }
             files.append(&mut writers.finish()?);
             let coarser = tier.coarser().filter(|_| same_row_tiers.is_empty());
-            let Some(coarser) = coarser else { return Ok(()) };
+            let Some(coarser) = coarser else {
+                return Ok(());
+            };
             buffer.roll_up(tier, coarser);
             tier = coarser;
         }
@@ -190,8 +197,14 @@ impl SealBuffer {
         let mut tasks = Vec::with_capacity(cursors.len());
         for (task, cursor) in &mut cursors {
             let first = end;
-            end = Cursor { part: first.part + cursor.part, byte: first.byte + cursor.byte };
-            tasks.push(TaskParts { task: *task, parts: first.part..end.part });
+            end = Cursor {
+                part: first.part + cursor.part,
+                byte: first.byte + cursor.byte,
+            };
+            tasks.push(TaskParts {
+                task: *task,
+                parts: first.part..end.part,
+            });
             *cursor = first;
         }
         self.resize(end);
@@ -215,20 +228,27 @@ impl SealBuffer {
     }
 
     fn resize(&mut self, end: Cursor) {
-        let Cursor { part: count, byte: bytes } = end;
+        let Cursor {
+            part: count,
+            byte: bytes,
+        } = end;
         // Free memory that an unusually large sealing needed.
         self.parts.shrink_to(count * 4);
         self.bytes.shrink_to(bytes * 4);
-        self.parts.reserve_exact(count.saturating_sub(self.parts.len()));
+        self.parts
+            .reserve_exact(count.saturating_sub(self.parts.len()));
         self.parts.resize(count, BufferedPart::default());
-        self.bytes.reserve_exact(bytes.saturating_sub(self.bytes.len()));
+        self.bytes
+            .reserve_exact(bytes.saturating_sub(self.bytes.len()));
         self.bytes.resize(bytes, 0);
     }
 
     /// Changes the parts to a coarser tier.
     fn roll_up(&mut self, from: Tier, to: Tier) {
         let times = to.seconds() / from.seconds();
-        self.parts.iter_mut().for_each(|part| part.key = part.key.rolled_up(times));
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.key = part.key.rolled_up(times));
     }
 
     /// Sorts the parts of each task by period, worker and state. Returns for each group of periods the
@@ -241,7 +261,10 @@ impl SealBuffer {
             parts.sort_unstable_by_key(|part| part.key);
             let mut at = range.start;
             for parts in parts.chunk_by(|a, b| group(a) == group(b)) {
-                let of_group = TaskParts { task: *task, parts: at..at + parts.len() };
+                let of_group = TaskParts {
+                    task: *task,
+                    parts: at..at + parts.len(),
+                };
                 groups.push((group(&parts[0]), of_group));
                 at += parts.len();
             }
@@ -281,11 +304,23 @@ impl Writers<'_> {
             for parts in parts.chunk_by(|a, b| a.key == b.key) {
                 let worker = parts[0].key.worker();
                 let kind = parts[0].key.state() as u8;
-                let fields = Fields { ts, task, worker, kind, node: 0 };
+                let fields = Fields {
+                    ts,
+                    task,
+                    worker,
+                    kind,
+                    node: 0,
+                };
                 self.sum(parts.iter().map(|part| buffer.part(task, part)));
                 self.write(fields)?;
             }
-            self.end_period(Fields { ts, task, worker: WorkerNumber::ALL, kind: 0, node: 0 })?;
+            self.end_period(Fields {
+                ts,
+                task,
+                worker: WorkerNumber::ALL,
+                kind: 0,
+                node: 0,
+            })?;
         }
         Ok(())
     }
@@ -321,11 +356,20 @@ impl Writers<'_> {
 
     /// Writes the sums of a task and period over all workers.
     fn end_period(&mut self, fields: Fields) -> Result<(), StoreError> {
-        let Some(over_workers) = &mut self.over_workers else { return Ok(()) };
+        let Some(over_workers) = &mut self.over_workers else {
+            return Ok(());
+        };
         let mut sums = Vec::new();
         take_sorted(&mut self.all, &mut sums);
         for ((kind, node), value) in sums {
-            over_workers.push(Fields { kind, node: node.0, ..fields }, value)?;
+            over_workers.push(
+                Fields {
+                    kind,
+                    node: node.0,
+                    ..fields
+                },
+                value,
+            )?;
         }
         Ok(())
     }
@@ -367,8 +411,17 @@ fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item
             Measure::TicksExpected => ticks.expected,
             Measure::TicksThrottled => ticks.throttled,
         };
-        let fields = Fields { ts, task: NodeId::ROOT, worker, kind: measure as u8, node: 0 };
-        Row { key: Key::new(Tier::Second, fields), value }
+        let fields = Fields {
+            ts,
+            task: NodeId::ROOT,
+            worker,
+            kind: measure as u8,
+            node: 0,
+        };
+        Row {
+            key: Key::new(Tier::Second, fields),
+            value,
+        }
     });
     rows.filter(|row| row.value > 0)
 }

@@ -31,8 +31,11 @@ impl SumTable {
         let ts = DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
         let mut fields = vec![Field::new(TS, ts, false)];
         for column in self.columns() {
-            let data_type =
-                if *column == Column::Kind { DataType::UInt8 } else { DataType::UInt32 };
+            let data_type = if *column == Column::Kind {
+                DataType::UInt8
+            } else {
+                DataType::UInt32
+            };
             fields.push(Field::new(self.column_name(*column), data_type, false));
         }
         fields.push(Field::new(self.value_name(), DataType::UInt64, false));

@@ -36,5 +36,8 @@ pub(super) fn read(chunk: &ColumnChunkMetaData, object: &Arc<Object>) -> Result<
 
 /// Memory of the filter once it is read.
 pub(super) fn bytes(chunk: &ColumnChunkMetaData) -> usize {
-    chunk.bloom_filter_length().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
+    chunk
+        .bloom_filter_length()
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .unwrap_or(0)
 }

@@ -26,13 +26,18 @@ impl ChunkReader for FileBytes {
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
         let length = self.len().saturating_sub(start).min(READ_BYTES);
-        let part = self.0.read(start, length).map_err(|error| ParquetError::External(error.into()));
+        let part = self
+            .0
+            .read(start, length)
+            .map_err(|error| ParquetError::External(error.into()));
         Ok(part?.reader())
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         let length = length as u64;
-        self.0.read(start, length).map_err(|error| ParquetError::External(error.into()))
+        self.0
+            .read(start, length)
+            .map_err(|error| ParquetError::External(error.into()))
     }
 }
 
@@ -52,10 +57,14 @@ impl ChunkBytes {
     }
 
     fn from(&self, start: u64) -> Result<Bytes> {
-        let at = start.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
+        let at = start
+            .checked_sub(self.start)
+            .and_then(|at| usize::try_from(at).ok());
         match at.filter(|at| *at <= self.bytes.len()) {
             Some(at) => Ok(self.bytes.slice(at..)),
-            None => Err(ParquetError::EOF(format!("{start} is outside of its column"))),
+            None => Err(ParquetError::EOF(format!(
+                "{start} is outside of its column"
+            ))),
         }
     }
 }
@@ -78,6 +87,8 @@ impl ChunkReader for ChunkBytes {
         if length <= bytes.len() {
             return Ok(bytes.slice(..length));
         }
-        Err(ParquetError::EOF(format!("{length} bytes at {start} exceed the column")))
+        Err(ParquetError::EOF(format!(
+            "{length} bytes at {start} exceed the column"
+        )))
     }
 }

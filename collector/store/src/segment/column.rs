@@ -49,7 +49,10 @@ pub struct Columns {
 
 impl Columns {
     pub fn new(columns: Vec<Values>, rows: usize) -> Columns {
-        Columns { columns: columns.into_iter(), rows }
+        Columns {
+            columns: columns.into_iter(),
+            rows,
+        }
     }
 
     pub fn rows(&self) -> usize {
@@ -58,7 +61,11 @@ impl Columns {
 
     /// The values of the next column.
     pub fn take<K: ColumnKind>(&mut self) -> impl Iterator<Item = K::Value> + use<K> {
-        K::decode(self.columns.next().expect("there are as many columns as the table declares"))
+        K::decode(
+            self.columns
+                .next()
+                .expect("there are as many columns as the table declares"),
+        )
     }
 }
 
@@ -67,7 +74,9 @@ impl Columns {
 /// # Errors
 /// If the column has fewer values than there are rows.
 pub(crate) fn next<T>(column: &mut impl Iterator<Item = T>) -> Result<T, String> {
-    column.next().ok_or_else(|| "a column ends too early".to_owned())
+    column
+        .next()
+        .ok_or_else(|| "a column ends too early".to_owned())
 }
 
 /// A kind of column as a type: which values rows have, and how the file stores them.

@@ -41,7 +41,10 @@ const GAP_ROWS_MIN: usize = 32;
 const SHARED_TEXTS_MAX: usize = 4_096;
 
 fn schema<'a>(columns: impl IntoIterator<Item = &'a ListColumn>) -> Arc<Type> {
-    let fields: String = columns.into_iter().map(|column| column.kind.field(column.name)).collect();
+    let fields: String = columns
+        .into_iter()
+        .map(|column| column.kind.field(column.name))
+        .collect();
     let text = format!("message table {{{fields} }}");
     Arc::new(parse_message_type(&text).expect("the text is a schema"))
 }
@@ -51,7 +54,9 @@ fn properties<'a>(
     columns: impl IntoIterator<Item = &'a ListColumn>,
 ) -> Arc<WriterProperties> {
     let properties = common_properties(table).set_statistics_enabled(EnabledStatistics::Chunk);
-    let keys = columns.into_iter().filter(|column| column.kind == ListKind::KeyText);
+    let keys = columns
+        .into_iter()
+        .filter(|column| column.kind == ListKind::KeyText);
     let properties = keys.fold(properties, |properties, column| {
         let path = ColumnPath::from(column.name);
         bloom::enable(properties, path, GROUP_ROWS as u64)
@@ -74,7 +79,12 @@ impl<R: ListRow> ListWriter<R> {
         let schema = schema(R::COLUMNS);
         let properties = properties(&table.name(), R::COLUMNS);
         let file = SerializedFileWriter::new(Vec::new(), schema, properties).expect(ENCODES);
-        ListWriter { file, rows: Vec::new(), written: 0, span: None }
+        ListWriter {
+            file,
+            rows: Vec::new(),
+            written: 0,
+            span: None,
+        }
     }
 
     pub(crate) fn push(&mut self, row: R) {
@@ -98,7 +108,12 @@ impl<R: ListRow> ListWriter<R> {
         let (from, to) = self.span?;
         self.file.finish().expect(ENCODES);
         let content = std::mem::take(self.file.inner_mut()).into();
-        Some(EncodedFile { content, rows: self.written, from: Period(from), to: Period(to) })
+        Some(EncodedFile {
+            content,
+            rows: self.written,
+            from: Period(from),
+            to: Period(to),
+        })
     }
 
     fn flush(&mut self) {
@@ -139,24 +154,33 @@ fn write_values(
     match values {
         Values::Texts(texts) => {
             let texts: Vec<ByteArray> = texts.iter().map(|text| (&**text).into()).collect();
-            column.typed::<ByteArrayType>().write_batch(&texts, None, None)?
+            column
+                .typed::<ByteArrayType>()
+                .write_batch(&texts, None, None)?
         }
         Values::Flags(flags) => column.typed::<BoolType>().write_batch(flags, None, None)?,
         Values::Numbers32(numbers) => {
             let numbers: Vec<i32> = numbers.iter().map(|number| number.cast_signed()).collect();
-            column.typed::<Int32Type>().write_batch(&numbers, None, None)?
+            column
+                .typed::<Int32Type>()
+                .write_batch(&numbers, None, None)?
         }
-        Values::Numbers64(numbers) => {
-            column.typed::<Int64Type>().write_batch(numbers, None, None)?
-        }
+        Values::Numbers64(numbers) => column
+            .typed::<Int64Type>()
+            .write_batch(numbers, None, None)?,
         Values::Optionals64(numbers) => {
             let present: Vec<i64> = numbers.iter().flatten().copied().collect();
-            let levels: Vec<i16> = numbers.iter().map(|number| number.is_some().into()).collect();
-            column.typed::<Int64Type>().write_batch(&present, Some(&levels), None)?
+            let levels: Vec<i16> = numbers
+                .iter()
+                .map(|number| number.is_some().into())
+                .collect();
+            column
+                .typed::<Int64Type>()
+                .write_batch(&present, Some(&levels), None)?
         }
-        Values::Fractions(numbers) => {
-            column.typed::<DoubleType>().write_batch(numbers, None, None)?
-        }
+        Values::Fractions(numbers) => column
+            .typed::<DoubleType>()
+            .write_batch(numbers, None, None)?,
     };
     column.close()
 }
@@ -186,15 +210,27 @@ impl ListSegment {
         check_facts(&footer, &entry.table.name())
             .map_err(|reason| StoreError::damaged(&*path, reason))?;
         if footer.file_metadata().schema() != schema(R::COLUMNS).as_ref() {
-            return Err(StoreError::damaged(path, "its columns differ from those of its table"));
+            return Err(StoreError::damaged(
+                path,
+                "its columns differ from those of its table",
+            ));
         }
-        let groups = footer.row_groups().iter().map(|group| group.num_rows().max(0));
+        let groups = footer
+            .row_groups()
+            .iter()
+            .map(|group| group.num_rows().max(0));
         let rows = groups.map(i64::unsigned_abs).sum::<u64>();
         if rows != entry.rows {
             let reason = format!("it has {rows} rows; {} were written", entry.rows);
             return Err(StoreError::damaged(path, reason));
         }
-        Ok(ListSegment { path, object, footer, columns: R::COLUMNS, filters: OnceLock::new() })
+        Ok(ListSegment {
+            path,
+            object,
+            footer,
+            columns: R::COLUMNS,
+            filters: OnceLock::new(),
+        })
     }
 
     pub(crate) fn group_count(&self) -> usize {
@@ -241,12 +277,17 @@ impl ListSegment {
         column: &str,
         text: &str,
     ) -> Result<Vec<Range<usize>>, StoreError> {
-        let Some(index) = self.index_of(column) else { return Ok(ranges.to_vec()) };
+        let Some(index) = self.index_of(column) else {
+            return Ok(ranges.to_vec());
+        };
         decode_checked(&self.path, || {
             let group = self.footer.row_group(group);
             let values: Vec<ByteArray> =
                 required(self.reader::<ByteArrayType>(group, index)?, ranges)?;
-            Ok(ranges_of(ranges, values.iter().map(|value| value.data() == text.as_bytes())))
+            Ok(ranges_of(
+                ranges,
+                values.iter().map(|value| value.data() == text.as_bytes()),
+            ))
         })
     }
 
@@ -259,14 +300,18 @@ impl ListSegment {
         column: &str,
         is_wanted: impl Fn(i64) -> bool,
     ) -> Result<Vec<Range<usize>>, StoreError> {
-        let Some(index) = self.index_of(column) else { return Ok(ranges.to_vec()) };
-        let values =
-            decode_checked(&self.path, || self.column(self.footer.row_group(group), index, ranges));
+        let Some(index) = self.index_of(column) else {
+            return Ok(ranges.to_vec());
+        };
+        let values = decode_checked(&self.path, || {
+            self.column(self.footer.row_group(group), index, ranges)
+        });
         Ok(match values? {
             Values::Numbers64(values) => ranges_of(ranges, values.into_iter().map(is_wanted)),
-            Values::Optionals64(values) => {
-                ranges_of(ranges, values.into_iter().map(|value| value.is_none_or(&is_wanted)))
-            }
+            Values::Optionals64(values) => ranges_of(
+                ranges,
+                values.into_iter().map(|value| value.is_none_or(&is_wanted)),
+            ),
             _ => ranges.to_vec(),
         })
     }
@@ -280,11 +325,16 @@ impl ListSegment {
     ) -> Result<Vec<bool>, StoreError> {
         let all = self.all_rows(group);
         let rows = all.len();
-        let Some(index) = self.index_of(column) else { return Ok(vec![true; rows]) };
+        let Some(index) = self.index_of(column) else {
+            return Ok(vec![true; rows]);
+        };
         decode_checked(&self.path, || {
             let reader = self.reader::<ByteArrayType>(self.footer.row_group(group), index)?;
             let texts: Vec<ByteArray> = required(reader, &[all])?;
-            check_length(texts.iter().map(|text| is_wanted(text.data())).collect(), rows)
+            check_length(
+                texts.iter().map(|text| is_wanted(text.data())).collect(),
+                rows,
+            )
         })
     }
 
@@ -294,7 +344,9 @@ impl ListSegment {
         group: usize,
         column: &str,
     ) -> Result<Vec<Option<i64>>, StoreError> {
-        let Some(index) = self.index_of(column) else { return Ok(Vec::new()) };
+        let Some(index) = self.index_of(column) else {
+            return Ok(Vec::new());
+        };
         let all = self.all_rows(group);
         let rows = all.len();
         decode_checked(&self.path, || {
@@ -340,7 +392,9 @@ impl ListSegment {
                 return Ok(false);
             }
         }
-        let Some(index) = self.index_of(column) else { return Ok(true) };
+        let Some(index) = self.index_of(column) else {
+            return Ok(true);
+        };
         if self.columns[index].kind != ListKind::KeyText {
             return Ok(true);
         }
@@ -353,7 +407,9 @@ impl ListSegment {
                 self.filters.get_or_init(|| read)
             }
         };
-        Ok(filters[group].as_ref().is_none_or(|filter| filter.check(text)))
+        Ok(filters[group]
+            .as_ref()
+            .is_none_or(|filter| filter.check(text)))
     }
 
     fn index_of(&self, column: &str) -> Option<usize> {
@@ -361,7 +417,10 @@ impl ListSegment {
     }
 
     fn statistics(&self, group: usize, column: &str) -> Option<&Statistics> {
-        self.footer.row_group(group).column(self.index_of(column)?).statistics()
+        self.footer
+            .row_group(group)
+            .column(self.index_of(column)?)
+            .statistics()
     }
 
     fn reader<T: DataType>(
@@ -433,7 +492,9 @@ fn required<T: DataType>(
     let count: usize = ranges.iter().map(Range::len).sum();
     let mut values = Vec::with_capacity(count.min(GROUP_ROWS));
     each_range(&mut reader, ranges, |reader, count| {
-        reader.read_records(count, None, None, &mut values).map(|_| ())
+        reader
+            .read_records(count, None, None, &mut values)
+            .map(|_| ())
     })?;
     Ok(values)
 }
@@ -445,10 +506,14 @@ fn optional(
     let mut levels = Vec::new();
     let mut values = Vec::new();
     each_range(&mut reader, ranges, |reader, count| {
-        reader.read_records(count, Some(&mut levels), None, &mut values).map(|_| ())
+        reader
+            .read_records(count, Some(&mut levels), None, &mut values)
+            .map(|_| ())
     })?;
     let mut values = values.into_iter();
-    let next = levels.into_iter().map(|level| if level == 1 { values.next() } else { None });
+    let next = levels
+        .into_iter()
+        .map(|level| if level == 1 { values.next() } else { None });
     Ok(next.collect())
 }
 
@@ -465,7 +530,10 @@ fn ranges_of(ranges: &[Range<usize>], is_wanted: impl Iterator<Item = bool>) -> 
     let mut merged: Vec<Range<usize>> = Vec::new();
     for (row, is_wanted) in ranges.iter().cloned().flatten().zip(is_wanted) {
         if is_wanted {
-            match merged.last_mut().filter(|last| row - last.end < GAP_ROWS_MIN) {
+            match merged
+                .last_mut()
+                .filter(|last| row - last.end < GAP_ROWS_MIN)
+            {
                 Some(last) => last.end = row + 1,
                 None => merged.push(row..row + 1),
             }

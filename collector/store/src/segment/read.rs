@@ -75,11 +75,21 @@ impl Batch {
             kind: self.kind.get(index).copied().unwrap_or(0),
             node: at(&self.node),
         };
-        Row { key: Key::new(tier, fields), value: self.values[index] }
+        Row {
+            key: Key::new(tier, fields),
+            value: self.values[index],
+        }
     }
 
     fn clear(&mut self) {
-        let Batch { ts, task, worker, kind, node, values } = self;
+        let Batch {
+            ts,
+            task,
+            worker,
+            kind,
+            node,
+            values,
+        } = self;
         for column in [ts, task, worker, node] {
             column.clear();
         }
@@ -145,7 +155,10 @@ impl Segment {
             .map_err(|reason| StoreError::damaged(&*path, reason))?;
         let schema = sum_table.schema();
         if footer.file_metadata().schema() != schema.as_ref() {
-            return Err(StoreError::damaged(path, "its columns differ from those of its table"));
+            return Err(StoreError::damaged(
+                path,
+                "its columns differ from those of its table",
+            ));
         }
         let rows = u64::try_from(footer.file_metadata().num_rows()).unwrap_or(0);
         let groups = footer.row_groups().iter().map(|group| group.num_rows());
@@ -154,7 +167,13 @@ impl Segment {
             let reason = format!("it has {rows} rows; {} were written", entry.rows);
             return Err(StoreError::damaged(path, reason));
         }
-        Ok(Segment { path, sum_table, tier, object, footer })
+        Ok(Segment {
+            path,
+            sum_table,
+            tier,
+            object,
+            footer,
+        })
     }
 
     /// Memory of the footer.
@@ -190,8 +209,12 @@ impl Segment {
         if !all_periods {
             ranges = intersection(&ranges, &self.pages(index, 0, rows, by_period));
         }
-        let ranges = self.narrowed(index, ranges, Column::Task, scan.tasks, |task| task.0.into());
-        self.narrowed(index, ranges, Column::Worker, scan.workers, |worker| worker.0.into())
+        let ranges = self.narrowed(index, ranges, Column::Task, scan.tasks, |task| {
+            task.0.into()
+        });
+        self.narrowed(index, ranges, Column::Worker, scan.workers, |worker| {
+            worker.0.into()
+        })
     }
 
     /// Those rows of a group that may have one of the asked numbers, which rise, in a column.
@@ -203,8 +226,14 @@ impl Segment {
         asked: Option<&[T]>,
         number: impl Fn(&T) -> i64,
     ) -> Vec<Range<usize>> {
-        let column = self.sum_table.columns().iter().position(|known| *known == column);
-        let (Some(asked), Some(column)) = (asked, column) else { return ranges };
+        let column = self
+            .sum_table
+            .columns()
+            .iter()
+            .position(|known| *known == column);
+        let (Some(asked), Some(column)) = (asked, column) else {
+            return ranges;
+        };
         let column = column + 1;
         let may = |min: i64, max: i64| {
             let first = asked.partition_point(|value| number(value) < min);
@@ -236,10 +265,14 @@ impl Segment {
         may: impl Fn(i64, i64) -> bool,
     ) -> Vec<Range<usize>> {
         let all = || std::iter::once(0..rows).collect::<Vec<_>>();
-        let column_index =
-            self.footer.column_index().and_then(|index| index.get(group)?.get(column));
-        let offset_index =
-            self.footer.offset_index().and_then(|index| index.get(group)?.get(column));
+        let column_index = self
+            .footer
+            .column_index()
+            .and_then(|index| index.get(group)?.get(column));
+        let offset_index = self
+            .footer
+            .offset_index()
+            .and_then(|index| index.get(group)?.get(column));
         let (Some(column_index), Some(offset_index)) = (column_index, offset_index) else {
             return all();
         };
@@ -254,7 +287,9 @@ impl Segment {
             _ => None,
         };
         let firsts = offset_index.page_locations();
-        let firsts = firsts.iter().map(|page| usize::try_from(page.first_row_index).unwrap_or(0));
+        let firsts = firsts
+            .iter()
+            .map(|page| usize::try_from(page.first_row_index).unwrap_or(0));
         let firsts: Vec<usize> = firsts.chain([rows]).collect();
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for (page, rows) in firsts.windows(2).map(|pair| pair[0]..pair[1]).enumerate() {
@@ -348,7 +383,10 @@ impl Cursor<'_> {
         let segment = self.segment.clone();
         decode_checked(&segment.path, || {
             while batch.row_count() < BATCH_ROWS {
-                let ready = self.group.as_ref().is_some_and(|group| !group.ranges.is_empty());
+                let ready = self
+                    .group
+                    .as_ref()
+                    .is_some_and(|group| !group.ranges.is_empty());
                 if !ready && !self.begin_group()? {
                     break;
                 }
@@ -390,8 +428,12 @@ impl Cursor<'_> {
 
     /// Adds rows of the first range, as many as fit in the batch.
     fn read_range(&mut self, batch: &mut Batch) -> ParquetResult<()> {
-        let Some(group) = &mut self.group else { return Ok(()) };
-        let Some(range) = group.ranges.pop() else { return Ok(()) };
+        let Some(group) = &mut self.group else {
+            return Ok(());
+        };
+        let Some(range) = group.ranges.pop() else {
+            return Ok(());
+        };
         let skipped = range.start - group.row;
         let count = range.len().min(BATCH_ROWS - batch.row_count());
         group.row = range.start + count;
@@ -462,7 +504,10 @@ impl Segment {
         let chunk = row_group.column(column);
         let (start, length) = chunk.byte_range();
         let bytes = ChunkBytes::read(&self.object, start, length)?;
-        let locations = self.footer.offset_index().and_then(|index| index.get(group)?.get(column));
+        let locations = self
+            .footer
+            .offset_index()
+            .and_then(|index| index.get(group)?.get(column));
         let locations = locations.map(|index| index.page_locations().clone());
         let rows = usize::try_from(row_group.num_rows())?;
         SerializedPageReader::new(Arc::new(bytes), chunk, rows, locations)
@@ -497,7 +542,11 @@ fn read<T: DataType>(
         return Err(cut());
     }
     let (read, _, _) = reader.read_records(count, None, None, values)?;
-    if read != count || values.len() - before != count { Err(cut()) } else { Ok(()) }
+    if read != count || values.len() - before != count {
+        Err(cut())
+    } else {
+        Ok(())
+    }
 }
 
 fn push_periods(milliseconds: &[i64], period_ms: i64, periods: &mut Vec<u32>) -> ParquetResult<()> {
@@ -517,7 +566,10 @@ fn push_periods(milliseconds: &[i64], period_ms: i64, periods: &mut Vec<u32>) ->
 }
 
 fn push_kinds(values: &[i32], kinds: &mut Vec<u8>) -> ParquetResult<()> {
-    check_bits(values.iter().map(|value| value.cast_unsigned()), Fields::KIND_MAX.into())?;
+    check_bits(
+        values.iter().map(|value| value.cast_unsigned()),
+        Fields::KIND_MAX.into(),
+    )?;
     kinds.extend(values.iter().map(|kind| *kind as u8));
     Ok(())
 }

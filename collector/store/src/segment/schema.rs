@@ -100,8 +100,14 @@ impl SumTable {
     fn encodings(self, compression: Compression) -> Vec<(&'static str, Encoding)> {
         match (compression, self) {
             (Compression::Sealed, _) => {
-                let keys = self.columns().iter().map(|column| self.column_name(*column));
-                [TS].into_iter().chain(keys).map(|name| (name, Encoding::PLAIN)).collect()
+                let keys = self
+                    .columns()
+                    .iter()
+                    .map(|column| self.column_name(*column));
+                [TS].into_iter()
+                    .chain(keys)
+                    .map(|name| (name, Encoding::PLAIN))
+                    .collect()
             }
             // With many tasks of one name, the next bucket is close: an hour of 5 M tasks takes 0.24 bytes
             // a row, against 1.66 as indexes in a dictionary with zstd.
@@ -129,11 +135,15 @@ pub(super) fn check_facts(footer: &ParquetMetaData, table: &str) -> Result<(), S
     let facts = footer.file_metadata().key_value_metadata();
     let fact = |key: &str| {
         let found = facts.into_iter().flatten().find(|fact| fact.key == key);
-        found.and_then(|fact| fact.value.as_deref()).unwrap_or("none")
+        found
+            .and_then(|fact| fact.value.as_deref())
+            .unwrap_or("none")
     };
     let format = fact(FORMAT_FACT);
     if format != FORMAT.to_string() {
-        return Err(format!("it has format {format}; this version reads format {FORMAT}"));
+        return Err(format!(
+            "it has format {format}; this version reads format {FORMAT}"
+        ));
     }
     match fact(TABLE_FACT) {
         found if found == table => Ok(()),
@@ -147,7 +157,10 @@ pub(super) fn common_properties(table: &str) -> parquet::file::properties::Write
         key: key.to_owned(),
         value: Some(value),
     };
-    let facts = vec![fact(TABLE_FACT, table.to_owned()), fact(FORMAT_FACT, FORMAT.to_string())];
+    let facts = vec![
+        fact(TABLE_FACT, table.to_owned()),
+        fact(FORMAT_FACT, FORMAT.to_string()),
+    ];
     WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
         .set_compression(zstd(ZSTD_LEVEL))

@@ -27,11 +27,18 @@ fn row(sum_table: SumTable, tier: Tier, fields: Fields, value: u64) -> Row {
     let fields = Fields {
         ts: fields.ts,
         task: NodeId(if has(Column::Task) { fields.task.0 } else { 0 }),
-        worker: WorkerNumber(if has(Column::Worker) { fields.worker.0 } else { 0 }),
+        worker: WorkerNumber(if has(Column::Worker) {
+            fields.worker.0
+        } else {
+            0
+        }),
         kind: if has(Column::Kind) { fields.kind } else { 0 },
         node: if has(Column::Node) { fields.node } else { 0 },
     };
-    Row { key: Key::new(tier, fields), value }
+    Row {
+        key: Key::new(tier, fields),
+        value,
+    }
 }
 
 fn write(sum_table: SumTable, tier: Tier, rows: &[Row]) -> EncodedFile {
@@ -45,12 +52,18 @@ fn write_for(
     rows: &[Row],
 ) -> EncodedFile {
     let mut writer = SegmentWriter::new(sum_table, tier, compression);
-    rows.iter().for_each(|row| writer.push(row.key.fields(tier), row.value));
+    rows.iter()
+        .for_each(|row| writer.push(row.key.fields(tier), row.value));
     writer.finish().unwrap()
 }
 
 fn place(objects: &Objects, sum_table: SumTable, tier: Tier, written: &EncodedFile) -> FileEntry {
-    let EncodedFile { content, rows, from, to } = written.clone();
+    let EncodedFile {
+        content,
+        rows,
+        from,
+        to,
+    } = written.clone();
     let entry = FileEntry {
         table: TableName::Sums(sum_table, tier),
         id: objects.list("tables").unwrap().len() as u64,
@@ -76,7 +89,12 @@ fn read(segment: &Arc<Segment>, scan: &Scan<'_>, tier: Tier) -> Result<Vec<Row>,
 }
 
 fn everything() -> Scan<'static> {
-    Scan { periods: ALL_PERIODS, tasks: None, workers: None, columns: &ALL_COLUMNS }
+    Scan {
+        periods: ALL_PERIODS,
+        tasks: None,
+        workers: None,
+        columns: &ALL_COLUMNS,
+    }
 }
 
 fn fields_and_value() -> impl Strategy<Value = (Fields, u64)> {
@@ -84,8 +102,15 @@ fn fields_and_value() -> impl Strategy<Value = (Fields, u64)> {
     let period = prop_oneof![5 => 1_000..1_200u32, 1 => 0..200_000u32];
     let value = prop_oneof![0..99u64, any::<u64>()];
     let worker = edges(WorkerNumber::MAX.0);
-    (period, edges(u32::MAX), worker, 0..=Fields::KIND_MAX, edges(u32::MAX), value).prop_map(
-        |(ts, task, worker, kind, node, value)| {
+    (
+        period,
+        edges(u32::MAX),
+        worker,
+        0..=Fields::KIND_MAX,
+        edges(u32::MAX),
+        value,
+    )
+        .prop_map(|(ts, task, worker, kind, node, value)| {
             let fields = Fields {
                 ts: Period(ts),
                 task: NodeId(task),
@@ -94,8 +119,7 @@ fn fields_and_value() -> impl Strategy<Value = (Fields, u64)> {
                 node,
             };
             (fields, value)
-        },
-    )
+        })
 }
 
 proptest! {
@@ -189,14 +213,20 @@ fn files_of_coarser_tiers_with_the_same_rows_are_read_back() {
     let tiers: Vec<Tier> = all.iter().map(|(tier, _)| *tier).collect();
     assert_eq!(tiers, [Tier::Minute, Tier::Hour, Tier::Day]);
     for ((tier, written), ts) in all.iter().zip([301, 5, 7]) {
-        assert_eq!((written.from, written.to, written.rows), (Period(ts), Period(ts + 1), 20_000));
+        assert_eq!(
+            (written.from, written.to, written.rows),
+            (Period(ts), Period(ts + 1), 20_000)
+        );
         let objects = Objects::memory();
         let entry = place(&objects, sum_table, *tier, written);
         let segment = Arc::new(Segment::open(&objects, &entry, sum_table, *tier).unwrap());
         let expected = rows(*tier, ts);
         assert_eq!(read(&segment, &everything(), *tier).unwrap(), expected);
         // The bounds of pages came along.
-        let of_one = Scan { tasks: Some(&[NodeId(150)]), ..everything() };
+        let of_one = Scan {
+            tasks: Some(&[NodeId(150)]),
+            ..everything()
+        };
         let found = read(&segment, &of_one, *tier).unwrap();
         let is_of_one = |row: &&Row| row.key.fields(*tier).task == NodeId(150);
         assert_eq!(found.iter().filter(is_of_one).count(), 100);
@@ -245,9 +275,16 @@ fn a_scan_for_a_worker_skips_the_pages_of_others() {
     let check = |workers: &[u32], read_max: usize| {
         let asked: Vec<WorkerNumber> = workers.iter().copied().map(WorkerNumber).collect();
         let is_wanted = |row: &Row| asked.contains(&row.key.fields(Tier::Second).worker);
-        let scan = Scan { workers: Some(&asked), ..everything() };
+        let scan = Scan {
+            workers: Some(&asked),
+            ..everything()
+        };
         let found = read(&segment, &scan, Tier::Second).unwrap();
-        assert!(found.len() <= read_max, "{workers:?}: {} rows read", found.len());
+        assert!(
+            found.len() <= read_max,
+            "{workers:?}: {} rows read",
+            found.len()
+        );
         let wanted = |rows: &[Row]| rows.iter().copied().filter(is_wanted).collect::<Vec<_>>();
         assert_eq!(wanted(&found), wanted(&rows));
     };
@@ -283,7 +320,11 @@ fn a_scan_returns_all_matches_and_few_other_rows() {
             columns: &ALL_COLUMNS,
         };
         let found = read(&segment, &scan, tier).unwrap();
-        assert!(found.len() <= read_max, "{periods:?} {tasks:?}: {} rows read", found.len());
+        assert!(
+            found.len() <= read_max,
+            "{periods:?} {tasks:?}: {} rows read",
+            found.len()
+        );
         let wanted = |rows: &[Row]| rows.iter().copied().filter(is_wanted).collect::<Vec<_>>();
         assert_eq!(wanted(&found), wanted(&rows));
     };
@@ -307,12 +348,20 @@ fn unrequested_columns_are_empty() {
     let objects = Objects::memory();
     let entry = place(&objects, sum_table, tier, &write(sum_table, tier, &rows));
     let segment = Arc::new(Segment::open(&objects, &entry, sum_table, tier).unwrap());
-    let scan = Scan { periods: ALL_PERIODS, tasks: None, workers: None, columns: &[Column::Node] };
+    let scan = Scan {
+        periods: ALL_PERIODS,
+        tasks: None,
+        workers: None,
+        columns: &[Column::Node],
+    };
     let mut cursor = segment.cursor(&scan);
     let mut batch = Batch::default();
     let mut count = 0;
     while cursor.next(&mut batch).unwrap() {
-        assert_eq!((batch.ts.len(), batch.node.len()), (batch.row_count(), batch.row_count()));
+        assert_eq!(
+            (batch.ts.len(), batch.node.len()),
+            (batch.row_count(), batch.row_count())
+        );
         assert!(batch.task.is_empty() && batch.worker.is_empty() && batch.kind.is_empty());
         count += batch.row_count();
     }
@@ -322,23 +371,43 @@ fn unrequested_columns_are_empty() {
 #[test]
 fn a_file_of_another_table_counts_as_damaged() {
     let objects = Objects::memory();
-    let written = write(SumTable::Samples, Tier::Second, &many_rows(SumTable::Samples, 10));
+    let written = write(
+        SumTable::Samples,
+        Tier::Second,
+        &many_rows(SumTable::Samples, 10),
+    );
     let entry = place(&objects, SumTable::Samples, Tier::Second, &written);
     let opened = Segment::open(&objects, &entry, SumTable::Totals, Tier::Second);
-    assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
-    let more = FileEntry { rows: entry.rows + 1, ..entry };
+    assert!(
+        matches!(opened, Err(StoreError::Damaged { .. })),
+        "{opened:?}"
+    );
+    let more = FileEntry {
+        rows: entry.rows + 1,
+        ..entry
+    };
     let opened = Segment::open(&objects, &more, SumTable::Samples, Tier::Second);
-    assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
+    assert!(
+        matches!(opened, Err(StoreError::Damaged { .. })),
+        "{opened:?}"
+    );
 }
 
 /// The file with one digit of its footer changed: the format that it names.
 fn of_format_2(written: &EncodedFile) -> EncodedFile {
     let name = b"emberline.format";
     let mut content = written.content.to_vec();
-    let at = content.windows(name.len()).rposition(|window| window == name).unwrap() + name.len();
+    let at = content
+        .windows(name.len())
+        .rposition(|window| window == name)
+        .unwrap()
+        + name.len();
     let digit = content[at..].iter().position(|byte| *byte == b'1').unwrap();
     content[at + digit] = b'2';
-    EncodedFile { content: content.into(), ..written.clone() }
+    EncodedFile {
+        content: content.into(),
+        ..written.clone()
+    }
 }
 
 #[test]
@@ -358,17 +427,25 @@ fn a_file_of_another_format_or_a_table_with_the_same_columns_counts_as_damaged()
     let other = "it is a file of table samples_1s";
     assert_eq!(reason(open(&written, SumTable::Threads)), other);
     let format = "it has format 2; this version reads format 1";
-    assert_eq!(reason(open(&of_format_2(&written), SumTable::Samples)), format);
+    assert_eq!(
+        reason(open(&of_format_2(&written), SumTable::Samples)),
+        format
+    );
 
     let mut writer = ListWriter::new(TableName::Workers);
-    writer.push(WorkerRow { number: 1, worker: WorkerId("w".into()) });
+    writer.push(WorkerRow {
+        number: 1,
+        worker: WorkerId("w".into()),
+    });
     let written = writer.finish().unwrap();
     let open = |written: &EncodedFile| {
         let place = FileEntry {
             table: TableName::Workers,
             ..place(&objects, SumTable::Samples, tier, written)
         };
-        objects.put_new(&place.path(), written.content.clone()).unwrap();
+        objects
+            .put_new(&place.path(), written.content.clone())
+            .unwrap();
         ListSegment::open::<WorkerRow>(&objects, &place).map(|_| String::new())
     };
     assert_eq!(open(&written).unwrap(), "");

@@ -64,16 +64,26 @@ struct Columns {
 impl Columns {
     fn push(&mut self, fields: Fields, sums: &[(NodeId, u64)]) {
         self.ts.extend(repeat_n(fields.ts.0, sums.len()));
-        self.task.extend(repeat_n(fields.task.0.cast_signed(), sums.len()));
-        self.worker.extend(repeat_n(fields.worker.0.cast_signed(), sums.len()));
-        self.kind.extend(repeat_n(i32::from(fields.kind), sums.len()));
-        self.node.extend(sums.iter().map(|(node, _)| node.0.cast_signed()));
-        self.value.extend(sums.iter().map(|(_, value)| value.cast_signed()));
+        self.task
+            .extend(repeat_n(fields.task.0.cast_signed(), sums.len()));
+        self.worker
+            .extend(repeat_n(fields.worker.0.cast_signed(), sums.len()));
+        self.kind
+            .extend(repeat_n(i32::from(fields.kind), sums.len()));
+        self.node
+            .extend(sums.iter().map(|(node, _)| node.0.cast_signed()));
+        self.value
+            .extend(sums.iter().map(|(_, value)| value.cast_signed()));
     }
 
     fn drain(&mut self, count: usize) {
         self.ts.drain(..count);
-        for column in [&mut self.task, &mut self.worker, &mut self.kind, &mut self.node] {
+        for column in [
+            &mut self.task,
+            &mut self.worker,
+            &mut self.kind,
+            &mut self.node,
+        ] {
             column.drain(..count);
         }
         self.value.drain(..count);
@@ -126,7 +136,10 @@ impl SegmentWriter {
             let file = SerializedFileWriter::new(Vec::new(), sum_table.schema(), properties);
             file.expect(ENCODES)
         };
-        let same_row_file = |of: &SameRowTier| SameRowFile { of: *of, file: new_file(of.tier) };
+        let same_row_file = |of: &SameRowTier| SameRowFile {
+            of: *of,
+            file: new_file(of.tier),
+        };
         SegmentWriter {
             sum_table,
             tier,
@@ -151,13 +164,24 @@ impl SegmentWriter {
         debug_assert!(sums.is_sorted_by(|a, b| a.0 < b.0), "{sums:?}");
         debug_assert!(
             sums.iter().take(1).all(|(node, _)| {
-                let key = Key::new(self.tier, Fields { node: node.0, ..fields });
+                let key = Key::new(
+                    self.tier,
+                    Fields {
+                        node: node.0,
+                        ..fields
+                    },
+                );
                 count == 0 || self.rows.key(count - 1, self.tier) < Some(key)
             }),
             "{fields:?} {sums:?} does not follow the row before"
         );
         let group = |ts: u32| ts / self.tier.periods_in_group();
-        if self.rows.ts.last().is_some_and(|last| group(*last) != group(fields.ts.0)) {
+        if self
+            .rows
+            .ts
+            .last()
+            .is_some_and(|last| group(*last) != group(fields.ts.0))
+        {
             self.group_at = count;
         }
         self.rows.push(fields, sums);
@@ -176,33 +200,47 @@ impl SegmentWriter {
 
     /// Finishes the file; `None` if it has no rows.
     pub(crate) fn finish(self) -> Option<EncodedFile> {
-        self.finish_all().into_iter().next().map(|(_, written)| written)
+        self.finish_all()
+            .into_iter()
+            .next()
+            .map(|(_, written)| written)
     }
 
     /// Finishes the file and those of the coarser tiers; none if they have no rows.
     pub(crate) fn finish_all(mut self) -> Vec<(Tier, EncodedFile)> {
         self.flush(self.rows.ts.len());
-        let Some((from, to)) = self.span else { return Vec::new() };
+        let Some((from, to)) = self.span else {
+            return Vec::new();
+        };
         let rows = self.written;
         let written = |mut file: SerializedFileWriter<Vec<u8>>, from, to| {
             file.finish().expect(ENCODES);
             let content = std::mem::take(file.inner_mut()).into();
-            EncodedFile { content, rows, from: Period(from), to: Period(to) }
+            EncodedFile {
+                content,
+                rows,
+                from: Period(from),
+                to: Period(to),
+            }
         };
         let own = (self.tier, written(self.file, from, to));
-        let coarser = self.same_row_files.into_iter().map(|SameRowFile { of, file }| {
-            let SameRowTier { tier, period } = of;
-            (tier, written(file, period.0, period.0.saturating_add(1)))
-        });
+        let coarser = self
+            .same_row_files
+            .into_iter()
+            .map(|SameRowFile { of, file }| {
+                let SameRowTier { tier, period } = of;
+                (tier, written(file, period.0, period.0.saturating_add(1)))
+            });
         [own].into_iter().chain(coarser).collect()
     }
 
     /// Writes the first `count` rows as a row group.
     fn flush(&mut self, count: usize) {
         heartbeat::beat();
-        let (Some(first), Some(last)) =
-            (self.rows.ts[..count].iter().min(), self.rows.ts[..count].iter().max())
-        else {
+        let (Some(first), Some(last)) = (
+            self.rows.ts[..count].iter().min(),
+            self.rows.ts[..count].iter().max(),
+        ) else {
             return;
         };
         let (from, to) = self.span.unwrap_or((u32::MAX, 0));
@@ -211,7 +249,10 @@ impl SegmentWriter {
         let mut groups = RowGroups::start(&mut self.file, &mut self.same_row_files);
         let period_ms =
             |tier: Tier, period: u32| i64::from(period) * i64::from(tier.seconds()) * 1_000;
-        let own = self.rows.ts[..count].iter().map(|ts| period_ms(self.tier, *ts)).collect();
+        let own = self.rows.ts[..count]
+            .iter()
+            .map(|ts| period_ms(self.tier, *ts))
+            .collect();
         groups.write_ts(own, |of| vec![period_ms(of.tier, of.period.0); count]);
         for column in self.sum_table.columns() {
             let values = match column {
@@ -250,7 +291,12 @@ impl<'a> RowGroups<'a> {
         let coarser = coarser.map(|same| (same.of, same.file.next_row_group().expect(ENCODES)));
         let coarser = coarser.collect();
         let own = file.next_row_group().expect(ENCODES);
-        RowGroups { own, coarser, properties, columns }
+        RowGroups {
+            own,
+            coarser,
+            properties,
+            columns,
+        }
     }
 
     /// Writes `ts`, the first column, in which the files differ.
@@ -264,7 +310,10 @@ impl<'a> RowGroups<'a> {
 
     /// Writes the next column to all files.
     fn write<T: DataType>(&mut self, values: &[T::T]) {
-        let column = self.columns.next().expect("the schema has a column for each");
+        let column = self
+            .columns
+            .next()
+            .expect("the schema has a column for each");
         if self.coarser.is_empty() {
             return write_column::<T>(&mut self.own, values);
         }
@@ -277,7 +326,9 @@ impl<'a> RowGroups<'a> {
             writer.close().expect(ENCODES)
         };
         let pages = Bytes::from(pages.into_inner().expect(ENCODES));
-        self.own.append_column(&pages, closed.clone()).expect(ENCODES);
+        self.own
+            .append_column(&pages, closed.clone())
+            .expect(ENCODES);
         for (_, group) in &mut self.coarser {
             group.append_column(&pages, closed.clone()).expect(ENCODES);
         }
@@ -293,6 +344,9 @@ impl<'a> RowGroups<'a> {
 
 fn write_column<T: DataType>(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, values: &[T::T]) {
     let mut column = group.next_column().expect(ENCODES).expect(ENCODES);
-    column.typed::<T>().write_batch(values, None, None).expect(ENCODES);
+    column
+        .typed::<T>()
+        .write_batch(values, None, None)
+        .expect(ENCODES);
     column.close().expect(ENCODES);
 }

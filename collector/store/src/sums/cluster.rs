@@ -57,7 +57,11 @@ pub struct NoClusterSum;
 
 impl fmt::Display for ClusterSum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} {}", self.store, self.node, self.state, self.weight_ns)
+        write!(
+            f,
+            "{} {} {} {}",
+            self.store, self.node, self.state, self.weight_ns
+        )
     }
 }
 
@@ -101,10 +105,23 @@ mod tests {
 
     #[test]
     fn a_sum_is_a_line_of_four_numbers() {
-        let sum = ClusterSum { store: 1, node: 70_000, state: 6, weight_ns: u64::MAX };
+        let sum = ClusterSum {
+            store: 1,
+            node: 70_000,
+            state: 6,
+            weight_ns: u64::MAX,
+        };
         assert_eq!(sum.to_string(), "1 70000 6 18446744073709551615");
         assert_eq!(sum.to_string().parse::<ClusterSum>().unwrap(), sum);
-        for line in ["", "1 2 3", "1 2 3 4 5", "1 2 3 -4", "1 2 256 4", "1  2 3 4", "a 2 3 4"] {
+        for line in [
+            "",
+            "1 2 3",
+            "1 2 3 4 5",
+            "1 2 3 -4",
+            "1 2 256 4",
+            "1  2 3 4",
+            "a 2 3 4",
+        ] {
             assert!(line.parse::<ClusterSum>().is_err(), "{line:?}");
         }
     }

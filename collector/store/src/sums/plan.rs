@@ -55,8 +55,15 @@ impl Coverage {
             let from = period_ceil(Tier::ALL[index + 1], complete_from[index].0.into());
             aligned[index] = from.max(aligned[index + 1]);
         }
-        let data = Range { start: data.start.0.into(), end: data.end.0.into() };
-        Coverage { complete_from: aligned, first: data.start, data }
+        let data = Range {
+            start: data.start.0.into(),
+            end: data.end.0.into(),
+        };
+        Coverage {
+            complete_from: aligned,
+            first: data.start,
+            data,
+        }
     }
 
     /// The coverage of a manifest's files.
@@ -65,7 +72,9 @@ impl Coverage {
         let mut starts: [Option<u64>; TIERS] = [None; TIERS];
         let lost = manifest.lost.iter().map(|lost| (&lost.file, true));
         for (file, is_lost) in manifest.files.iter().map(|file| (file, false)).chain(lost) {
-            let TableName::Sums(_, tier) = file.table else { continue };
+            let TableName::Sums(_, tier) = file.table else {
+                continue;
+            };
             let length = u64::from(tier.seconds());
             let from = u64::from(file.from.0) * length;
             let to = u64::from(file.to.0) * length;
@@ -76,11 +85,24 @@ impl Coverage {
                 *span = span.start.min(from)..span.end.max(to);
             }
         }
-        let start = spans.iter().flatten().map(|span| span.start).min().unwrap_or(0);
+        let start = spans
+            .iter()
+            .flatten()
+            .map(|span| span.start)
+            .min()
+            .unwrap_or(0);
         // The finest tier has the most exact end; retention never drops the newest data.
-        let end = spans.iter().flatten().map(|span| span.end).next().unwrap_or(0);
+        let end = spans
+            .iter()
+            .flatten()
+            .map(|span| span.end)
+            .next()
+            .unwrap_or(0);
         let coverage = Coverage::new(manifest.complete_from(), second(start)..second(end));
-        Coverage { first: first_of(start, starts, &manifest.complete_from()), ..coverage }
+        Coverage {
+            first: first_of(start, starts, &manifest.complete_from()),
+            ..coverage
+        }
     }
 
     /// From the first second with data to the last; `None` if there is no data.
@@ -103,11 +125,18 @@ impl Coverage {
             }
         }
         let (Some(first), Some(last)) = (parts.last(), parts.first()) else {
-            return Plan { pieces: Vec::new(), seconds };
+            return Plan {
+                pieces: Vec::new(),
+                seconds,
+            };
         };
         Plan {
             seconds: first.seconds.start..last.seconds.end,
-            pieces: parts.into_iter().rev().flat_map(|plan| plan.pieces).collect(),
+            pieces: parts
+                .into_iter()
+                .rev()
+                .flat_map(|plan| plan.pieces)
+                .collect(),
         }
     }
 
@@ -124,7 +153,10 @@ impl Coverage {
         let start = u64::from(seconds.start.0);
         let end = u64::from(seconds.end.0);
         if start >= end || end <= data.start || data.end <= start || data.is_empty() {
-            return Plan { pieces: Vec::new(), seconds };
+            return Plan {
+                pieces: Vec::new(),
+                seconds,
+            };
         }
         let start_is_free = start <= data.start;
         let end_is_free = data.end <= end;
@@ -142,12 +174,25 @@ impl Coverage {
             .filter(|(from, _)| start_is_free || *from == finest_start)
             .filter(|(_, to)| end_is_free || *to == finest_end)
             .map(|(from, to)| cover(from, to, coarsest))
-            .min_by_key(|pieces| pieces.iter().map(|piece| u64::from(piece.length())).sum::<u64>());
+            .min_by_key(|pieces| {
+                pieces
+                    .iter()
+                    .map(|piece| u64::from(piece.length()))
+                    .sum::<u64>()
+            });
         Plan {
             pieces: pieces.expect("the finest complete tier at each end is a candidate"),
             seconds: Range {
-                start: if start_is_free { seconds.start } else { second(finest_start) },
-                end: if end_is_free { seconds.end } else { second(finest_end) },
+                start: if start_is_free {
+                    seconds.start
+                } else {
+                    second(finest_start)
+                },
+                end: if end_is_free {
+                    seconds.end
+                } else {
+                    second(finest_end)
+                },
             },
         }
     }
@@ -155,7 +200,9 @@ impl Coverage {
     /// The tiers that are complete at a second, from the finest.
     fn complete_tiers_at(&self, second: u64) -> impl Iterator<Item = Tier> + '_ {
         let tiers = Tier::ALL.into_iter().zip(self.complete_from);
-        tiers.filter(move |(tier, from)| *from <= period_start(*tier, second)).map(|(tier, _)| tier)
+        tiers
+            .filter(move |(tier, from)| *from <= period_start(*tier, second))
+            .map(|(tier, _)| tier)
     }
 
     fn finest_start(&self, second: u64) -> u64 {
@@ -200,7 +247,10 @@ fn cover(from: u64, to: u64, coarsest: Tier) -> Vec<Piece> {
         let periods = period(tier, *at)..period(tier, until);
         *at = until;
         match pieces.last_mut() {
-            Some(Piece { tier: last, periods: before }) if *last == tier => {
+            Some(Piece {
+                tier: last,
+                periods: before,
+            }) if *last == tier => {
                 before.end = periods.end;
             }
             _ => pieces.push(Piece { tier, periods }),
@@ -265,11 +315,14 @@ mod tests {
     fn fewest(coverage: &Coverage, from: &[u64], to: impl Fn(u64) -> bool) -> Option<u64> {
         let mut fewest: Vec<Option<u64>> = vec![None; UNIVERSE as usize + 1];
         for at in (0..=UNIVERSE).rev() {
-            let steps =
-                Tier::ALL.into_iter().zip(coverage.complete_from).filter_map(|(tier, held)| {
+            let steps = Tier::ALL
+                .into_iter()
+                .zip(coverage.complete_from)
+                .filter_map(|(tier, held)| {
                     let length = u64::from(tier.seconds());
                     let fits = at % length == 0 && held <= at && at + length <= UNIVERSE;
-                    fits.then(|| fewest[(at + length) as usize].map(|rest| rest + 1)).flatten()
+                    fits.then(|| fewest[(at + length) as usize].map(|rest| rest + 1))
+                        .flatten()
                 });
             fewest[at as usize] = if to(at) { Some(0) } else { steps.min() };
         }
@@ -371,7 +424,12 @@ mod tests {
         check([0; 5], all.clone(), 7..7, "7..7:");
         check([0; 5], all.clone(), 7..8, "7..8: 1sx7..8");
         check([0; 5], all.clone(), 59..62, "59..62: 1sx59..62");
-        check([0; 5], all.clone(), 58..121, "58..121: 1sx58..60 1mx1..2 1sx120..121");
+        check(
+            [0; 5],
+            all.clone(),
+            58..121,
+            "58..121: 1sx58..60 1mx1..2 1sx120..121",
+        );
         check(
             [0; 5],
             all,
@@ -386,7 +444,12 @@ mod tests {
     fn missing_fine_tiers_widen_the_answer() {
         // Seconds are complete from 3,600 on, minutes from 600 on.
         let complete = [3_600, 600, 0, 0, 0];
-        check(complete, 0..90_000, 3_601..3_603, "3601..3603: 1sx3601..3603");
+        check(
+            complete,
+            0..90_000,
+            3_601..3_603,
+            "3601..3603: 1sx3601..3603",
+        );
         check(complete, 0..90_000, 1_250..1_260, "1200..1260: 1mx20..21");
         check(complete, 0..90_000, 1_250..1_290, "1200..1320: 1mx20..22");
         check(complete, 0..90_000, 10..20, "0..600: 10mx0..1");
@@ -412,7 +475,10 @@ mod tests {
             file(5, Tier::Hour, 0, 2),
             file(6, Tier::Day, 0, 1),
         ];
-        let mut manifest = Manifest { files, ..Manifest::default() };
+        let mut manifest = Manifest {
+            files,
+            ..Manifest::default()
+        };
         let check = |manifest: &Manifest, expected: &str| {
             let plan = Coverage::of(manifest).plan(Second(3_510)..Second(3_605));
             let pieces = plan.pieces.iter().map(|piece| {
@@ -421,11 +487,17 @@ mod tests {
             });
             let start = plan.seconds.start.0;
             let end = plan.seconds.end.0;
-            assert_eq!(format!("{start}..{end}:{}", pieces.collect::<String>()), expected);
+            assert_eq!(
+                format!("{start}..{end}:{}", pieces.collect::<String>()),
+                expected
+            );
         };
         let data = Coverage::of(&manifest).data();
         assert_eq!(data, Some(Second(3_500)..Second(3_700)));
-        check(&manifest, "3510..3605: 1sx3510..3540 1mx59..60 1sx3600..3605");
+        check(
+            &manifest,
+            "3510..3605: 1sx3510..3540 1mx59..60 1sx3600..3605",
+        );
         manifest.expire(&[1], Timestamp::MAX);
         check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
         // Late data do not bring back the rest of an expired time.

@@ -66,11 +66,23 @@ impl Key {
     /// # Panics
     /// If a number does not fit in its bits: an error of the caller.
     pub fn new(tier: Tier, fields: Fields) -> Key {
-        let Fields { ts, task, worker, kind, node } = fields;
+        let Fields {
+            ts,
+            task,
+            worker,
+            kind,
+            node,
+        } = fields;
         let group = ts.0 / tier.periods_in_group();
         let rest = ts.0 % tier.periods_in_group();
-        assert!(group >> GROUP_BITS == 0 && rest >> REST_BITS == 0, "a period is past 2106");
-        assert!(worker <= WorkerNumber::MAX && kind >> KIND_BITS == 0, "{worker:?} {kind}");
+        assert!(
+            group >> GROUP_BITS == 0 && rest >> REST_BITS == 0,
+            "a period is past 2106"
+        );
+        assert!(
+            worker <= WorkerNumber::MAX && kind >> KIND_BITS == 0,
+            "{worker:?} {kind}"
+        );
         let parts = [
             (group, GROUP_AT),
             (task.0, TASK_AT),
@@ -79,7 +91,9 @@ impl Key {
             (kind.into(), KIND_AT),
             (node, 0),
         ];
-        Key(parts.into_iter().fold(0, |key, (value, at)| key | u128::from(value) << at))
+        Key(parts
+            .into_iter()
+            .fold(0, |key, (value, at)| key | u128::from(value) << at))
     }
 
     /// The number of the group of periods that share a row group.
@@ -181,29 +195,46 @@ impl Packing {
             let to = bits.min(u64::BITS - 1);
             bits += used;
             // A field has at most 32 bits. If all together have more than 64, nothing is packed.
-            PackedField { at, mask: mask as u64, to }
+            PackedField {
+                at,
+                mask: mask as u64,
+                to,
+            }
         });
-        (bits <= u64::BITS).then_some(Packing { shared: first & !packed, fields })
+        (bits <= u64::BITS).then_some(Packing {
+            shared: first & !packed,
+            fields,
+        })
     }
 
     fn pack(&self, key: Key) -> u64 {
         let part = |field: &PackedField| ((key.0 >> field.at) as u64 & field.mask) << field.to;
-        self.fields.iter().fold(0, |packed, field| packed | part(field))
+        self.fields
+            .iter()
+            .fold(0, |packed, field| packed | part(field))
     }
 
     fn unpack(&self, packed: u64) -> Key {
         let part = |field: &PackedField| u128::from(packed >> field.to & field.mask) << field.at;
-        Key(self.fields.iter().fold(self.shared, |key, field| key | part(field)))
+        Key(self
+            .fields
+            .iter()
+            .fold(self.shared, |key, field| key | part(field)))
     }
 
     /// Sorts rows by key, then by value. Needs half as much memory again as the rows.
     fn sort(&self, rows: &mut Vec<Row>) {
-        let mut packed: Vec<(u64, u64)> =
-            rows.iter().map(|row| (self.pack(row.key), row.value)).collect();
+        let mut packed: Vec<(u64, u64)> = rows
+            .iter()
+            .map(|row| (self.pack(row.key), row.value))
+            .collect();
         // Free this memory before the sorted rows are allocated.
         drop(std::mem::take(rows));
         packed.sort_unstable();
-        let row = |(key, value)| Row { key: self.unpack(key), value };
+        let row = |(key, value)| Row {
+            key: self.unpack(key),
+            value,
+        };
         *rows = packed.into_iter().map(row).collect();
     }
 }
@@ -216,7 +247,13 @@ mod tests {
     use crate::sums::tier::Second;
 
     fn fields() -> impl Strategy<Value = (u32, u32, u32, u8, u32)> {
-        (any::<u32>(), any::<u32>(), 0..=WorkerNumber::MAX.0, 0..8u8, any::<u32>())
+        (
+            any::<u32>(),
+            any::<u32>(),
+            0..=WorkerNumber::MAX.0,
+            0..8u8,
+            any::<u32>(),
+        )
     }
 
     proptest! {
@@ -271,9 +308,17 @@ mod tests {
     #[test]
     fn rows_with_equal_keys_are_added_and_sums_saturate() {
         let row = |node, value| {
-            let fields =
-                Fields { ts: Period(9), task: NodeId(1), worker: WorkerNumber(2), kind: 3, node };
-            Row { key: Key::new(Tier::Second, fields), value }
+            let fields = Fields {
+                ts: Period(9),
+                task: NodeId(1),
+                worker: WorkerNumber(2),
+                kind: 3,
+                node,
+            };
+            Row {
+                key: Key::new(Tier::Second, fields),
+                value,
+            }
         };
         let mut rows = vec![row(7, 1), row(5, u64::MAX), row(7, 2), row(5, 1), row(6, 4)];
         sort_and_sum(&mut rows);

@@ -215,7 +215,9 @@ impl TableName {
     /// All tables, in the order of reports.
     pub fn all() -> impl Iterator<Item = TableName> {
         let sum_table = SumTable::ALL.into_iter().flat_map(|sum_table| {
-            let tiers = Tier::ALL.into_iter().filter(move |tier| sum_table.has(*tier));
+            let tiers = Tier::ALL
+                .into_iter()
+                .filter(move |tier| sum_table.has(*tier));
             tiers.map(move |tier| TableName::Sums(sum_table, tier))
         });
         sum_table.chain(TableName::LISTS)
@@ -241,7 +243,10 @@ impl TableName {
 
     /// Whether each file has the rows of one UTC day, with a span in seconds.
     pub const fn is_by_day(self) -> bool {
-        matches!(self, TableName::Tasks | TableName::Transfers | TableName::Resources)
+        matches!(
+            self,
+            TableName::Tasks | TableName::Transfers | TableName::Resources
+        )
     }
 
     /// Whether the table has no time: those that name ids, and those that every sealing replaces.
@@ -273,8 +278,11 @@ impl TryFrom<String> for TableName {
 
     fn try_from(name: String) -> Result<TableName, String> {
         /// A manifest names the table of each of its files.
-        static TABLES: LazyLock<HashMap<String, TableName>> =
-            LazyLock::new(|| TableName::all().map(|table| (table.name(), table)).collect());
+        static TABLES: LazyLock<HashMap<String, TableName>> = LazyLock::new(|| {
+            TableName::all()
+                .map(|table| (table.name(), table))
+                .collect()
+        });
         let found = TABLES.get(&name).copied();
         found.ok_or_else(|| format!("unknown table {name:?}"))
     }

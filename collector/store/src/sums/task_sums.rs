@@ -47,16 +47,27 @@ pub fn task_nodes(
     totals: &[Arc<TaskTotals>],
 ) -> TaskNodes {
     fn phases(task: &TaskRow) -> &[PhaseInterval] {
-        task.record.detail.as_ref().map_or(&[], |detail| &detail.phases)
+        task.record
+            .detail
+            .as_ref()
+            .map_or(&[], |detail| &detail.phases)
     }
     let tasks = tasks.iter().map(|task| (&task.record.name, phases(task)));
-    let totals = totals.iter().map(|totals| (&totals.name, &totals.phases[..]));
+    let totals = totals
+        .iter()
+        .map(|totals| (&totals.name, &totals.phases[..]));
     let mut nodes = TaskNodes::default();
     for (name, phases) in tasks.chain(totals) {
         // `entry` would clone the name each time.
         if !nodes.contains_key(name) {
             let node = tree.task_node(name);
-            nodes.insert(name.clone(), TaskNode { node, phases: KeyedMap::default() });
+            nodes.insert(
+                name.clone(),
+                TaskNode {
+                    node,
+                    phases: KeyedMap::default(),
+                },
+            );
         }
         let task = nodes.get_mut(name).expect("it was just inserted");
         for phase in phases {
@@ -96,7 +107,11 @@ impl DurationRows {
                 second: Second::of(stop),
                 outcome: row.record.outcome,
                 duration_ns,
-                phases: row.record.detail.as_ref().map_or(&[], |detail| &detail.phases),
+                phases: row
+                    .record
+                    .detail
+                    .as_ref()
+                    .map_or(&[], |detail| &detail.phases),
             };
             all.counts.push(ended.row(bucket(duration_ns), 1));
             all.count(&ended, inside_ns(ended.phases, duration_ns));
@@ -109,7 +124,10 @@ impl DurationRows {
                 duration_ns: sum.duration_ns,
                 phases: &sum.phases,
             };
-            let counts = sum.buckets.iter().map(|(bucket, count)| ended.row(*bucket, *count));
+            let counts = sum
+                .buckets
+                .iter()
+                .map(|(bucket, count)| ended.row(*bucket, *count));
             all.counts.extend(counts);
             all.count(&ended, inside_ns(ended.phases, OF_SEVERAL));
             all.phases.push(ended.row(ended.task.node.0, sum.count()));
@@ -117,7 +135,12 @@ impl DurationRows {
         for rows in [&mut all.phases, &mut all.phase_sums] {
             rows.retain(|row| row.value > 0);
         }
-        for rows in [&mut all.counts, &mut all.sums, &mut all.phases, &mut all.phase_sums] {
+        for rows in [
+            &mut all.counts,
+            &mut all.sums,
+            &mut all.phases,
+            &mut all.phase_sums,
+        ] {
             sort_and_sum(rows);
         }
         all
@@ -130,7 +153,8 @@ impl DurationRows {
             self.phases.push(ended.row(node, phase.count.into()));
             self.phase_sums.push(ended.row(node, phase.duration_ns));
         }
-        self.phase_sums.push(ended.row(ended.task.node.0, inside_ns));
+        self.phase_sums
+            .push(ended.row(ended.task.node.0, inside_ns));
     }
 }
 
@@ -143,6 +167,9 @@ impl Ended<'_> {
             kind: self.outcome as u8,
             node,
         };
-        Row { key: Key::new(Tier::Second, fields), value }
+        Row {
+            key: Key::new(Tier::Second, fields),
+            value,
+        }
     }
 }

@@ -14,8 +14,13 @@ pub enum Tier {
 
 impl Tier {
     /// From the finest.
-    pub const ALL: [Tier; 5] =
-        [Tier::Second, Tier::Minute, Tier::TenMinutes, Tier::Hour, Tier::Day];
+    pub const ALL: [Tier; 5] = [
+        Tier::Second,
+        Tier::Minute,
+        Tier::TenMinutes,
+        Tier::Hour,
+        Tier::Day,
+    ];
 
     /// The name in the names of tables.
     pub const fn name(self) -> &'static str {

@@ -66,12 +66,22 @@ pub(crate) fn transfer_rows(
         Direction::Incoming => 0,
         Direction::Outgoing => 1,
     };
-    transfer_counts(transfer).into_iter().filter(|(_, value)| *value > 0).map(
-        move |(measure, value)| {
-            let fields = Fields { ts, task: NodeId(link), worker, kind, node: measure.number() };
-            Row { key: Key::new(Tier::Second, fields), value }
-        },
-    )
+    transfer_counts(transfer)
+        .into_iter()
+        .filter(|(_, value)| *value > 0)
+        .map(move |(measure, value)| {
+            let fields = Fields {
+                ts,
+                task: NodeId(link),
+                worker,
+                kind,
+                node: measure.number(),
+            };
+            Row {
+                key: Key::new(Tier::Second, fields),
+                value,
+            }
+        })
 }
 
 /// The values that a transfer adds to each measure.
@@ -80,11 +90,20 @@ pub fn transfer_counts(transfer: &TransferRow) -> [(TransferMeasure, u64); 7] {
     let bandwidth = transfer.bandwidth();
     [
         (TransferMeasure::Count, 1),
-        (TransferMeasure::Failed, u64::from(record.outcome != Outcome::Ok)),
+        (
+            TransferMeasure::Failed,
+            u64::from(record.outcome != Outcome::Ok),
+        ),
         (TransferMeasure::Bytes, record.bytes),
-        (TransferMeasure::CompressedBytes, record.compressed_bytes.unwrap_or(record.bytes)),
+        (
+            TransferMeasure::CompressedBytes,
+            record.compressed_bytes.unwrap_or(record.bytes),
+        ),
         (TransferMeasure::DurationNs, transfer.duration_ns()),
-        (TransferMeasure::DurationBucket(bucket(transfer.duration_ns())), 1),
+        (
+            TransferMeasure::DurationBucket(bucket(transfer.duration_ns())),
+            1,
+        ),
         (
             TransferMeasure::BandwidthBucket(bucket(bandwidth.unwrap_or(0))),
             bandwidth.is_some().into(),

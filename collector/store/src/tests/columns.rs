@@ -66,7 +66,10 @@ fn frames_nodes_workers_and_links() {
         inlined: true,
     };
     check(
-        FrameRow { id: FrameId(3), frame },
+        FrameRow {
+            id: FrameId(3),
+            frame,
+        },
         &expect![[r#"
         id Number32 3
         kind Text unresolved
@@ -80,7 +83,11 @@ fn frames_nodes_workers_and_links() {
     "#]],
     );
     check(
-        NodeRow { id: NodeId(3), parent: NodeId(1), frame: FrameId(2) },
+        NodeRow {
+            id: NodeId(3),
+            parent: NodeId(1),
+            frame: FrameId(2),
+        },
         &expect![[r#"
         id Number32 3
         parent Number32 1
@@ -88,14 +95,21 @@ fn frames_nodes_workers_and_links() {
     "#]],
     );
     check(
-        WorkerRow { number: 1, worker: worker() },
+        WorkerRow {
+            number: 1,
+            worker: worker(),
+        },
         &expect![[r#"
         number Number32 1
         id Text worker
     "#]],
     );
     check(
-        LinkRow { number: 1, peer: "peer".into(), type_name: "type".into() },
+        LinkRow {
+            number: 1,
+            peer: "peer".into(),
+            type_name: "type".into(),
+        },
         &expect![[r#"
         number Number32 1
         peer Text peer
@@ -106,7 +120,12 @@ fn frames_nodes_workers_and_links() {
 
 #[test]
 fn tasks() {
-    let phase = PhaseInterval { name: "queue".into(), start_ns: -5, duration_ns: 5, count: 1 };
+    let phase = PhaseInterval {
+        name: "queue".into(),
+        start_ns: -5,
+        duration_ns: 5,
+        count: 1,
+    };
     let detail = TaskDetail {
         attempt: 1,
         result_bytes: Some(2),
@@ -127,7 +146,11 @@ fn tasks() {
         cause: "cause".into(),
         detail: Some(Box::new(detail)),
     };
-    let row = Arc::new(TaskRow { worker: worker(), epoch: Epoch(8), record });
+    let row = Arc::new(TaskRow {
+        worker: worker(),
+        epoch: Epoch(8),
+        record,
+    });
     check(
         SealedTask { row, version: 9 },
         &expect![[r#"
@@ -151,7 +174,12 @@ fn tasks() {
         version Number64 9
     "#]],
     );
-    let lost = LostTask { worker: worker(), epoch: Epoch(1), id: TaskId(2), stop: at(3) };
+    let lost = LostTask {
+        worker: worker(),
+        epoch: Epoch(1),
+        id: TaskId(2),
+        stop: at(3),
+    };
     check(
         lost,
         &expect![[r#"
@@ -179,7 +207,11 @@ fn sessions() {
         },
         acked_seq: 5,
         stored_ns: 6,
-        ticks: Ticks { made: 7, expected: 8, throttled: 9 },
+        ticks: Ticks {
+            made: 7,
+            expected: 8,
+            throttled: 9,
+        },
         account: Some(v1::LossAccount {
             accepted_ns: 10,
             lost_rejected_ns: 11,
@@ -190,10 +222,16 @@ fn sessions() {
             aggregated_tasks: 16,
             lost_unseen_ns: 0,
         }),
-        clock: Some(v1::Clock { offset_ns: -17, error_ns: 18 }),
+        clock: Some(v1::Clock {
+            offset_ns: -17,
+            error_ns: 18,
+        }),
         first_seen: at(19),
         last_seen: at(20),
-        disconnect: Some(Disconnect { at: at(21), reason: DisconnectReason::Crashed }),
+        disconnect: Some(Disconnect {
+            at: at(21),
+            reason: DisconnectReason::Crashed,
+        }),
     };
     check(
         session,
@@ -247,7 +285,11 @@ fn telemetry() {
         outcome: Outcome::Failed,
         cause: "cause".into(),
     };
-    let transfer = TransferRow { worker: worker(), epoch: Epoch(9), record };
+    let transfer = TransferRow {
+        worker: worker(),
+        epoch: Epoch(9),
+        record,
+    };
     check(
         Arc::new(transfer),
         &expect![[r#"
@@ -269,9 +311,21 @@ fn telemetry() {
         cause Text cause
     "#]],
     );
-    let values = Resource::ALL.into_iter().zip(3..).filter(|(_, value)| value % 4 > 0).collect();
-    let sample = ResourceSample { at: at(1), period_ns: 2, values };
-    let sample = ResourceRow { worker: worker(), epoch: Epoch(0), sample };
+    let values = Resource::ALL
+        .into_iter()
+        .zip(3..)
+        .filter(|(_, value)| value % 4 > 0)
+        .collect();
+    let sample = ResourceSample {
+        at: at(1),
+        period_ns: 2,
+        values,
+    };
+    let sample = ResourceRow {
+        worker: worker(),
+        epoch: Epoch(0),
+        sample,
+    };
     check(
         Arc::new(sample),
         &expect![[r#"
@@ -305,8 +359,18 @@ fn telemetry() {
         io_pressure OptionalNumber64 Some(26)
     "#]],
     );
-    let run = RunMarker { id: RunId(1), name: "name".into(), start: at(2), stop: Some(at(3)) };
-    let run = RunRow { worker: Some(worker()), epoch: Epoch(4), run, lost_at: Some(at(5)) };
+    let run = RunMarker {
+        id: RunId(1),
+        name: "name".into(),
+        start: at(2),
+        stop: Some(at(3)),
+    };
+    let run = RunRow {
+        worker: Some(worker()),
+        epoch: Epoch(4),
+        run,
+        lost_at: Some(at(5)),
+    };
     check(
         run.clone(),
         &expect![[r#"
@@ -320,7 +384,10 @@ fn telemetry() {
     "#]],
     );
     check(
-        RunRow { worker: None, ..run },
+        RunRow {
+            worker: None,
+            ..run
+        },
         &expect![[r#"
         worker Text 
         epoch Number64 4
@@ -331,8 +398,16 @@ fn telemetry() {
         lost_at OptionalTime Some(5)
     "#]],
     );
-    let expected = ExpectedTasks { name: "name".into(), total: 1, since: at(2) };
-    let expected = ExpectedRow { worker: worker(), epoch: Epoch(3), expected };
+    let expected = ExpectedTasks {
+        name: "name".into(),
+        total: 1,
+        since: at(2),
+    };
+    let expected = ExpectedRow {
+        worker: worker(),
+        epoch: Epoch(3),
+        expected,
+    };
     check(
         expected,
         &expect![[r#"

@@ -26,8 +26,10 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from((self.0 >> 33) % end as u64).unwrap()
     }
 }
@@ -50,16 +52,26 @@ fn snapshot(location: &StoreLocation) -> (Snapshot, Vec<Problem>) {
     }
     let mut named = snapshot.lost();
     named.extend(doors.damaged());
-    (Snapshot { files, stacks: stacks(&snapshot.into_stacks()) }, named)
+    (
+        Snapshot {
+            files,
+            stacks: stacks(&snapshot.into_stacks()),
+        },
+        named,
+    )
 }
 
 fn stacks(stacks: &SnapshotStacks) -> Vec<String> {
     let numbers = (1..).take(stacks.len());
-    numbers.map(|node| format!("{:?} {:?}", stacks.parent(node), stacks.functions(node))).collect()
+    numbers
+        .map(|node| format!("{:?} {:?}", stacks.parent(node), stacks.functions(node)))
+        .collect()
 }
 
 fn is_named(path: &str, problems: &[Problem]) -> bool {
-    problems.iter().any(|problem| problem.name == path || problem.reason.contains(path))
+    problems
+        .iter()
+        .any(|problem| problem.name == path || problem.reason.contains(path))
 }
 
 /// The answers of a sound store.
@@ -71,15 +83,27 @@ struct Sound {
 /// Reads a store with a damaged file as engines do.
 fn check_snapshot(location: &StoreLocation, sound: &Sound, path: &str, what: &str) {
     let (found, named) = snapshot(location);
-    assert!(found == sound.snapshot || is_named(path, &named), "{what} {path}: {named:?}");
+    assert!(
+        found == sound.snapshot || is_named(path, &named),
+        "{what} {path}: {named:?}"
+    );
 }
 
 /// The same as `emberline store verify` and `info` do.
 fn check_verification(location: &StoreLocation, sound: &Sound, path: &str, what: &str) {
     let found = verify(location).unwrap();
     let is_equal = found == sound.verification;
-    assert!(is_equal || is_named(path, &found.problems), "{what} {path}: {:?}", found.problems);
-    let has_lists = ["manifest/", "tables/frames/", "tables/nodes/", "tables/workers/"];
+    assert!(
+        is_equal || is_named(path, &found.problems),
+        "{what} {path}: {:?}",
+        found.problems
+    );
+    let has_lists = [
+        "manifest/",
+        "tables/frames/",
+        "tables/nodes/",
+        "tables/workers/",
+    ];
     if has_lists.iter().any(|start| path.starts_with(start)) {
         let reports = info(location).unwrap().reports;
         let is_reported = reports.iter().any(|report| report.contains(path));
@@ -91,9 +115,18 @@ fn check_verification(location: &StoreLocation, sound: &Sound, path: &str, what:
 fn files(folder: &Path) -> Vec<Vec<String>> {
     let (tables, _) = Tables::open_read_only(Objects::local(folder).unwrap()).unwrap();
     let manifest = tables.manifest();
-    let of_table = |table| manifest.files_of(table).map(FileEntry::path).collect::<Vec<_>>();
-    let by_table = TableName::all().map(of_table).filter(|files| !files.is_empty());
-    by_table.chain([vec![Manifest::path_of(manifest.version)]]).collect()
+    let of_table = |table| {
+        manifest
+            .files_of(table)
+            .map(FileEntry::path)
+            .collect::<Vec<_>>()
+    };
+    let by_table = TableName::all()
+        .map(of_table)
+        .filter(|files| !files.is_empty());
+    by_table
+        .chain([vec![Manifest::path_of(manifest.version)]])
+        .collect()
 }
 
 #[test]
@@ -103,7 +136,10 @@ fn a_wrong_bit_a_cut_and_a_missing_file_are_named_by_every_reader() {
     let (intact, named) = snapshot(&location);
     assert!(intact.files.len() >= 50 && !intact.stacks.is_empty());
     assert_eq!(named, []);
-    let sound = Sound { snapshot: intact, verification: verify(&location).unwrap() };
+    let sound = Sound {
+        snapshot: intact,
+        verification: verify(&location).unwrap(),
+    };
     let mut random = Random(7);
     let mut flips = 0;
     for files in files(folder.path()) {

@@ -21,11 +21,20 @@ fn refuse(refusals: &Refusals, path: &str, refusal: Refusal) {
 }
 
 fn names(objects: &Objects, prefix: &str) -> BTreeSet<String> {
-    objects.list(prefix).unwrap().into_iter().map(|file| file.path).collect()
+    objects
+        .list(prefix)
+        .unwrap()
+        .into_iter()
+        .map(|file| file.path)
+        .collect()
 }
 
 fn paths(manifest: &Manifest) -> BTreeSet<String> {
-    manifest.files.iter().map(super::super::manifest::FileEntry::path).collect()
+    manifest
+        .files
+        .iter()
+        .map(super::super::manifest::FileEntry::path)
+        .collect()
 }
 
 /// Flips a bit of a file. Returns the new content.
@@ -55,26 +64,44 @@ fn files_of_a_damaged_version_are_kept_for_a_month_or_until_it_is_deleted() {
     let copy = format!("quarantine/{}", damaged.replace('/', "-"));
     let (tables, loaded) = Tables::open_read_only(objects.clone()).unwrap();
     assert!(loaded.reports[0].contains(&damaged), "{:?}", loaded.reports);
-    assert!(objects.get(&copy).is_err(), "a read-only open changes nothing");
+    assert!(
+        objects.get(&copy).is_err(),
+        "a read-only open changes nothing"
+    );
     let all = names(&objects, "tables");
     let only: BTreeSet<_> = &paths(&newest) - &paths(&tables.manifest());
     assert!(only.len() > 50, "{only:?}");
 
     let (tables, loaded) = Tables::open(objects.clone()).unwrap();
-    assert_eq!((loaded.reports.len(), &objects.get(&copy).unwrap()[..]), (1, &content[..]));
+    assert_eq!(
+        (loaded.reports.len(), &objects.get(&copy).unwrap()[..]),
+        (1, &content[..])
+    );
     maintain(&tables, later(9));
-    assert!(names(&objects, "tables").is_superset(&only), "an intact file was deleted");
+    assert!(
+        names(&objects, "tables").is_superset(&only),
+        "an intact file was deleted"
+    );
     // Newer versions do not delete the damaged one, nor do their files reuse names.
     (3..6).for_each(|minute| fleet.seal(&tables, &some_batch(minute)));
     let new = &paths(&tables.manifest()) - &all;
     let id = |path: &String| super::super::load::id_of(path);
-    assert!(new.iter().filter_map(id).min() > all.iter().filter_map(id).max(), "{new:?}");
+    assert!(
+        new.iter().filter_map(id).min() > all.iter().filter_map(id).max(),
+        "{new:?}"
+    );
     let done = maintain(&tables, later(9));
-    assert!(done.merged > 60 && done.deleted > 60, "the rest is merged and deleted: {done:?}");
+    assert!(
+        done.merged > 60 && done.deleted > 60,
+        "the rest is merged and deleted: {done:?}"
+    );
     let (tables, loaded) = Tables::open(objects.clone()).unwrap();
     assert_eq!(loaded.reports, [""; 0]);
     maintain(&tables, later(9));
-    assert!(names(&objects, "tables").is_superset(&only), "an intact file was deleted");
+    assert!(
+        names(&objects, "tables").is_superset(&only),
+        "an intact file was deleted"
+    );
     assert_eq!(objects.get(&damaged).unwrap(), content);
 
     let seen_to = copied(&objects);
@@ -120,16 +147,35 @@ fn an_unreadable_file_blocks_no_other_maintenance() {
     });
     let unreadable: BTreeSet<String> = unreadable.map(|file| file.path()).step_by(7).collect();
     assert!(unreadable.len() > 3);
-    unreadable.iter().for_each(|path| refuse(&refusals, path, Refusal::Denied));
+    unreadable
+        .iter()
+        .for_each(|path| refuse(&refusals, path, Refusal::Denied));
     for _ in 0..4 {
-        let failed = tables.maintain(later(100), &KEEP_ALL, &mut |_| {}).unwrap_err();
-        assert!(unreadable.iter().any(|path| failed.is_about(path)), "{failed}");
+        let failed = tables
+            .maintain(later(100), &KEEP_ALL, &mut |_| {})
+            .unwrap_err();
+        assert!(
+            unreadable.iter().any(|path| failed.is_about(path)),
+            "{failed}"
+        );
     }
     let left = paths(&tables.manifest());
-    assert!(left.is_superset(&unreadable), "what cannot be read now may be read later");
-    assert!(left.len() < before.files.len() / 4, "{} files are left", left.len());
-    let deleted = paths(&before).difference(&names(&objects, "tables")).count();
-    assert!(deleted > 300, "{deleted} files that were merged are deleted");
+    assert!(
+        left.is_superset(&unreadable),
+        "what cannot be read now may be read later"
+    );
+    assert!(
+        left.len() < before.files.len() / 4,
+        "{} files are left",
+        left.len()
+    );
+    let deleted = paths(&before)
+        .difference(&names(&objects, "tables"))
+        .count();
+    assert!(
+        deleted > 300,
+        "{deleted} files that were merged are deleted"
+    );
     assert_eq!(tables.manifest().lost, []);
     refusals.lock().unwrap().clear();
     maintain(&tables, later(100));
@@ -154,7 +200,10 @@ fn a_version_deleted_while_versions_are_read_is_not_damage() {
     // A reader reads the newest one only.
     refuse(&refusals, &Manifest::path_of(newest.version), Refusal::Gone);
     let (tables, loaded) = Tables::open_read_only(objects.clone()).unwrap();
-    assert_eq!((tables.manifest(), loaded.reports), (newest, Vec::<String>::new()));
+    assert_eq!(
+        (tables.manifest(), loaded.reports),
+        (newest, Vec::<String>::new())
+    );
     assert!(refusals.lock().unwrap().is_empty());
 }
 
@@ -164,13 +213,19 @@ fn an_unreadable_old_version_is_ignored_and_the_newest_is_an_error() {
     let (_, newest) = sealed(&objects, 4);
     refuse(&refusals, &Manifest::path_of(2), Refusal::Denied);
     let (tables, loaded) = Tables::open(objects.clone()).unwrap();
-    assert_eq!((tables.manifest(), loaded.reports), (newest.clone(), Vec::<String>::new()));
+    assert_eq!(
+        (tables.manifest(), loaded.reports),
+        (newest.clone(), Vec::<String>::new())
+    );
     maintain(&tables, later(100));
     // An older version would hide acknowledged data, and a person can restore the permission.
     let path = Manifest::path_of(tables.manifest().version);
     refuse(&refusals, &path, Refusal::Denied);
     let error = Tables::open(objects).unwrap_err().to_string();
-    assert!(error.contains(&path) && error.contains("the test says so"), "{error}");
+    assert!(
+        error.contains(&path) && error.contains("the test says so"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -180,7 +235,10 @@ fn a_clock_that_is_years_ahead_drops_nothing() {
     let (tables, _) = Tables::open(objects.clone()).unwrap();
     let retention = Retention::default();
     let maintain = |tables: &Tables, now: Timestamp| {
-        tables.maintain(now, &retention, &mut |_| {}).unwrap().expired
+        tables
+            .maintain(now, &retention, &mut |_| {})
+            .unwrap()
+            .expired
     };
     let hours = |count: i64| later(5).shifted(count * 3_600 * 1_000_000_000);
     assert_eq!(maintain(&tables, later(5)), 0);
@@ -192,7 +250,10 @@ fn a_clock_that_is_years_ahead_drops_nothing() {
     }
     let (tables, _) = Tables::open(objects).unwrap();
     assert_eq!(maintain(&tables, hours(20)), 0);
-    assert_eq!(maintain(&tables, later(0).shifted(86_400 * 1_000_000_000)), 0);
+    assert_eq!(
+        maintain(&tables, later(0).shifted(86_400 * 1_000_000_000)),
+        0
+    );
     fleet.check(&tables);
     assert_eq!(tables.manifest().cut, Default::default());
 }
@@ -213,8 +274,10 @@ impl Durability for SyncedPaths {
 #[test]
 fn a_start_syncs_the_version_that_it_reads() {
     let synced = Arc::new(SyncedPaths::default());
-    let objects =
-        Objects::synced_by(synced.clone(), Arc::new(object_store::memory::InMemory::new()));
+    let objects = Objects::synced_by(
+        synced.clone(),
+        Arc::new(object_store::memory::InMemory::new()),
+    );
     drop(Tables::open(objects.clone()).unwrap());
     synced.0.lock().unwrap().clear();
     drop(Tables::open(objects).unwrap());

@@ -1,5 +1,7 @@
 //! A fleet whose data is sealed, and a slow, obvious model of the rows that its tables must have.
 
+mod telemetry;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -50,7 +52,11 @@ pub(crate) fn batch() -> impl Strategy<Value = Batch> {
 }
 
 /// Windows, tasks and sums.
-type SealedParts<'a> = (&'a [Arc<StoredWindow>], &'a [Arc<TaskRow>], &'a [Arc<TaskTotals>]);
+type SealedParts<'a> = (
+    &'a [Arc<StoredWindow>],
+    &'a [Arc<TaskRow>],
+    &'a [Arc<TaskTotals>],
+);
 
 /// Key of a row: table, tier, period, task, worker, kind, node.
 type Numbers = (SumTable, Tier, u32, u32, u32, u8, u32);
@@ -75,13 +81,17 @@ impl Fleet {
         let mut nodes = Vec::new();
         let mut threads = Vec::new();
         for index in 0..40 {
-            let task = tree.symbols.intern(&Frame::task(&format!("task-{}", index % 4)));
+            let task = tree
+                .symbols
+                .intern(&Frame::task(&format!("task-{}", index % 4)));
             let mut node = tree.trie.insert(NodeId::ROOT, task).unwrap();
             let thread = tree.symbols.intern(&Frame::thread("pool", index));
             threads.push(tree.trie.insert(node, thread).unwrap());
             for depth in 0..index % 5 {
                 let name = format!("function-{}", index * depth % 7);
-                let frame = tree.symbols.intern(&Frame::function(&name, "src/a.rs", depth));
+                let frame = tree
+                    .symbols
+                    .intern(&Frame::function(&name, "src/a.rs", depth));
                 node = tree.trie.insert(node, frame).unwrap();
             }
             nodes.push(node);
@@ -89,7 +99,16 @@ impl Fleet {
         let (windows, tasks, totals) = Default::default();
         let sealings = 0;
         let marks = vec![(0, 0, 0)];
-        Fleet { tree, nodes, threads, windows, tasks, totals, sealings, marks }
+        Fleet {
+            tree,
+            nodes,
+            threads,
+            windows,
+            tasks,
+            totals,
+            sealings,
+            marks,
+        }
     }
 
     fn windows(&self, batch: &Batch) -> Vec<Arc<StoredWindow>> {
@@ -97,7 +116,11 @@ impl Fleet {
             let start = Timestamp::from_unix_ns(i64::from(START_S + second) * 1_000_000_000 + 7);
             let of = |nodes: &[NodeId]| {
                 let entries = entries.iter().map(|(node, state, value)| {
-                    (nodes[*node as usize], State::ALL[usize::from(*state)], *value)
+                    (
+                        nodes[*node as usize],
+                        State::ALL[usize::from(*state)],
+                        *value,
+                    )
                 });
                 PackedWeights::of(entries, 1, |node| self.tree.task_of(node))
             };
@@ -108,7 +131,11 @@ impl Fleet {
                 epoch: Epoch(9),
                 raw_start: start,
                 clock_error_ns: 3,
-                ticks: Ticks { made: 95, expected: 100, throttled: 4 },
+                ticks: Ticks {
+                    made: 95,
+                    expected: 100,
+                    throttled: 4,
+                },
                 threads: of(&self.threads),
             })
         };
@@ -132,14 +159,20 @@ impl Fleet {
                 detail: detail(*id, *milliseconds),
             };
             let worker = WorkerId(format!("worker-{worker}").into());
-            Arc::new(TaskRow { worker, epoch: Epoch(9), record })
+            Arc::new(TaskRow {
+                worker,
+                epoch: Epoch(9),
+                record,
+            })
         };
         batch.tasks.iter().map(task).collect()
     }
 
     /// Sums of three tasks for each fourth task.
     fn totals(batch: &Batch) -> Vec<Arc<TaskTotals>> {
-        let rows = Fleet::tasks(batch).into_iter().filter(|row| row.record.id.0 % 4 == 1);
+        let rows = Fleet::tasks(batch)
+            .into_iter()
+            .filter(|row| row.record.id.0 % 4 == 1);
         let sum = |row: Arc<TaskRow>| {
             let duration_ns = row.duration_ns().unwrap() * 3;
             Arc::new(TaskTotals {
@@ -166,7 +199,11 @@ impl Fleet {
             },
             acked_seq: self.sealings,
             stored_ns: u64::MAX,
-            ticks: Ticks { made: 1, expected: 2, throttled: 3 },
+            ticks: Ticks {
+                made: 1,
+                expected: 2,
+                throttled: 3,
+            },
             account: (self.sealings % 2 == 1).then_some(profiler_core::wire::v1::LossAccount {
                 accepted_ns: 1,
                 lost_rejected_ns: 2,
@@ -177,8 +214,10 @@ impl Fleet {
                 aggregated_tasks: 7,
                 lost_unseen_ns: 0,
             }),
-            clock: (self.sealings % 3 == 1)
-                .then_some(profiler_core::wire::v1::Clock { offset_ns: -5, error_ns: 6 }),
+            clock: (self.sealings % 3 == 1).then_some(profiler_core::wire::v1::Clock {
+                offset_ns: -5,
+                error_ns: 6,
+            }),
             first_seen: Timestamp::from_unix_ns(5_000_000_000),
             last_seen: Timestamp::MAX,
             disconnect: (self.sealings % 2 == 1).then_some(Disconnect {
@@ -189,7 +228,10 @@ impl Fleet {
     }
 
     fn running(&self) -> Arc<TaskRow> {
-        let batch = Batch { windows: Vec::new(), tasks: vec![(1, 1, self.sealings + 100, 2, 3)] };
+        let batch = Batch {
+            windows: Vec::new(),
+            tasks: vec![(1, 1, self.sealings + 100, 2, 3)],
+        };
         let mut row = TaskRow::clone(&Fleet::tasks(&batch)[0]);
         (row.record.stop, row.record.outcome) = (None, Outcome::Running);
         Arc::new(row)
@@ -198,7 +240,12 @@ impl Fleet {
     fn lost_task(&self) -> LostTask {
         let worker = WorkerId("worker-1".into());
         let stop = Timestamp::from_unix_ns(5_000_000_000);
-        LostTask { worker, epoch: Epoch(9), id: TaskId(self.sealings), stop }
+        LostTask {
+            worker,
+            epoch: Epoch(9),
+            id: TaskId(self.sealings),
+            stop,
+        }
     }
 
     /// A transfer and a sample for each window; one row for each table that sealings replace.
@@ -214,15 +261,28 @@ impl Fleet {
     fn run(&self) -> RunRow {
         let name = "nightly".into();
         let start = Timestamp::from_unix_ns(5_000_000_000);
-        let run = RunMarker { id: RunId(self.sealings + 1), name, start, stop: None };
+        let run = RunMarker {
+            id: RunId(self.sealings + 1),
+            name,
+            start,
+            stop: None,
+        };
         RunRow::marked(None, Epoch(0), run)
     }
 
     fn expected(&self) -> ExpectedRow {
         let worker = WorkerId("worker-1".into());
         let since = Timestamp::from_unix_ns(-1);
-        let expected = ExpectedTasks { name: "task-1".into(), total: self.sealings, since };
-        ExpectedRow { worker, epoch: Epoch(9), expected }
+        let expected = ExpectedTasks {
+            name: "task-1".into(),
+            total: self.sealings,
+            since,
+        };
+        ExpectedRow {
+            worker,
+            epoch: Epoch(9),
+            expected,
+        }
     }
 
     /// Tries to seal a batch. On success the model includes it.
@@ -266,10 +326,13 @@ impl Fleet {
     ) {
         self.windows.extend(windows);
         let mut latest = BTreeMap::new();
-        tasks.into_iter().for_each(|task| drop(latest.insert(task_key(&task), task)));
+        tasks
+            .into_iter()
+            .for_each(|task| drop(latest.insert(task_key(&task), task)));
         self.tasks.extend(latest.into_values());
         self.totals.extend(totals);
-        self.marks.push((self.windows.len(), self.tasks.len(), self.totals.len()));
+        self.marks
+            .push((self.windows.len(), self.tasks.len(), self.totals.len()));
     }
 
     /// Adds a batch to the model that an earlier fleet has sealed.
@@ -289,7 +352,11 @@ impl Fleet {
     /// The data that the newest version must have.
     fn sealed(&self, tables: &Tables) -> SealedParts<'_> {
         let (windows, tasks, totals) = self.marks[tables.manifest().wal_from as usize];
-        (&self.windows[..windows], &self.tasks[..tasks], &self.totals[..totals])
+        (
+            &self.windows[..windows],
+            &self.tasks[..tasks],
+            &self.totals[..totals],
+        )
     }
 
     /// The sums of all rows that the tables must have.
@@ -307,16 +374,25 @@ impl Fleet {
                 for (node, state, value) in stored.samples.entries() {
                     let task = task_of(node);
                     let kind = state as u8;
-                    add((SumTable::Samples, tier, ts, task, worker, kind, node.0), value);
+                    add(
+                        (SumTable::Samples, tier, ts, task, worker, kind, node.0),
+                        value,
+                    );
                     add((SumTable::Totals, tier, ts, task, worker, kind, 0), value);
                     if tier > Tier::Second {
-                        add((SumTable::SamplesAll, tier, ts, task, 0, kind, node.0), value);
+                        add(
+                            (SumTable::SamplesAll, tier, ts, task, 0, kind, node.0),
+                            value,
+                        );
                     }
                 }
                 for (node, state, value) in stored.threads.entries() {
                     let task = task_of(node);
                     let kind = state as u8;
-                    add((SumTable::Threads, tier, ts, task, worker, kind, node.0), value);
+                    add(
+                        (SumTable::Threads, tier, ts, task, worker, kind, node.0),
+                        value,
+                    );
                 }
                 let facts = [
                     (Measure::Windows, 1),
@@ -326,14 +402,21 @@ impl Fleet {
                     (Measure::TicksThrottled, 4),
                 ];
                 for (measure, value) in facts {
-                    add((SumTable::Cycles, tier, ts, 0, worker, measure as u8, 0), value);
+                    add(
+                        (SumTable::Cycles, tier, ts, 0, worker, measure as u8, 0),
+                        value,
+                    );
                 }
             }
             for transfer in windows.iter().map(transfer_of) {
                 let record = &transfer.record;
                 let ts = u32::try_from(record.stop.second()).unwrap() / tier.seconds();
                 let link = (record.peer.clone(), record.type_name.clone());
-                let link = tables.links().iter().position(|known| *known == link).unwrap();
+                let link = tables
+                    .links()
+                    .iter()
+                    .position(|known| *known == link)
+                    .unwrap();
                 let worker = tables.worker_number(&transfer.worker).unwrap().0;
                 let kind = u8::from(record.direction == Direction::Outgoing);
                 let duration = record.stop.since_ns(record.start);
@@ -349,7 +432,18 @@ impl Fleet {
                 ];
                 for (measure, value) in facts {
                     let link = u32::try_from(link + 1).unwrap();
-                    add((SumTable::TransferSums, tier, ts, link, worker, kind, measure), value);
+                    add(
+                        (
+                            SumTable::TransferSums,
+                            tier,
+                            ts,
+                            link,
+                            worker,
+                            kind,
+                            measure,
+                        ),
+                        value,
+                    );
                 }
             }
             let node_of = |parent: NodeId, frame: &Frame<&str>| {
@@ -379,13 +473,23 @@ impl Fleet {
                     let ts = second / tier.seconds();
                     (sum_table, tier, ts, node, 0, record.outcome as u8, bucket)
                 };
-                add(key(SumTable::Durations, profiler_core::bucket::bucket(duration)), 1);
+                add(
+                    key(SumTable::Durations, profiler_core::bucket::bucket(duration)),
+                    1,
+                );
                 add(key(SumTable::DurationSums, 0), duration);
-                for phase in phases_of(task).iter().filter(|phase| &*phase.name != "execute") {
+                for phase in phases_of(task)
+                    .iter()
+                    .filter(|phase| &*phase.name != "execute")
+                {
                     let at = node_of(NodeId(node), &Frame::phase(&phase.name));
                     add(key(SumTable::Phases, at), phase.count.into());
                     add(key(SumTable::PhaseSums, at), phase.duration_ns);
-                    let inside = if phase.start_ns < 0 { 0 } else { phase.duration_ns };
+                    let inside = if phase.start_ns < 0 {
+                        0
+                    } else {
+                        phase.duration_ns
+                    };
                     add(key(SumTable::PhaseSums, node), inside);
                 }
             }
@@ -400,8 +504,10 @@ impl Fleet {
         sums.retain(|_, value| *value > 0);
         assert_eq!(sums, self.model(tables));
         let (_, tasks, _) = self.sealed(tables);
-        let latest: BTreeMap<_, _> =
-            tasks.iter().map(|task| (task_key(task), task.clone())).collect();
+        let latest: BTreeMap<_, _> = tasks
+            .iter()
+            .map(|task| (task_key(task), task.clone()))
+            .collect();
         assert_eq!(latest_tasks(tables), latest);
         let expected_rows = |of: fn(&Arc<StoredWindow>) -> String| {
             let mut expected_rows: Vec<String> = self.sealed(tables).0.iter().map(of).collect();
@@ -409,24 +515,34 @@ impl Fleet {
             expected_rows
         };
         let transfers = list::<Arc<TransferRow>>(tables, TableName::Transfers, ["start", "stop"]);
-        assert_eq!(transfers, expected_rows(|stored| format!("{:?}", transfer_of(stored))));
+        assert_eq!(
+            transfers,
+            expected_rows(|stored| format!("{:?}", transfer_of(stored)))
+        );
         let samples = list::<Arc<ResourceRow>>(tables, TableName::Resources, ["sampled_at"; 2]);
-        assert_eq!(samples, expected_rows(|stored| format!("{:?}", sample_of(stored))));
+        assert_eq!(
+            samples,
+            expected_rows(|stored| format!("{:?}", sample_of(stored)))
+        );
     }
 
     /// Checks the state that is loaded when a store is opened.
     pub(crate) fn check_loaded(&self, loaded: &StoredState) {
         let tree = &self.tree;
         let frames = (0..tree.symbols.frame_count()).map(profiler_core::FrameId);
-        let frames: Vec<_> =
-            frames.map(|id| tree.symbols.frame(id).map(Arc::<str>::from)).collect();
+        let frames: Vec<_> = frames
+            .map(|id| tree.symbols.frame(id).map(Arc::<str>::from))
+            .collect();
         assert_eq!(loaded.frames, frames);
         let nodes = (1..tree.trie.node_count()).map(|id| tree.trie.node(NodeId(id)).unwrap());
         assert_eq!(loaded.nodes, nodes.collect::<Vec<_>>());
         let workers: BTreeSet<_> = self.windows.iter().map(|stored| &stored.worker).collect();
         assert_eq!(loaded.workers.iter().collect::<BTreeSet<_>>(), workers);
         assert_eq!(loaded.workers.len(), workers.len());
-        let before = |sealings| Fleet { sealings, ..Fleet::new() };
+        let before = |sealings| Fleet {
+            sealings,
+            ..Fleet::new()
+        };
         assert_eq!(loaded.sessions, [before(self.sealings).session()]);
         assert_eq!(loaded.running, [before(self.sealings).running()]);
         assert_eq!(loaded.lost_tasks, [before(self.sealings).lost_task()]);
@@ -436,48 +552,17 @@ impl Fleet {
     }
 }
 
-/// The transfer of a window: it stops where the window starts.
-fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
-    let count = stored.samples.entries().count();
-    let stop = stored.range.start();
-    let record = TransferEvent {
-        id: TransferId(count as u64 + 1),
-        direction: Direction::ALL[count % 2],
-        peer: format!("peer-{}", count % 3).into(),
-        keys: vec!["\"key\"\n".into(); count % 2],
-        more_keys: 5,
-        type_name: format!("type-{}", count % 4).into(),
-        bytes: 1_000 * (count as u64 + 1),
-        compressed_bytes: count.is_multiple_of(5).then_some(7),
-        start: stop.shifted(-3_000_000_001),
-        stop,
-        task: (count % 2 == 1).then_some(TaskId(8)),
-        thread_id: 12,
-        outcome: if count == 3 { Outcome::Failed } else { Outcome::Ok },
-        cause: "".into(),
-    };
-    let worker = stored.worker.clone();
-    Arc::new(TransferRow { worker, epoch: stored.epoch, record })
-}
-
-/// The resource sample of a window.
-fn sample_of(stored: &Arc<StoredWindow>) -> Arc<ResourceRow> {
-    let count = stored.samples.entries().count() as u64;
-    let sample = ResourceSample {
-        at: stored.range.start(),
-        period_ns: 500_000_000,
-        values: vec![(Resource::ProcessCpu, count), (Resource::IoPressure, u64::MAX - count)],
-    };
-    Arc::new(ResourceRow { worker: stored.worker.clone(), epoch: stored.epoch, sample })
-}
-
 /// All rows of a list in debug format, sorted.
 fn list<R: ListRow + std::fmt::Debug>(
     tables: &Tables,
     table: TableName,
     columns: [&'static str; 2],
 ) -> Vec<String> {
-    let scan = RowScan { columns, span_ns: i64::MIN..i64::MAX, worker: None };
+    let scan = RowScan {
+        columns,
+        span_ns: i64::MIN..i64::MAX,
+        worker: None,
+    };
     let mut rows = Vec::new();
     for file in tables.manifest().files_of(table) {
         let mut visit = |group: Vec<R>| {
@@ -490,34 +575,6 @@ fn list<R: ListRow + std::fmt::Debug>(
     rows
 }
 
-fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> PhaseInterval {
-    PhaseInterval { name: name.into(), start_ns, duration_ns, count }
-}
-
-fn phases_of(task: &TaskRow) -> &[PhaseInterval] {
-    task.record.detail.as_ref().map_or(&[], |detail| &detail.phases)
-}
-
-/// Details of each third task.
-fn detail(id: u64, milliseconds: u32) -> Option<Box<TaskDetail>> {
-    let quarter_ns = u64::from(milliseconds) * 250_000;
-    let phases = vec![
-        phase("queue", -5, 5, 1),
-        phase("transfer", 0, quarter_ns, 1),
-        phase("execute", quarter_ns.cast_signed(), quarter_ns, 1),
-        phase("my own", (2 * quarter_ns).cast_signed(), quarter_ns, 3),
-    ];
-    id.is_multiple_of(3).then(|| {
-        Box::new(TaskDetail {
-            attempt: 2,
-            result_bytes: id.is_multiple_of(2).then_some(u64::MAX),
-            type_name: "Vec<u8>".into(),
-            labels: vec![("k".into(), "\"v\"".into())],
-            phases,
-        })
-    })
-}
-
 type TaskKey = (WorkerId, Epoch, TaskId);
 
 fn task_key(task: &TaskRow) -> TaskKey {
@@ -528,18 +585,31 @@ fn task_key(task: &TaskRow) -> TaskKey {
 pub(crate) fn rows(tables: &Tables) -> BTreeMap<Numbers, u64> {
     let mut sums = BTreeMap::new();
     for file in &tables.manifest().files {
-        let TableName::Sums(sum_table, tier) = file.table else { continue };
+        let TableName::Sums(sum_table, tier) = file.table else {
+            continue;
+        };
         let columns = [Column::Task, Column::Worker, Column::Kind, Column::Node];
-        let scan =
-            Scan { periods: file.from..file.to, tasks: None, workers: None, columns: &columns };
+        let scan = Scan {
+            periods: file.from..file.to,
+            tasks: None,
+            workers: None,
+            columns: &columns,
+        };
         let mut visit = |batch: &segment::Batch| {
             for index in 0..batch.row_count() {
                 let row = batch.row(tier, index);
                 let fields = row.key.fields(tier);
                 assert!((file.from..file.to).contains(&fields.ts));
                 let Period(ts) = fields.ts;
-                let key =
-                    (sum_table, tier, ts, fields.task.0, fields.worker.0, fields.kind, fields.node);
+                let key = (
+                    sum_table,
+                    tier,
+                    ts,
+                    fields.task.0,
+                    fields.worker.0,
+                    fields.kind,
+                    fields.node,
+                );
                 *sums.entry(key).or_default() += row.value;
             }
             ControlFlow::Continue(())
@@ -555,14 +625,21 @@ fn latest_tasks(tables: &Tables) -> BTreeMap<TaskKey, Arc<TaskRow>> {
     for file in tables.manifest().files_of(TableName::Tasks) {
         let mut visit = |tasks: Vec<_>| {
             for crate::lists::SealedTask { row, version } in tasks {
-                let known = latest.get(&task_key(&row)).is_some_and(|known| known.0 > version);
+                let known = latest
+                    .get(&task_key(&row))
+                    .is_some_and(|known| known.0 > version);
                 if !known {
                     latest.insert(task_key(&row), (version, row));
                 }
             }
             ControlFlow::Continue(())
         };
-        tables.tasks(file, &TaskScan::default(), &mut visit).unwrap();
+        tables
+            .tasks(file, &TaskScan::default(), &mut visit)
+            .unwrap();
     }
-    latest.into_iter().map(|(key, (_, row))| (key, row)).collect()
+    latest
+        .into_iter()
+        .map(|(key, (_, row))| (key, row))
+        .collect()
 }

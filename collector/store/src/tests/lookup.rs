@@ -36,8 +36,15 @@ fn task(id: u64) -> SealedTask {
         cause: "".into(),
         detail: None,
     };
-    let row = TaskRow { worker: WorkerId("w".into()), epoch: Epoch(1), record };
-    SealedTask { row: Arc::new(row), version: 1 }
+    let row = TaskRow {
+        worker: WorkerId("w".into()),
+        epoch: Epoch(1),
+        record,
+    };
+    SealedTask {
+        row: Arc::new(row),
+        version: 1,
+    }
 }
 
 fn is_asked(task: &SealedTask, scan: &TaskScan<'_>) -> bool {
@@ -73,19 +80,71 @@ fn a_query_reads_all_matching_tasks_and_few_others() {
     let (tables, _) = Tables::open(Objects::memory()).unwrap();
     let mut writer = ListWriter::new(TableName::Tasks);
     (0..TASKS).for_each(|id| writer.push(task(id)));
-    let file = tables.put(TableName::Tasks, 0, writer.finish().unwrap()).unwrap();
+    let file = tables
+        .put(TableName::Tasks, 0, writer.finish().unwrap())
+        .unwrap();
     let seconds = |span: Range<i64>| Some(span.start * SECOND_NS..span.end * SECOND_NS);
     let cases = [
         (TaskScan::default(), 40_000),
         // Each key has four or five tasks.
-        (TaskScan { key: Some("key 77"), ..TaskScan::default() }, 5),
-        (TaskScan { key: Some("key 9999"), ..TaskScan::default() }, 0),
-        (TaskScan { name: Some("name 3"), ..TaskScan::default() }, 2_000),
-        (TaskScan { name: Some("name 99"), ..TaskScan::default() }, 0),
-        (TaskScan { key: Some("key 77"), name: Some("name 3"), span_ns: None }, 1),
-        (TaskScan { span_ns: seconds(100..110), ..TaskScan::default() }, 100),
-        (TaskScan { span_ns: seconds(70_000..80_000), ..TaskScan::default() }, 0),
-        (TaskScan { name: Some("name 3"), span_ns: seconds(0..25_000), key: None }, 1_100),
+        (
+            TaskScan {
+                key: Some("key 77"),
+                ..TaskScan::default()
+            },
+            5,
+        ),
+        (
+            TaskScan {
+                key: Some("key 9999"),
+                ..TaskScan::default()
+            },
+            0,
+        ),
+        (
+            TaskScan {
+                name: Some("name 3"),
+                ..TaskScan::default()
+            },
+            2_000,
+        ),
+        (
+            TaskScan {
+                name: Some("name 99"),
+                ..TaskScan::default()
+            },
+            0,
+        ),
+        (
+            TaskScan {
+                key: Some("key 77"),
+                name: Some("name 3"),
+                span_ns: None,
+            },
+            1,
+        ),
+        (
+            TaskScan {
+                span_ns: seconds(100..110),
+                ..TaskScan::default()
+            },
+            100,
+        ),
+        (
+            TaskScan {
+                span_ns: seconds(70_000..80_000),
+                ..TaskScan::default()
+            },
+            0,
+        ),
+        (
+            TaskScan {
+                name: Some("name 3"),
+                span_ns: seconds(0..25_000),
+                key: None,
+            },
+            1_100,
+        ),
     ];
     // The second time the file is open and its filters are read.
     for (scan, read_max) in cases.iter().chain(&cases) {
@@ -96,17 +155,28 @@ fn a_query_reads_all_matching_tasks_and_few_others() {
 /// Tasks of several workers, many with the same start, with values for every filter.
 fn varied(id: u64) -> SealedTask {
     let SealedTask { row, version } = task(id);
-    let TaskRow { mut record, epoch, .. } = TaskRow::clone(&row);
+    let TaskRow {
+        mut record, epoch, ..
+    } = TaskRow::clone(&row);
     let length_ns = record.stop.unwrap().since_ns(record.start).cast_signed();
     record.start = Timestamp::from_unix_ns((id * 37 % 3_000).cast_signed() * SECOND_NS);
     record.stop = Some(record.start.shifted(length_ns));
     record.outcome = Outcome::ALL[1 + id as usize % 3];
     let type_name = ["", "list", "table"][id as usize % 7 % 3].into();
-    let detail = TaskDetail { type_name, ..TaskDetail::default() };
+    let detail = TaskDetail {
+        type_name,
+        ..TaskDetail::default()
+    };
     record.detail = (detail != TaskDetail::default()).then(|| Box::new(detail));
-    let row =
-        TaskRow { worker: WorkerId(format!("w{}", id / 1_000 * 3 % 5).into()), epoch, record };
-    SealedTask { row: Arc::new(row), version }
+    let row = TaskRow {
+        worker: WorkerId(format!("w{}", id / 1_000 * 3 % 5).into()),
+        epoch,
+        record,
+    };
+    SealedTask {
+        row: Arc::new(row),
+        version,
+    }
 }
 
 /// Two files of varied tasks, and all of their rows.
@@ -123,10 +193,16 @@ impl Varied {
         let file = |rows: &[SealedTask]| {
             let mut writer = ListWriter::new(TableName::Tasks);
             rows.iter().for_each(|row| writer.push(row.clone()));
-            tables.put(TableName::Tasks, 0, writer.finish().unwrap()).unwrap()
+            tables
+                .put(TableName::Tasks, 0, writer.finish().unwrap())
+                .unwrap()
         };
         let files = rows.chunks(36_000).map(file).collect();
-        Varied { tables, files, rows: rows.into_iter().map(|task| task.row).collect() }
+        Varied {
+            tables,
+            files,
+            rows: rows.into_iter().map(|task| task.row).collect(),
+        }
     }
 
     fn newest(&self, range: TimeRange, filter: &TaskFilter, limit: usize) -> Selection {
@@ -134,19 +210,32 @@ impl Varied {
         let scan = NewestTaskScan::new(range, filter);
         for file in &self.files {
             let mut go_on = || ControlFlow::Continue(());
-            self.tables.newest_tasks(file, &scan, &mut selecting, &mut go_on).unwrap();
+            self.tables
+                .newest_tasks(file, &scan, &mut selecting, &mut go_on)
+                .unwrap();
         }
         selecting.done()
     }
 
     fn model(&self, range: TimeRange, filter: &TaskFilter, limit: usize) -> Selection {
-        let kept = self.rows.iter().filter(|row| overlaps(row, range) && filter.keeps(row));
+        let kept = self
+            .rows
+            .iter()
+            .filter(|row| overlaps(row, range) && filter.keeps(row));
         let mut rows: Vec<&Arc<TaskRow>> = kept.collect();
         rows.sort_by_key(|row| {
-            (std::cmp::Reverse(row.record.start), row.record.id, row.epoch, &row.worker)
+            (
+                std::cmp::Reverse(row.record.start),
+                row.record.id,
+                row.epoch,
+                &row.worker,
+            )
         });
         let total = rows.len() as u64;
-        Selection { rows: rows.into_iter().take(limit).cloned().collect(), total }
+        Selection {
+            rows: rows.into_iter().take(limit).cloned().collect(),
+            total,
+        }
     }
 }
 
@@ -159,15 +248,20 @@ fn filters() -> impl Strategy<Value = TaskFilter> {
     let outcomes = prop::sample::subsequence(vec![Outcome::Ok, Outcome::Failed], 0..=2);
     let names = some(&["name 1", "name 19", "name 99"]);
     let keys = some(&["key 77", "key 9972", "key 9999"]);
-    (names, keys, some(&["w1", "w4"]), outcomes, some(&["list", ""])).prop_map(
-        |(names, keys, workers, outcomes, types)| TaskFilter {
+    (
+        names,
+        keys,
+        some(&["w1", "w4"]),
+        outcomes,
+        some(&["list", ""]),
+    )
+        .prop_map(|(names, keys, workers, outcomes, types)| TaskFilter {
             names: names.into(),
             keys: keys.into(),
             workers: workers.into(),
             outcomes,
             types: types.into(),
-        },
-    )
+        })
 }
 
 #[test]
@@ -183,7 +277,11 @@ fn the_newest_tasks_are_those_of_a_full_scan() {
             let [start, stop] = [start, stop].map(Timestamp::from_unix_ns);
             let range = TimeRange::new(start, stop).unwrap();
             let newest = varied.newest(range, &filter, limit);
-            prop_assert!(newest == varied.model(range, &filter, limit), "{} found", newest.total);
+            prop_assert!(
+                newest == varied.model(range, &filter, limit),
+                "{} found",
+                newest.total
+            );
             Ok(())
         };
     runner.run(&cases, check).unwrap();
@@ -199,7 +297,10 @@ fn of_tasks_with_one_start_only_the_first_row_group_is_read() {
         let mut row = TaskRow::clone(&row);
         row.record.start = Timestamp::from_unix_ns(SECOND_NS);
         row.record.stop = Some(row.record.start);
-        writer.push(SealedTask { row: Arc::new(row), version });
+        writer.push(SealedTask {
+            row: Arc::new(row),
+            version,
+        });
     }
     let mut encoded = writer.finish().unwrap();
     let mut content = Vec::from(encoded.content);
@@ -219,5 +320,8 @@ fn of_tasks_with_one_start_only_the_first_row_group_is_read() {
     assert_eq!(selection.total, TASKS);
     let ids: Vec<u64> = selection.rows.iter().map(|row| row.record.id.0).collect();
     assert_eq!(ids, (0..50).collect::<Vec<u64>>());
-    assert!(read(&mut NewestTasks::new(30_000)).is_err(), "the damage is in the next row groups");
+    assert!(
+        read(&mut NewestTasks::new(30_000)).is_err(),
+        "the damage is in the next row groups"
+    );
 }

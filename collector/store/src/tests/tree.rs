@@ -18,7 +18,10 @@ impl TestTree {
     pub(super) fn new() -> TestTree {
         let mut symbols = SymbolTable::new();
         symbols.intern(&Frame::overflow());
-        TestTree { symbols, trie: CallTrie::new(10_000) }
+        TestTree {
+            symbols,
+            trie: CallTrie::new(10_000),
+        }
     }
 
     pub(super) fn task_of(&self, mut node: NodeId) -> NodeId {
@@ -39,7 +42,10 @@ impl TestTree {
         };
         let frames = (sealed.frames..self.symbols.frame_count()).map(FrameId);
         let nodes = (sealed.nodes..self.trie.node_count()).map(NodeId);
-        UnsealedTree { frames: frames.map(frame).collect(), nodes: nodes.map(node).collect() }
+        UnsealedTree {
+            frames: frames.map(frame).collect(),
+            nodes: nodes.map(node).collect(),
+        }
     }
 }
 

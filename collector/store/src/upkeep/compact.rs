@@ -73,7 +73,9 @@ impl Tables {
             TableName::Tasks => {
                 let replaced = self.replaced_tasks(inputs)?;
                 let keep = |task: &SealedTask| {
-                    replaced.get(&task_key(task)).is_none_or(|version| task.version == *version)
+                    replaced
+                        .get(&task_key(task))
+                        .is_none_or(|version| task.version == *version)
                 };
                 self.merge_list(inputs, compare_tasks, keep)?
             }
@@ -90,7 +92,12 @@ impl Tables {
                 unreachable!("every sealing replaces these tables")
             }
         };
-        let level = inputs.iter().map(|file| file.level).max().unwrap_or(0).saturating_add(1);
+        let level = inputs
+            .iter()
+            .map(|file| file.level)
+            .max()
+            .unwrap_or(0)
+            .saturating_add(1);
         let mut outputs = Vec::new();
         for written in written {
             outputs.push(self.put(table, level, written)?);
@@ -228,12 +235,23 @@ struct RowStream {
 
 impl RowStream {
     fn open(tables: &Tables, file: &FileEntry, tier: Tier) -> Result<RowStream, StoreError> {
-        let scan =
-            Scan { periods: file.from..file.to, tasks: None, workers: None, columns: &ALL_COLUMNS };
+        let scan = Scan {
+            periods: file.from..file.to,
+            tasks: None,
+            workers: None,
+            columns: &ALL_COLUMNS,
+        };
         let cursor = tables.segment(file)?.cursor(&scan);
         let batch = Batch::default();
         let file = file.clone();
-        let mut stream = RowStream { file, tier, cursor, batch, index: 0, head: None };
+        let mut stream = RowStream {
+            file,
+            tier,
+            cursor,
+            batch,
+            index: 0,
+            head: None,
+        };
         stream.take(tables)?;
         Ok(stream)
     }
@@ -276,7 +294,13 @@ impl<R: ListRow> ListStream<R> {
         let segment = tables.list::<R>(file)?;
         let file = file.clone();
         let rows = Vec::new().into_iter();
-        let mut stream = ListStream { file, segment, next_group: 0, rows, head: None };
+        let mut stream = ListStream {
+            file,
+            segment,
+            next_group: 0,
+            rows,
+            head: None,
+        };
         stream.take(tables)?;
         Ok(stream)
     }
@@ -304,7 +328,10 @@ pub(crate) fn choose(
     let is_in = |file: &&FileEntry| file.bytes < FULL_BYTES && !omitted.contains(&file.id);
     for file in manifest.files.iter().filter(is_in) {
         if let Some(partition) = partition(file) {
-            partitions.entry((file.table, partition)).or_default().push(file);
+            partitions
+                .entry((file.table, partition))
+                .or_default()
+                .push(file);
         }
     }
     partitions.into_values().find_map(|files| {
@@ -325,9 +352,11 @@ fn is_over(file: &FileEntry, now: Timestamp) -> bool {
     /// A minute is merged with the nine next to it.
     const ROLLUPS_END_EVERY: u32 = Tier::TenMinutes.seconds();
     let end = match file.table {
-        TableName::Sums(_, tier) if tier > Tier::Second => file
-            .end()
-            .map(|end| end.0.div_ceil(ROLLUPS_END_EVERY).saturating_mul(ROLLUPS_END_EVERY)),
+        TableName::Sums(_, tier) if tier > Tier::Second => file.end().map(|end| {
+            end.0
+                .div_ceil(ROLLUPS_END_EVERY)
+                .saturating_mul(ROLLUPS_END_EVERY)
+        }),
         _ => partition(file).and_then(|partition| ends(file.table, partition)),
     };
     end.is_some_and(|end| Second(end).start().shifted(nanoseconds(CLOSED_AFTER)) <= now)
@@ -336,7 +365,9 @@ fn is_over(file: &FileEntry, now: Timestamp) -> bool {
 /// The oldest files of the lowest level that has at least [`FANOUT`].
 fn of_full_level<'a>(files: &[&'a FileEntry]) -> Option<Vec<&'a FileEntry>> {
     let mut levels: BTreeMap<u8, Vec<&FileEntry>> = BTreeMap::new();
-    files.iter().for_each(|file| levels.entry(file.level).or_default().push(file));
+    files
+        .iter()
+        .for_each(|file| levels.entry(file.level).or_default().push(file));
     let full = levels.into_values().find(|files| files.len() >= FANOUT)?;
     Some(full.into_iter().take(INPUTS_MAX).collect())
 }
@@ -401,7 +432,10 @@ mod tests {
                 level: 0,
             }
         });
-        let manifest = Manifest { files: files.collect(), ..Manifest::default() };
+        let manifest = Manifest {
+            files: files.collect(),
+            ..Manifest::default()
+        };
         let due = Due::By(Timestamp::from_unix_ns(after * 1_000_000_000));
         let chosen = choose(&manifest, due, &BTreeSet::new());
         let ids: Vec<u64> = chosen.iter().flatten().map(|file| file.id).collect();
@@ -418,7 +452,11 @@ mod tests {
         check(&two, 4_200, &[1, 2]);
         // The next hour is not over.
         check(
-            &[(hours, 0..60, 1), (hours, 60..120, 1), (hours, HOUR..HOUR + 9, 1)],
+            &[
+                (hours, 0..60, 1),
+                (hours, 60..120, 1),
+                (hours, HOUR..HOUR + 9, 1),
+            ],
             4_200,
             &[1, 2],
         );
@@ -435,9 +473,21 @@ mod tests {
         check(&two, 24 * 3_600 + 600, &[1, 2]);
         let seconds = TableName::Sums(SumTable::Samples, Tier::Second);
         check(&[(seconds, 0..60, 1), (seconds, 60..120, 1)], 4_199, &[]);
-        check(&[(seconds, 0..60, 1), (seconds, 60..120, 1)], 4_200, &[1, 2]);
-        check(&[(seconds, 0..60, 1), (seconds, HOUR..HOUR + 60, 1)], 90_000, &[]);
+        check(
+            &[(seconds, 0..60, 1), (seconds, 60..120, 1)],
+            4_200,
+            &[1, 2],
+        );
+        check(
+            &[(seconds, 0..60, 1), (seconds, HOUR..HOUR + 60, 1)],
+            90_000,
+            &[],
+        );
         // Tables of ids grow forever.
-        check(&[(TableName::Nodes, 1..60, 1), (TableName::Nodes, 60..120, 1)], 90_000, &[]);
+        check(
+            &[(TableName::Nodes, 1..60, 1), (TableName::Nodes, 60..120, 1)],
+            90_000,
+            &[],
+        );
     }
 }

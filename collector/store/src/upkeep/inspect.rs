@@ -52,13 +52,21 @@ impl StoreLocation {
                 let cache = TableCache::memory(TABLE_CACHE_MEMORY_BYTES);
                 let objects = bucket::connect(bucket, prefix, Some(name), cache)?;
                 if objects.list("manifest")?.is_empty() {
-                    return Err(StoreError::NoStoreInBucket { place: objects.place() });
+                    return Err(StoreError::NoStoreInBucket {
+                        place: objects.place(),
+                    });
                 }
-                return Ok(OpenStore { objects, folder: None });
+                return Ok(OpenStore {
+                    objects,
+                    folder: None,
+                });
             }
         };
         must_be_store(&folder)?;
-        Ok(OpenStore { objects: Objects::local(&folder)?, folder: Some(folder) })
+        Ok(OpenStore {
+            objects: Objects::local(&folder)?,
+            folder: Some(folder),
+        })
     }
 }
 
@@ -205,7 +213,9 @@ pub fn info(location: &StoreLocation) -> Result<StoreInfo, StoreError> {
         format: FORMAT,
         version: manifest.version,
         made_at_ns: manifest.made_at_ns,
-        tables: TableName::all().filter_map(|table| table_info(&manifest, table)).collect(),
+        tables: TableName::all()
+            .filter_map(|table| table_info(&manifest, table))
+            .collect(),
         wal: files_info(&tables.objects, "wal")?,
         quarantine: files_info(&tables.objects, QUARANTINE)?,
         lost: lost(&manifest),
@@ -225,7 +235,9 @@ pub fn verify(location: &StoreLocation) -> Result<Verification, StoreError> {
     let mut check = Check::new(&tables, loaded.reports);
     let known = lost(&tables.manifest());
     let of_log = problems_of_log(&store, &tables)?.into_iter();
-    check.problems.extend(of_log.filter(|problem| !known.contains(problem)));
+    check
+        .problems
+        .extend(of_log.filter(|problem| !known.contains(problem)));
     check.run()
 }
 
@@ -241,7 +253,9 @@ fn problems_of_log(store: &OpenStore, tables: &Tables) -> Result<Vec<Problem>, S
         let problem = |(name, reason)| Problem { name, reason };
         let problems: Vec<Problem> = contents.lost().map(problem).collect();
         let newest = Versions::load_newest(&tables.objects)?;
-        let newest = newest.newest().map_or(wal_from, |manifest| manifest.wal_from);
+        let newest = newest
+            .newest()
+            .map_or(wal_from, |manifest| manifest.wal_from);
         if problems.is_empty() || newest == wal_from {
             return Ok(problems);
         }
@@ -267,12 +281,20 @@ pub fn compact(location: &StoreLocation) -> Result<CompactionReport, StoreError>
     let (files_before, bytes_before) = size();
     tables.compact()?;
     let (files_after, bytes_after) = size();
-    Ok(CompactionReport { files_before, files_after, bytes_before, bytes_after })
+    Ok(CompactionReport {
+        files_before,
+        files_after,
+        bytes_before,
+        bytes_after,
+    })
 }
 
 /// The recorded losses of a store.
 pub fn lost(manifest: &Manifest) -> Vec<Problem> {
-    let problem = |(name, reason): (String, &str)| Problem { name, reason: reason.to_owned() };
+    let problem = |(name, reason): (String, &str)| Problem {
+        name,
+        reason: reason.to_owned(),
+    };
     manifest.all_lost().map(problem).collect()
 }
 
@@ -284,14 +306,19 @@ pub(crate) fn found_damaged(tables: &Tables) -> Vec<Problem> {
         reason: reason.clone(),
     });
     let lists = tables.damaged_lists().into_iter();
-    let lists = lists.map(|lost| Problem { name: lost.file.path(), reason: lost.reason });
+    let lists = lists.map(|lost| Problem {
+        name: lost.file.path(),
+        reason: lost.reason,
+    });
     versions.chain(lists).collect()
 }
 
 /// Rejects a wrong path: it must not be treated as an empty store, and no store may be created there.
 fn must_be_store(directory: &Path) -> Result<(), StoreError> {
     if !directory.join("manifest").is_dir() {
-        return Err(StoreError::NoStore { path: directory.display().to_string() });
+        return Err(StoreError::NoStore {
+            path: directory.display().to_string(),
+        });
     }
     Ok(())
 }
@@ -304,8 +331,17 @@ fn table_info(manifest: &Manifest, table: TableName) -> Option<TableInfo> {
         _ => None,
     };
     let span_s = seconds.and_then(|seconds| {
-        let from = files().map(|file| file.from.0.saturating_mul(seconds)).min()?;
-        Some((from, files().filter_map(FileEntry::end).max()?.0.saturating_sub(1)))
+        let from = files()
+            .map(|file| file.from.0.saturating_mul(seconds))
+            .min()?;
+        Some((
+            from,
+            files()
+                .filter_map(FileEntry::end)
+                .max()?
+                .0
+                .saturating_sub(1),
+        ))
     });
     let info = TableInfo {
         table: table.name(),
@@ -320,7 +356,10 @@ fn table_info(manifest: &Manifest, table: TableName) -> Option<TableInfo> {
 fn files_info(objects: &Objects, prefix: &str) -> Result<FilesInfo, StoreError> {
     let files = objects.list(prefix)?;
     let bytes = files.iter().map(|file| file.bytes).sum();
-    Ok(FilesInfo { files: files.len() as u64, bytes })
+    Ok(FilesInfo {
+        files: files.len() as u64,
+        bytes,
+    })
 }
 
 /// A day since the Unix epoch: the coarsest period, by which all tiers are compared.
@@ -336,9 +375,17 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn new(tables: &Tables, reports: Vec<String>) -> Check<'_> {
-        let problem = |reason| Problem { name: "store".to_owned(), reason };
+        let problem = |reason| Problem {
+            name: "store".to_owned(),
+            reason,
+        };
         let problems = reports.into_iter().map(problem).collect();
-        Check { tables, rows: BTreeMap::new(), sums: BTreeMap::new(), problems }
+        Check {
+            tables,
+            rows: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            problems,
+        }
     }
 
     fn run(mut self) -> Result<Verification, StoreError> {
@@ -348,7 +395,8 @@ impl Check<'_> {
                 Ok(rows) => *self.rows.entry(file.table).or_default() += rows,
                 Err(StoreError::Damaged { path, reason }) => {
                     // A report may name the same path.
-                    self.problems.retain(|problem| !problem.reason.contains(&path));
+                    self.problems
+                        .retain(|problem| !problem.reason.contains(&path));
                     self.problems.push(Problem { name: path, reason });
                 }
                 Err(error) => return Err(error),
@@ -392,8 +440,12 @@ impl Check<'_> {
     }
 
     fn read_counting(&mut self, file: &FileEntry, tier: Tier) -> Result<u64, StoreError> {
-        let scan =
-            Scan { periods: file.from..file.to, tasks: None, workers: None, columns: &ALL_COLUMNS };
+        let scan = Scan {
+            periods: file.from..file.to,
+            tasks: None,
+            workers: None,
+            columns: &ALL_COLUMNS,
+        };
         let mut days: BTreeMap<Day, u128> = BTreeMap::new();
         let mut rows = 0;
         let day_of = |period: u32| period / (Tier::Day.seconds() / tier.seconds());
@@ -409,15 +461,19 @@ impl Check<'_> {
             return Err(StoreError::damaged(file.path(), reason));
         }
         let sums = self.sums.entry(file.table).or_default();
-        days.into_iter().for_each(|(day, sum)| *sums.entry(day).or_default() += sum);
+        days.into_iter()
+            .for_each(|(day, sum)| *sums.entry(day).or_default() += sum);
         Ok(rows)
     }
 
     /// Compares the sums of each tier with those of the days, for all days that neither retention nor
     /// damage affected.
     fn compare_tiers(&mut self, manifest: &Manifest) {
-        let damaged: BTreeSet<&str> =
-            self.problems.iter().map(|problem| problem.name.as_str()).collect();
+        let damaged: BTreeSet<&str> = self
+            .problems
+            .iter()
+            .map(|problem| problem.name.as_str())
+            .collect();
         let broken: BTreeSet<TableName> = manifest
             .files
             .iter()
@@ -428,13 +484,19 @@ impl Check<'_> {
         let nothing = BTreeMap::new();
         let mut problems = Vec::new();
         for table in TableName::all() {
-            let TableName::Sums(sum_table, _) = table else { continue };
+            let TableName::Sums(sum_table, _) = table else {
+                continue;
+            };
             let whole = TableName::Sums(compared_with(sum_table), Tier::Day);
             if table == whole || broken.contains(&table) || broken.contains(&whole) {
                 continue;
             }
             let cut = [table, whole].map(|table| manifest.cut.get(&table).copied().unwrap_or(0));
-            let first_day = cut.into_iter().max().unwrap_or(0).div_ceil(Tier::Day.seconds());
+            let first_day = cut
+                .into_iter()
+                .max()
+                .unwrap_or(0)
+                .div_ceil(Tier::Day.seconds());
             let sums = [table, whole].map(|table| self.sums.get(&table).unwrap_or(&nothing));
             let days: BTreeSet<&Day> = sums.iter().flat_map(|sums| sums.keys()).collect();
             for day in days.into_iter().filter(|day| **day >= first_day) {
@@ -445,7 +507,10 @@ impl Check<'_> {
                          of Emberline: please report it",
                         whole.name()
                     );
-                    problems.push(Problem { name: table.name(), reason });
+                    problems.push(Problem {
+                        name: table.name(),
+                        reason,
+                    });
                     break;
                 }
             }

@@ -53,7 +53,12 @@ impl Tables {
         let (merged, failed) = self.merge(Due::By(now), MERGES_AT_ONCE, on_publish);
         failures.note(failed.map_or(Ok(()), Err));
         let deleted = failures.note(self.collect_garbage(now));
-        failures.done(MaintenanceReport { quarantined, expired, merged, deleted })
+        failures.done(MaintenanceReport {
+            quarantined,
+            expired,
+            merged,
+            deleted,
+        })
     }
 
     /// Merges all files that can be merged. Returns their number.
@@ -84,7 +89,9 @@ impl Tables {
                 }
                 Err(error) => {
                     let unread = inputs.iter().find(|file| error.is_about(&file.path()));
-                    let Some(file) = unread else { return (merged, Some(error)) };
+                    let Some(file) = unread else {
+                        return (merged, Some(error));
+                    };
                     tracing::warn!(path = file.path(), %error, "an unreadable file is not merged");
                     omitted.insert(file.id);
                     first.get_or_insert(error);
@@ -145,7 +152,9 @@ impl Tables {
         let mut damaged = lock(&self.damaged).clone();
         let before = self.manifest();
         damaged.retain(|id, _| {
-            let Some(path) = before.file(*id).map(FileEntry::path) else { return true };
+            let Some(path) = before.file(*id).map(FileEntry::path) else {
+                return true;
+            };
             match self.objects.quarantine(&path) {
                 Ok(copy) => tracing::warn!(path, copy, "a damaged file is removed from the store"),
                 // It stays in the manifest until there is a copy.
@@ -179,7 +188,11 @@ impl Tables {
 
     fn data_age(&self, manifest: &Manifest, now: Timestamp) -> DataAge {
         let witness = self.witness.get().map(|witness| &**witness);
-        DataAge::of([manifest].into_iter().chain(witness), now, self.opened.elapsed())
+        DataAge::of(
+            [manifest].into_iter().chain(witness),
+            now,
+            self.opened.elapsed(),
+        )
     }
 
     fn drop_expired(
@@ -211,7 +224,9 @@ impl Tables {
     /// The latest time that a correct clock can have stamped. Counted from the latest `now` of this
     /// process or its predecessor, so that a clock that was set back does not age the newest data.
     fn horizon(&self, now: Timestamp) -> Timestamp {
-        let before_ns = self.latest_now_ns.fetch_max(now.unix_ns(), Ordering::Relaxed);
+        let before_ns = self
+            .latest_now_ns
+            .fetch_max(now.unix_ns(), Ordering::Relaxed);
         let latest = Timestamp::from_unix_ns(before_ns).max(now);
         latest.shifted(nanoseconds(AHEAD_MAX))
     }
@@ -230,8 +245,9 @@ impl Tables {
             deleted += usize::from(failures.note(result));
         }
         let in_use = versions.in_use(old);
-        let named: KeyedSet<u64> =
-            in_use.flat_map(|manifest| manifest.files.iter().map(|file| file.id)).collect();
+        let named: KeyedSet<u64> = in_use
+            .flat_map(|manifest| manifest.files.iter().map(|file| file.id))
+            .collect();
         let of_damaged = versions.ids_of_damaged();
         let is_kept =
             |id: u64| named.contains(&id) || of_damaged.iter().any(|ids| ids.contains(&id));
@@ -259,8 +275,14 @@ pub fn needs_maintenance(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let versions = Versions::load_newest(objects)?;
-    let Some(manifest) = versions.newest() else { return Ok(false) };
-    let age = DataAge::of([&**manifest].into_iter().chain(witness), now, Duration::ZERO);
+    let Some(manifest) = versions.newest() else {
+        return Ok(false);
+    };
+    let age = DataAge::of(
+        [&**manifest].into_iter().chain(witness),
+        now,
+        Duration::ZERO,
+    );
     let horizon = now.shifted(nanoseconds(AHEAD_MAX));
     if !retention.expired(manifest, &age, horizon).is_empty()
         || choose(manifest, Due::By(now), &BTreeSet::new()).is_some()

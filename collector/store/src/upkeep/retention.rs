@@ -46,8 +46,11 @@ impl Retention {
     /// first: only a wrong clock makes them, and they would outlive all others.
     pub fn expired(&self, manifest: &Manifest, age: &DataAge, horizon: Timestamp) -> Vec<u64> {
         // Tables without time are always kept: they have the names of ids.
-        let mut timed: Vec<_> =
-            manifest.files.iter().filter_map(|file| Some((file, file.end()?))).collect();
+        let mut timed: Vec<_> = manifest
+            .files
+            .iter()
+            .filter_map(|file| Some((file, file.end()?)))
+            .collect();
         timed.sort_by_key(|(file, end)| {
             let is_past_horizon = file.start().is_some_and(|start| start.start() > horizon);
             (!is_past_horizon, drop_order(file), *end, file.id)
@@ -150,8 +153,12 @@ pub(crate) struct DroppedFiles {
 impl DroppedFiles {
     /// `None` if there are no files.
     pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a FileEntry>) -> Option<DroppedFiles> {
-        let mut dropped =
-            DroppedFiles { files: BTreeMap::new(), bytes: 0, from_s: u32::MAX, to_s: 0 };
+        let mut dropped = DroppedFiles {
+            files: BTreeMap::new(),
+            bytes: 0,
+            from_s: u32::MAX,
+            to_s: 0,
+        };
         for file in files {
             *dropped.files.entry(file.table).or_default() += 1;
             dropped.bytes += file.bytes;
@@ -217,11 +224,18 @@ mod tests {
             file(5, TableName::Tasks, HOUR + 1),
             file(6, TableName::Frames, 9),
         ];
-        let manifest = Manifest { files, ..Manifest::default() };
+        let manifest = Manifest {
+            files,
+            ..Manifest::default()
+        };
         let check = |hours: u32, bytes_max: u64, expected: &[u64]| {
             let hour = |count| Duration::from_secs(u64::from(HOUR) * count);
-            let retention =
-                Retention { seconds: hour(2), rollups: hour(10), tasks: hour(4), bytes_max };
+            let retention = Retention {
+                seconds: hour(2),
+                rollups: hour(10),
+                tasks: hour(4),
+                bytes_max,
+            };
             let now = Timestamp::from_unix_ns(i64::from(hours * HOUR) * 1_000_000_000);
             let past = DataAge::of([&manifest], now, Duration::ZERO);
             assert_eq!(
@@ -265,11 +279,17 @@ mod tests {
             file(5, sum_table(Tier::Day), 40, 41),
             file(6, TableName::Tasks, 80 * HOUR, 90 * HOUR),
         ];
-        let mut manifest = Manifest { files, ..Manifest::default() };
+        let mut manifest = Manifest {
+            files,
+            ..Manifest::default()
+        };
         let now = Second(2 * HOUR).start();
         let age = DataAge::of([&manifest], now, Duration::ZERO);
         let expired = |bytes_max: u64, horizon: u32| {
-            let retention = Retention { bytes_max, ..Retention::default() };
+            let retention = Retention {
+                bytes_max,
+                ..Retention::default()
+            };
             retention.expired(&manifest, &age, Second(horizon).start())
         };
         assert_eq!(expired(600, 3 * HOUR), Vec::<u64>::new());
@@ -293,7 +313,9 @@ mod tests {
     fn check_past(data: &[(i64, i64)], clock: (i64, i64), age: i64, expected: i64) {
         let (now, running) = clock;
         let minute = |day: i64| Period(u32::try_from(day * DAY / 60).unwrap());
-        let days = data.iter().flat_map(|(from, to)| (*from..*to).map(|day| (day, day + 1)));
+        let days = data
+            .iter()
+            .flat_map(|(from, to)| (*from..*to).map(|day| (day, day + 1)));
         let files = (1..).zip(days).map(|(id, (from, to))| FileEntry {
             table: TableName::Sums(SumTable::Totals, Tier::Minute),
             id,
@@ -304,10 +326,17 @@ mod tests {
             to: minute(to),
             level: 0,
         });
-        let manifest = Manifest { files: files.collect(), ..Manifest::default() };
+        let manifest = Manifest {
+            files: files.collect(),
+            ..Manifest::default()
+        };
         let days = |count: i64| Duration::from_secs((count * DAY).cast_unsigned());
         let past = DataAge::of([&manifest], seconds(now * DAY), days(running));
-        assert_eq!(past.before(days(age)), seconds(expected * DAY), "{data:?}, {age} of {now}");
+        assert_eq!(
+            past.before(days(age)),
+            seconds(expected * DAY),
+            "{data:?}, {age} of {now}"
+        );
     }
 
     #[test]
@@ -348,14 +377,20 @@ mod tests {
                 to: minute(day + 1),
                 level: 0,
             });
-            Manifest { files: files.collect(), ..Manifest::default() }
+            Manifest {
+                files: files.collect(),
+                ..Manifest::default()
+            }
         };
         let store = minutes(100..120);
         let witness = minutes(90..150);
         let week = Duration::from_secs(7 * DAY.unsigned_abs());
         let now = seconds(150 * DAY);
         let before = |age: DataAge| age.before(week);
-        assert_eq!(before(DataAge::of([&store], now, Duration::ZERO)), seconds(114 * DAY));
+        assert_eq!(
+            before(DataAge::of([&store], now, Duration::ZERO)),
+            seconds(114 * DAY)
+        );
         let both = DataAge::of([&store, &witness], now, Duration::ZERO);
         assert_eq!(before(both), seconds(143 * DAY));
     }

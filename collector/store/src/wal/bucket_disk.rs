@@ -50,15 +50,18 @@ impl BucketDisk {
 
     /// Creates the unresolved file, unless it exists with the same content.
     fn resolve(&mut self) -> io::Result<()> {
-        let Some((name, content)) = &self.unresolved else { return Ok(()) };
+        let Some((name, content)) = &self.unresolved else {
+            return Ok(());
+        };
         match self.objects.put_new(&path(name), content.clone()) {
             Ok(()) => {
                 self.unresolved = None;
                 Ok(())
             }
             Err(StoreError::AlreadyExists { .. }) => {
-                self.objects
-                    .fence(format!("its log goes on in {name}, which this process did not write"));
+                self.objects.fence(format!(
+                    "its log goes on in {name}, which this process did not write"
+                ));
                 self.objects.check_fence().map_err(failed)
             }
             Err(error) => Err(failed(error)),
@@ -68,12 +71,17 @@ impl BucketDisk {
     /// Reads a file, and with it those that are probably read next.
     fn read_ahead(&mut self, name: &str) -> io::Result<()> {
         self.ahead.clear();
-        let from = self.listed.partition_point(|(listed, _)| listed.as_str() < name);
+        let from = self
+            .listed
+            .partition_point(|(listed, _)| listed.as_str() < name);
         let mut bytes = 0;
-        let next = self.listed[from..].iter().take(BUCKET_AHEAD_MAX).take_while(|(_, size)| {
-            bytes += size;
-            bytes == *size || bytes <= BUCKET_AHEAD_BYTES_MAX
-        });
+        let next = self.listed[from..]
+            .iter()
+            .take(BUCKET_AHEAD_MAX)
+            .take_while(|(_, size)| {
+                bytes += size;
+                bytes == *size || bytes <= BUCKET_AHEAD_BYTES_MAX
+            });
         let names: Vec<String> = next.map(|(name, _)| name.clone()).collect();
         let paths: Vec<String> = names.iter().map(|name| path(name)).collect();
         for (name, content) in names.into_iter().zip(self.objects.get_all(&paths)) {
@@ -106,23 +114,36 @@ impl LogDisk for BucketDisk {
     fn take_over(&mut self, from: u64) -> io::Result<()> {
         for _ in 0..OWNER_CLAIMS_MAX {
             let listed = self.list()?;
-            let numbered =
-                listed.iter().filter_map(|(name, size)| Some((file_number(name)?, *size)));
+            let numbered = listed
+                .iter()
+                .filter_map(|(name, size)| Some((file_number(name)?, *size)));
             let previous = numbered.max();
             let number = previous.map_or(1, |(last, _)| last + 1).max(from);
             let mut content = Header { number, previous }.encode();
-            let mark = OwnerMark { epoch: self.objects.epoch() }.encode_to_vec();
+            let mark = OwnerMark {
+                epoch: self.objects.epoch(),
+            }
+            .encode_to_vec();
             let offset = content.len() as u64;
             frame::append(&mut content, offset, OwnerMark::KIND, &mark);
-            assert!(self.is_tombstone(content.len() as u64), "{} bytes", content.len());
-            match self.objects.put_new(&path(&file_name(number)), content.into()) {
+            assert!(
+                self.is_tombstone(content.len() as u64),
+                "{} bytes",
+                content.len()
+            );
+            match self
+                .objects
+                .put_new(&path(&file_name(number)), content.into())
+            {
                 Ok(()) => return Ok(()),
                 // The earlier life was faster. Its file is read too.
                 Err(StoreError::AlreadyExists { .. }) => {}
                 Err(error) => return Err(failed(error)),
             }
         }
-        Err(io::Error::other("another collector goes on writing this log"))
+        Err(io::Error::other(
+            "another collector goes on writing this log",
+        ))
     }
 
     fn create(&mut self, name: &str) -> io::Result<()> {
@@ -166,7 +187,9 @@ impl LogDisk for BucketDisk {
             self.read_ahead(name)?;
         }
         let content = self.ahead.get(name).ok_or(io::ErrorKind::NotFound)?;
-        let length = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(content.len());
+        let length = usize::try_from(bytes_max)
+            .unwrap_or(usize::MAX)
+            .min(content.len());
         Ok(content[..length].to_vec())
     }
 
@@ -223,7 +246,9 @@ mod tests {
 
     /// Number of damages in the log from this file on.
     fn damages(objects: &Objects, from: u64) -> u64 {
-        super::super::check(&mut BucketDisk::new(objects.clone()), from).unwrap().damages
+        super::super::check(&mut BucketDisk::new(objects.clone()), from)
+            .unwrap()
+            .damages
     }
 
     #[test]
@@ -234,16 +259,21 @@ mod tests {
         disk.take_over(0).unwrap();
         let opened = Wal::open(Box::new(disk), 0, &mut |_| Ok(()));
         let (mut wal, _) = opened.unwrap();
-        wal.append(OwnerMark::KIND, &OwnerMark { epoch: 1 }.encode_to_vec()).unwrap();
+        wal.append(OwnerMark::KIND, &OwnerMark { epoch: 1 }.encode_to_vec())
+            .unwrap();
         let next = wal.rotate().unwrap();
         assert_eq!((next, damages(&objects, next)), (3, 0));
         // A file after it shows that it existed.
-        wal.append(OwnerMark::KIND, &OwnerMark { epoch: 1 }.encode_to_vec()).unwrap();
+        wal.append(OwnerMark::KIND, &OwnerMark { epoch: 1 }.encode_to_vec())
+            .unwrap();
         wal.rotate().unwrap();
         assert_eq!(damages(&objects, next), 0);
-        wal.append(OwnerMark::KIND, &OwnerMark { epoch: 1 }.encode_to_vec()).unwrap();
+        wal.append(OwnerMark::KIND, &OwnerMark { epoch: 1 }.encode_to_vec())
+            .unwrap();
         wal.rotate().unwrap();
-        BucketDisk::new(objects.clone()).remove(&file_name(next)).unwrap();
+        BucketDisk::new(objects.clone())
+            .remove(&file_name(next))
+            .unwrap();
         assert_eq!(damages(&objects, next), 1);
     }
 
@@ -261,10 +291,18 @@ mod tests {
         disk.take_over(0).unwrap();
         write(&mut disk, 4).unwrap();
         super::super::writer::remove_before(&mut disk, 5).unwrap();
-        let kept: Vec<String> = disk.list().unwrap().into_iter().map(|(name, _)| name).collect();
+        let kept: Vec<String> = disk
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
         assert_eq!(kept, [file_name(1), file_name(3)]);
         write(&mut paused, 3).unwrap_err();
-        assert!(matches!(objects.check_fence(), Err(StoreError::Fenced { .. })));
+        assert!(matches!(
+            objects.check_fence(),
+            Err(StoreError::Fenced { .. })
+        ));
         successor.check_fence().unwrap();
         write(&mut disk, 5).unwrap();
     }

@@ -82,12 +82,22 @@ impl LocalDisk {
         if let Some(parent) = folder.parent() {
             sync_folder(parent)?;
         }
-        Ok(LocalDisk { folder, quarantine, open: None, mark: None })
+        Ok(LocalDisk {
+            folder,
+            quarantine,
+            open: None,
+            mark: None,
+        })
     }
 
     /// The log files in `folder`, for reading only: nothing is created.
     pub fn read_only(folder: PathBuf) -> LocalDisk {
-        LocalDisk { quarantine: PathBuf::new(), folder, open: None, mark: None }
+        LocalDisk {
+            quarantine: PathBuf::new(),
+            folder,
+            open: None,
+            mark: None,
+        }
     }
 
     /// The error of an operation on a new file, which names a deleted folder.
@@ -101,7 +111,9 @@ impl LocalDisk {
 
     fn file(&mut self, name: &str) -> io::Result<&mut File> {
         if self.open.as_ref().is_none_or(|(open, _)| open != name) {
-            let file = OpenOptions::new().append(true).open(self.folder.join(name))?;
+            let file = OpenOptions::new()
+                .append(true)
+                .open(self.folder.join(name))?;
             self.open = Some((name.to_owned(), file));
         }
         Ok(&mut self.open.as_mut().expect("it was just put there").1)
@@ -135,7 +147,9 @@ impl LogDisk for LocalDisk {
     fn rewrite(&mut self, name: &str, at: usize, bytes: &[u8]) -> io::Result<()> {
         heartbeat::before_io();
         // A file that is open for appending appends all that is written to it.
-        let file = OpenOptions::new().write(true).open(self.folder.join(name))?;
+        let file = OpenOptions::new()
+            .write(true)
+            .open(self.folder.join(name))?;
         file.write_all_at(bytes, at as u64)
     }
 
@@ -161,18 +175,24 @@ impl LogDisk for LocalDisk {
     fn read(&mut self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
         heartbeat::before_io();
         let mut bytes = Vec::new();
-        File::open(self.folder.join(name))?.take(bytes_max).read_to_end(&mut bytes)?;
+        File::open(self.folder.join(name))?
+            .take(bytes_max)
+            .read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
     fn list(&mut self) -> io::Result<Vec<(String, u64)>> {
         heartbeat::before_io();
         let mut files = Vec::new();
-        let Some(entries) = if_exists(fs::read_dir(&self.folder))? else { return Ok(files) };
+        let Some(entries) = if_exists(fs::read_dir(&self.folder))? else {
+            return Ok(files);
+        };
         for entry in entries {
             let entry = entry?;
             // Our names are UTF-8.
-            let Ok(name) = entry.file_name().into_string() else { continue };
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
             if let Some(metadata) = if_exists(entry.metadata())? {
                 files.push((name, metadata.len()));
             }
@@ -217,7 +237,11 @@ impl LogDisk for LocalDisk {
             Some(file) => file,
             none => {
                 let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(false).mode(PRIVATE_FILE);
+                options
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .mode(PRIVATE_FILE);
                 none.insert(options.open(self.folder.join(MARK_NAME))?)
             }
         };

@@ -70,7 +70,10 @@ impl Header {
             return Err(HeaderError::Version(version));
         }
         let [number, previous, valid_length] = [12, 20, 28].map(|at| u64_at(body, at));
-        Ok(Header { number, previous: (previous != 0).then_some((previous, valid_length)) })
+        Ok(Header {
+            number,
+            previous: (previous != 0).then_some((previous, valid_length)),
+        })
     }
 }
 
@@ -94,7 +97,11 @@ fn checksum(offset: u64, kind_and_payload: &[&[u8]]) -> u32 {
 /// # Panics
 /// If the payload is larger than [`WAL_RECORD_BYTES_MAX`]: it could not be read back.
 pub(super) fn append(to: &mut Vec<u8>, offset: u64, kind: u8, payload: &[u8]) {
-    assert!(payload.len() <= WAL_RECORD_BYTES_MAX, "a record of {} bytes", payload.len());
+    assert!(
+        payload.len() <= WAL_RECORD_BYTES_MAX,
+        "a record of {} bytes",
+        payload.len()
+    );
     let length = u32::try_from(1 + payload.len()).expect("the limit is far below 2^32");
     to.extend(FRAME_MAGIC);
     to.extend(length.to_le_bytes());
@@ -118,7 +125,11 @@ pub(super) enum Piece<'a> {
 /// Iterates over a file from `offset` on. After damage it continues at the next valid frame, so every
 /// intact frame is found. The last piece is damage if the file does not end with a frame.
 pub(super) fn scan(file: &[u8], offset: usize) -> Scan<'_> {
-    Scan { file, offset, search_bytes: WAL_SEARCH_BYTES_MAX }
+    Scan {
+        file,
+        offset,
+        search_bytes: WAL_SEARCH_BYTES_MAX,
+    }
 }
 
 #[derive(Debug)]
@@ -142,7 +153,11 @@ impl<'a> Iterator for Scan<'a> {
         let mut unlimited = u64::MAX;
         if let Some((kind, payload)) = frame_at(self.file, from, &mut unlimited) {
             self.offset = from + FRAME_BYTES + payload.len();
-            return Some(Piece::Frame { at: from as u64, kind, payload });
+            return Some(Piece::Frame {
+                at: from as u64,
+                kind,
+                payload,
+            });
         }
         self.offset = self.next_frame(from + 1);
         Some(Piece::Damage(from as u64..self.offset as u64))
@@ -207,7 +222,11 @@ mod tests {
 
     /// A file with these payloads, all of kind 7, and the range of each frame.
     fn file(payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<Range<usize>>) {
-        let mut bytes = Header { number: 3, previous: Some((2, 99)) }.encode();
+        let mut bytes = Header {
+            number: 3,
+            previous: Some((2, 99)),
+        }
+        .encode();
         let mut places = Vec::new();
         for payload in payloads {
             let at = bytes.len();
@@ -231,21 +250,39 @@ mod tests {
     #[test]
     fn a_header_is_read_back_and_a_damaged_one_is_rejected() {
         for previous in [None, Some((1, 40)), Some((u64::MAX - 1, u64::MAX))] {
-            let header = Header { number: u64::MAX, previous };
+            let header = Header {
+                number: u64::MAX,
+                previous,
+            };
             let bytes = header.encode();
-            assert_eq!((bytes.len(), Header::decode(&bytes)), (HEADER_BYTES, Ok(header)));
+            assert_eq!(
+                (bytes.len(), Header::decode(&bytes)),
+                (HEADER_BYTES, Ok(header))
+            );
             for at in 0..bytes.len() {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 0x10;
-                assert_eq!(Header::decode(&damaged), Err(HeaderError::Damaged), "byte {at}");
-                assert_eq!(Header::decode(&bytes[..at]), Err(HeaderError::Damaged), "{at} bytes");
+                assert_eq!(
+                    Header::decode(&damaged),
+                    Err(HeaderError::Damaged),
+                    "byte {at}"
+                );
+                assert_eq!(
+                    Header::decode(&bytes[..at]),
+                    Err(HeaderError::Damaged),
+                    "{at} bytes"
+                );
             }
         }
     }
 
     #[test]
     fn a_header_of_another_version_is_recognized() {
-        let mut bytes = Header { number: 1, previous: None }.encode();
+        let mut bytes = Header {
+            number: 1,
+            previous: None,
+        }
+        .encode();
         bytes[8] = 2;
         let crc = crc32fast::hash(&bytes[..36]).to_le_bytes();
         bytes[36..].copy_from_slice(&crc);
@@ -327,7 +364,14 @@ mod tests {
         bytes.extend([0; 40]);
         let at = bytes.len();
         append(&mut bytes, at as u64, 7, &[1]);
-        let first = |search_bytes| Scan { search_bytes, ..scan(&bytes, 0) }.next().unwrap();
+        let first = |search_bytes| {
+            Scan {
+                search_bytes,
+                ..scan(&bytes, 0)
+            }
+            .next()
+            .unwrap()
+        };
         assert_eq!(first(1_000), Piece::Damage(0..at as u64));
         assert_eq!(first(50), Piece::Damage(0..bytes.len() as u64));
     }

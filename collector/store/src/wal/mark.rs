@@ -71,9 +71,16 @@ mod tests {
     #[test]
     fn a_mark_is_read_back_and_a_damaged_one_is_none() {
         for data_from in [None, Some(Second(0)), Some(Second(u32::MAX - 1))] {
-            let mark = Mark { number: 7, length: u64::MAX, data_from };
+            let mark = Mark {
+                number: 7,
+                length: u64::MAX,
+                data_from,
+            };
             let bytes = mark.encode();
-            assert_eq!((bytes.len(), Mark::decode(&bytes)), (MARK_BYTES, Some(mark)));
+            assert_eq!(
+                (bytes.len(), Mark::decode(&bytes)),
+                (MARK_BYTES, Some(mark))
+            );
             for at in 0..bytes.len() {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 0x10;

@@ -18,7 +18,10 @@ mod mark;
 mod reader;
 mod record;
 #[cfg(any(test, feature = "testing", emberline_fuzzing))]
-#[cfg_attr(emberline_fuzzing, allow(dead_code, reason = "fuzz targets need only its files"))]
+#[cfg_attr(
+    emberline_fuzzing,
+    allow(dead_code, reason = "fuzz targets need only its files")
+)]
 pub mod sim;
 mod telemetry;
 mod window;
@@ -99,6 +102,11 @@ fn file_name(number: u64) -> String {
 
 /// The number in the name of a log file; `None` for another file.
 fn file_number(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(".wal").filter(|digits| digits.len() == 20)?;
-    digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
+    let digits = name
+        .strip_suffix(".wal")
+        .filter(|digits| digits.len() == 20)?;
+    digits
+        .bytes()
+        .all(|digit| digit.is_ascii_digit())
+        .then(|| digits.parse().ok())?
 }

@@ -74,8 +74,13 @@ impl LogContents {
     fn check_first_file(&mut self, files: &[LogFile], from: u64) {
         let first = files.first();
         let exists = |number: u64| files.iter().any(|file| file.number == number);
-        let before = first.and_then(|file| file.header?.previous).map(|(number, _)| number);
-        let needed = [Some(from).filter(|from| *from > 0), before.filter(|before| *before >= from)];
+        let before = first
+            .and_then(|file| file.header?.previous)
+            .map(|(number, _)| number);
+        let needed = [
+            Some(from).filter(|from| *from > 0),
+            before.filter(|before| *before >= from),
+        ];
         if let Some(missing) = needed.into_iter().flatten().find(|number| !exists(*number)) {
             let next = first.map_or("the end of the log", |file| &file.name);
             let reason = format!("the log is missing from here to {next}: its records are lost");
@@ -90,7 +95,10 @@ impl LogContents {
         let is_needed = number >= from && length > HEADER_BYTES as u64;
         // Later files name the ones before them.
         let is_named = files.iter().any(|file| file.number >= number);
-        let is_reported = self.damage.iter().any(|damage| damage.file == file_name(number));
+        let is_reported = self
+            .damage
+            .iter()
+            .any(|damage| damage.file == file_name(number));
         if is_needed && !is_named && !is_reported {
             let reason = "the log is missing from here on: its records are lost".to_owned();
             self.report(&file_name(number), 0..length, reason);
@@ -102,7 +110,11 @@ impl LogContents {
         tracing::error!(file, start, end, reason, "a part of the log cannot be read");
         self.damages += 1;
         if self.damage.len() < WAL_DAMAGE_LISTED_MAX {
-            self.damage.push(Damage { file: file.to_owned(), range, reason });
+            self.damage.push(Damage {
+                file: file.to_owned(),
+                range,
+                reason,
+            });
         }
     }
 }
@@ -140,8 +152,10 @@ pub(super) fn read(
             tracing::warn!(file = last.name, %error, "the log's torn end could not be truncated");
         }
         let what = || format!("write the log file {}", last.name);
-        make_durable(disk, &last.name, number, length)
-            .map_err(|source| WalError::Io { what: what(), source })?;
+        make_durable(disk, &last.name, number, length).map_err(|source| WalError::Io {
+            what: what(),
+            source,
+        })?;
     }
     Ok(contents)
 }
@@ -185,7 +199,12 @@ fn read_unchanged(
     }
     let data_from = mark.and_then(|mark| mark.data_from);
     let is_marked = mark.is_some();
-    let mut contents = LogContents { last_number, is_marked, data_from, ..LogContents::default() };
+    let mut contents = LogContents {
+        last_number,
+        is_marked,
+        data_from,
+        ..LogContents::default()
+    };
     // The file that the tables need is created with its first record if it is written once.
     let is_idle = disk.is_write_once() && files.is_empty();
     if !is_idle {
@@ -201,7 +220,9 @@ fn read_unchanged(
         contents.files += 1;
         let damages = contents.damages;
         let next = files.get(index + 1);
-        let expected_next = next.and_then(|next| next.header).map(|header| header.previous);
+        let expected_next = next
+            .and_then(|next| next.header)
+            .map(|header| header.previous);
         match expected_next.flatten() {
             Some((previous, _)) if previous > file.number => {
                 let reason = "the log's files after it are missing".to_owned();
@@ -250,8 +271,12 @@ pub struct ListedLog {
 /// The log's files by number.
 pub fn list_files(disk: &mut dyn LogDisk) -> Result<Vec<ListedLog>, WalError> {
     let numbered = names(disk)?.into_iter();
-    let listed =
-        |(name, bytes): (String, u64)| Some(ListedLog { number: file_number(&name)?, bytes });
+    let listed = |(name, bytes): (String, u64)| {
+        Some(ListedLog {
+            number: file_number(&name)?,
+            bytes,
+        })
+    };
     let mut files: Vec<ListedLog> = numbered.filter_map(listed).collect();
     files.sort_unstable();
     Ok(files)
@@ -275,12 +300,17 @@ pub fn has_data(disk: &mut dyn LogDisk) -> Result<bool, WalError> {
 
 /// Whether there are files before the one of that number.
 pub fn has_files_before(disk: &mut dyn LogDisk, number: u64) -> Result<bool, WalError> {
-    let mut numbers = names(disk)?.into_iter().filter_map(|(name, _)| file_number(&name));
+    let mut numbers = names(disk)?
+        .into_iter()
+        .filter_map(|(name, _)| file_number(&name));
     Ok(numbers.any(|file| file < number))
 }
 
 fn names(disk: &mut dyn LogDisk) -> Result<Vec<(String, u64)>, WalError> {
-    disk.list().map_err(|source| WalError::Io { what: "list the log's files".to_owned(), source })
+    disk.list().map_err(|source| WalError::Io {
+        what: "list the log's files".to_owned(),
+        source,
+    })
 }
 
 /// Checks that all files have the format that this program reads.
@@ -306,7 +336,9 @@ pub fn check(disk: &mut dyn LogDisk, from: u64) -> Result<LogContents, WalError>
 fn list(disk: &mut dyn LogDisk) -> Result<Vec<LogFile>, WalError> {
     let mut files = Vec::new();
     for (name, length) in names(disk)? {
-        let Some(number) = file_number(&name) else { continue };
+        let Some(number) = file_number(&name) else {
+            continue;
+        };
         let head = if_exists(disk.read(&name, HEADER_BYTES as u64)).map_err(|source| {
             let what = format!("read the log file {name}");
             WalError::Io { what, source }
@@ -315,13 +347,24 @@ fn list(disk: &mut dyn LogDisk) -> Result<Vec<LogFile>, WalError> {
         let decoded = match Header::decode(&head) {
             Ok(header) => Some(header),
             Err(HeaderError::Version(version)) => {
-                return Err(WalError::UnknownVersion { file: name, version });
+                return Err(WalError::UnknownVersion {
+                    file: name,
+                    version,
+                });
             }
             Err(HeaderError::Damaged) => None,
         };
         let header = decoded.filter(|header| header.number == number);
-        let other_number = decoded.map(|header| header.number).filter(|other| *other != number);
-        files.push(LogFile { name, number, length, header, other_number });
+        let other_number = decoded
+            .map(|header| header.number)
+            .filter(|other| *other != number);
+        files.push(LogFile {
+            name,
+            number,
+            length,
+            header,
+            other_number,
+        });
     }
     files.sort_unstable_by_key(|file| file.number);
     Ok(files)
@@ -345,7 +388,11 @@ fn read_file(
     visit: &mut dyn FnMut(Record) -> Result<(), String>,
     contents: &mut LogContents,
 ) -> Result<u64, WalError> {
-    let Limits { valid: valid_length, acknowledged, is_last } = limits;
+    let Limits {
+        valid: valid_length,
+        acknowledged,
+        is_last,
+    } = limits;
     if valid_length == Some(0) {
         return Ok(0);
     }
@@ -381,7 +428,11 @@ fn read_file(
     let mut end = valid.min(HEADER_BYTES as u64);
     let from = usize::try_from(end).expect("it is small");
     if file.header.is_none() {
-        contents.report(&file.name, 0..end, "the file's header is damaged".to_owned());
+        contents.report(
+            &file.name,
+            0..end,
+            "the file's header is damaged".to_owned(),
+        );
     }
     let mut reported = 0;
     let mut pieces = frame::scan(bytes, from).peekable();
@@ -399,7 +450,11 @@ fn read_file(
             }
             Piece::Damage(range) => {
                 // The end of the last file is cut off.
-                end = if is_last && pieces.peek().is_none() { end } else { range.end };
+                end = if is_last && pieces.peek().is_none() {
+                    end
+                } else {
+                    range.end
+                };
                 reported = range.end;
                 contents.report(&file.name, range, "it has no valid record".to_owned());
             }
@@ -425,7 +480,11 @@ fn read_file(
 fn quarantine(disk: &mut dyn LogDisk, name: &str, contents: &mut LogContents) {
     match disk.quarantine(name) {
         Ok(copy) => {
-            tracing::error!(file = name, copy, "a damaged log file was copied to quarantine");
+            tracing::error!(
+                file = name,
+                copy,
+                "a damaged log file was copied to quarantine"
+            );
             contents.quarantined.push(copy);
         }
         Err(error) => {

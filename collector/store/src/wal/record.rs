@@ -194,7 +194,11 @@ impl Strings {
 
     /// The index plus 1; 0 for the empty string.
     fn intern_optional(&mut self, text: &str) -> u32 {
-        if text.is_empty() { 0 } else { self.intern(text) + 1 }
+        if text.is_empty() {
+            0
+        } else {
+            self.intern(text) + 1
+        }
     }
 }
 
@@ -217,10 +221,19 @@ impl Flush {
         checked: &CheckedFlush,
     ) -> Flush {
         let mut names = Strings::default();
-        let tasks = checked.tasks.iter().map(|task| LoggedTask::of(task, &mut names)).collect();
-        let totals = Telemetry { totals: checked.totals.clone(), ..Telemetry::default() };
+        let tasks = checked
+            .tasks
+            .iter()
+            .map(|task| LoggedTask::of(task, &mut names))
+            .collect();
+        let totals = Telemetry {
+            totals: checked.totals.clone(),
+            ..Telemetry::default()
+        };
         let mut encoded = v1::Flush::default();
-        encode_telemetry(&totals, &mut encoded, &mut |text| names.intern_optional(text));
+        encode_telemetry(&totals, &mut encoded, &mut |text| {
+            names.intern_optional(text)
+        });
         Flush {
             worker: worker.to_string(),
             epoch: epoch.0,
@@ -238,7 +251,11 @@ impl Flush {
 
     /// The greatest node id in the record.
     pub fn last_node(&self) -> Result<NodeId, RecordError> {
-        let entries = self.window.as_ref().map(LoggedWindow::entries).transpose()?;
+        let entries = self
+            .window
+            .as_ref()
+            .map(LoggedWindow::entries)
+            .transpose()?;
         let nodes = entries.iter().flatten().flatten().map(|(node, _, _)| *node);
         Ok(nodes.max().unwrap_or(NodeId::ROOT))
     }
@@ -250,8 +267,12 @@ impl Flush {
         worker: &WorkerId,
         task_of: impl Fn(NodeId) -> NodeId,
     ) -> Result<CheckedFlush, RecordError> {
-        let clock = self.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
-        let account = self.account.ok_or(WireError::Missing { what: "the flush's account" })?;
+        let clock = self.clock.ok_or(WireError::Missing {
+            what: "the flush's clock",
+        })?;
+        let account = self.account.ok_or(WireError::Missing {
+            what: "the flush's account",
+        })?;
         let stored = |window: LoggedWindow| {
             window.stored(worker, Epoch(self.epoch), clock.error_ns, &task_of)
         };
@@ -259,12 +280,23 @@ impl Flush {
         let names: Vec<Arc<str>> = self.names.into_iter().map(Into::into).collect();
         let tasks = self.tasks.into_iter().map(|task| task.record(&names));
         let tasks = tasks.collect::<Result<_, _>>()?;
-        let totals = v1::Flush { totals: self.totals, ..v1::Flush::default() };
+        let totals = v1::Flush {
+            totals: self.totals,
+            ..v1::Flush::default()
+        };
         let totals = decode_telemetry(&totals, &|index| optional_string(&names, index))?.totals;
         let telemetry = self.telemetry;
         let telemetry =
             telemetry.map_or(Ok(Telemetry::default()), LoggedTelemetry::into_telemetry)?;
-        Ok(CheckedFlush { seq: self.seq, window, tasks, telemetry, totals, account, clock })
+        Ok(CheckedFlush {
+            seq: self.seq,
+            window,
+            tasks,
+            telemetry,
+            totals,
+            account,
+            clock,
+        })
     }
 }
 
@@ -288,7 +320,10 @@ impl LoggedTask {
     }
 
     fn record(self, names: &[Arc<str>]) -> Result<TaskRecord, RecordError> {
-        let unknown = |what, value: u32| RecordError::Unknown { what, value: value.into() };
+        let unknown = |what, value: u32| RecordError::Unknown {
+            what,
+            value: value.into(),
+        };
         let name = names.get(self.name as usize);
         let outcome = Outcome::ALL.get(self.outcome as usize);
         let detail = self.detail.as_ref();
@@ -343,8 +378,15 @@ impl Hello {
     pub const KIND: u8 = 3;
 
     pub fn of(worker: &WorkerId, epoch: Epoch, received_at: Timestamp, agent: &AgentInfo) -> Hello {
-        let AgentInfo { labels, host, pid, agent_version, sampler_mode, interval_ns, started_at } =
-            agent.clone();
+        let AgentInfo {
+            labels,
+            host,
+            pid,
+            agent_version,
+            sampler_mode,
+            interval_ns,
+            started_at,
+        } = agent.clone();
         Hello {
             worker: worker.to_string(),
             epoch: epoch.0,
@@ -388,7 +430,12 @@ mod tests {
     fn task() -> impl Strategy<Value = TaskRecord> {
         let text = || "[a-c]{0,3}".prop_map(|text: String| Arc::<str>::from(text));
         let times = (any::<i64>(), prop::option::of(any::<i64>()));
-        let rest = (any::<u64>(), any::<u32>(), prop::option::of(any::<u64>()), detail());
+        let rest = (
+            any::<u64>(),
+            any::<u32>(),
+            prop::option::of(any::<u64>()),
+            detail(),
+        );
         let outcome = prop::sample::select(&Outcome::ALL[..]);
         (text(), text(), text(), times, rest, outcome).prop_map(
             |(name, key, cause, (start, stop), (id, thread_id, parent, detail), outcome)| {
@@ -421,12 +468,23 @@ mod tests {
         );
         let phases = prop::collection::vec(phase, 0..4);
         let labels = prop::collection::vec((text(), text()), 0..3);
-        (0..3u32, prop::option::of(any::<u64>()), text(), labels, phases).prop_map(
-            |(attempt, result_bytes, type_name, labels, phases)| {
-                let detail = TaskDetail { attempt, result_bytes, type_name, labels, phases };
-                (detail != TaskDetail::default()).then(|| Box::new(detail))
-            },
+        (
+            0..3u32,
+            prop::option::of(any::<u64>()),
+            text(),
+            labels,
+            phases,
         )
+            .prop_map(|(attempt, result_bytes, type_name, labels, phases)| {
+                let detail = TaskDetail {
+                    attempt,
+                    result_bytes,
+                    type_name,
+                    labels,
+                    phases,
+                };
+                (detail != TaskDetail::default()).then(|| Box::new(detail))
+            })
     }
 
     fn totals() -> impl Strategy<Value = TaskTotals> {
@@ -448,53 +506,75 @@ mod tests {
     }
 
     fn window() -> impl Strategy<Value = StoredWindow> {
-        let entry = (1..90_000u32, prop::sample::select(&State::ALL[..]), 1..1_000u64);
+        let entry = (
+            1..90_000u32,
+            prop::sample::select(&State::ALL[..]),
+            1..1_000u64,
+        );
         let entries = prop::collection::vec(entry, 0..20);
-        (entries, any::<i64>(), 1..5_000u64, 1..2_000_000u64, any::<[u64; 3]>()).prop_map(
-            |(entries, start, length, quantum_ns, [made, expected, saved])| {
-                let start_ns = start.saturating_sub(5_000);
-                let start = Timestamp::from_unix_ns(start_ns);
-                let raw_start = Timestamp::from_unix_ns(start_ns / 3);
-                let stop = start.shifted(length.cast_signed());
-                let entries = entries
-                    .into_iter()
-                    .map(|(node, state, quanta)| (NodeId(node), state, quanta * quantum_ns));
-                let samples = PackedWeights::of(entries, quantum_ns, task_of);
-                let range = TimeRange::new(start, stop).unwrap_or(TimeRange::ALL);
-                StoredWindow {
-                    worker: WorkerId("w".into()),
-                    range,
-                    samples: samples.clone(),
-                    epoch: Epoch(made),
-                    raw_start,
-                    clock_error_ns: saved,
-                    ticks: Ticks { made, expected, throttled: saved },
-                    threads: samples,
-                }
-            },
+        (
+            entries,
+            any::<i64>(),
+            1..5_000u64,
+            1..2_000_000u64,
+            any::<[u64; 3]>(),
         )
+            .prop_map(
+                |(entries, start, length, quantum_ns, [made, expected, saved])| {
+                    let start_ns = start.saturating_sub(5_000);
+                    let start = Timestamp::from_unix_ns(start_ns);
+                    let raw_start = Timestamp::from_unix_ns(start_ns / 3);
+                    let stop = start.shifted(length.cast_signed());
+                    let entries = entries
+                        .into_iter()
+                        .map(|(node, state, quanta)| (NodeId(node), state, quanta * quantum_ns));
+                    let samples = PackedWeights::of(entries, quantum_ns, task_of);
+                    let range = TimeRange::new(start, stop).unwrap_or(TimeRange::ALL);
+                    StoredWindow {
+                        worker: WorkerId("w".into()),
+                        range,
+                        samples: samples.clone(),
+                        epoch: Epoch(made),
+                        raw_start,
+                        clock_error_ns: saved,
+                        ticks: Ticks {
+                            made,
+                            expected,
+                            throttled: saved,
+                        },
+                        threads: samples,
+                    }
+                },
+            )
     }
 
     fn telemetry() -> impl Strategy<Value = Telemetry> {
         let at = Timestamp::from_unix_ns;
-        let transfer = (task(), any::<u64>(), prop::option::of(any::<u64>()), 0..2usize);
+        let transfer = (
+            task(),
+            any::<u64>(),
+            prop::option::of(any::<u64>()),
+            0..2usize,
+        );
         let transfer =
-            transfer.prop_map(move |(task, bytes, compressed_bytes, direction)| TransferEvent {
-                id: TransferId(task.id.0.max(1)),
-                direction: Direction::ALL[direction],
-                peer: task.name,
-                keys: vec![task.key.clone(); direction],
-                more_keys: bytes,
-                type_name: task.cause.clone(),
-                bytes,
-                compressed_bytes,
-                start: task.start,
-                stop: task.start.shifted(i64::try_from(bytes >> 2).unwrap()),
-                task: task.parent.filter(|parent| parent.0 > 0),
-                thread_id: task.thread_id,
-                outcome: Outcome::Failed,
-                cause: task.cause,
-            });
+            transfer.prop_map(
+                move |(task, bytes, compressed_bytes, direction)| TransferEvent {
+                    id: TransferId(task.id.0.max(1)),
+                    direction: Direction::ALL[direction],
+                    peer: task.name,
+                    keys: vec![task.key.clone(); direction],
+                    more_keys: bytes,
+                    type_name: task.cause.clone(),
+                    bytes,
+                    compressed_bytes,
+                    start: task.start,
+                    stop: task.start.shifted(i64::try_from(bytes >> 2).unwrap()),
+                    task: task.parent.filter(|parent| parent.0 > 0),
+                    thread_id: task.thread_id,
+                    outcome: Outcome::Failed,
+                    cause: task.cause,
+                },
+            );
         let sample = (any::<i64>(), any::<u64>()).prop_map(move |(time, value)| ResourceSample {
             at: at(time),
             period_ns: value,

@@ -1,7 +1,10 @@
 //! A simulated disk for tests: records every operation, injects faults, and builds the files that a crash
 //! after any operation may leave.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::collections::BTreeMap;
 use std::io;
@@ -58,7 +61,11 @@ pub struct SimDisk(pub Arc<Mutex<Sim, rank::SimulatedDisk>>);
 
 impl SimDisk {
     pub fn of(files: Files) -> SimDisk {
-        let sim = Sim { files, free_bytes: u64::MAX, ..Sim::default() };
+        let sim = Sim {
+            files,
+            free_bytes: u64::MAX,
+            ..Sim::default()
+        };
         SimDisk(Arc::new(Mutex::new(sim)))
     }
 }
@@ -70,7 +77,9 @@ impl Sim {
     }
 
     fn file(&mut self, name: &str) -> io::Result<&mut Vec<u8>> {
-        self.files.get_mut(name).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.files
+            .get_mut(name)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
@@ -91,16 +100,26 @@ impl LogDisk for SimDisk {
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut sim = lock(&self.0);
         let fails = sim.fault(Fault::Full);
-        let written = if fails { &bytes[..bytes.len() / 2] } else { bytes };
+        let written = if fails {
+            &bytes[..bytes.len() / 2]
+        } else {
+            bytes
+        };
         sim.file(name)?.extend(written);
-        sim.operations.push(Operation::Append(name.to_owned(), written.to_owned()));
-        if fails { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        sim.operations
+            .push(Operation::Append(name.to_owned(), written.to_owned()));
+        if fails {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
+        }
     }
 
     fn rewrite(&mut self, name: &str, at: usize, bytes: &[u8]) -> io::Result<()> {
         let mut sim = lock(&self.0);
         assert_eq!(sim.file(name)?.get(at..at + bytes.len()), Some(bytes));
-        sim.operations.push(Operation::Rewrite(name.to_owned(), at, bytes.to_owned()));
+        sim.operations
+            .push(Operation::Rewrite(name.to_owned(), at, bytes.to_owned()));
         Ok(())
     }
 
@@ -120,7 +139,8 @@ impl LogDisk for SimDisk {
             return Err(io::Error::other("it cannot be cut"));
         }
         sim.file(name)?.truncate(usize::try_from(length).unwrap());
-        sim.operations.push(Operation::Truncate(name.to_owned(), length));
+        sim.operations
+            .push(Operation::Truncate(name.to_owned(), length));
         Ok(())
     }
 
@@ -136,7 +156,11 @@ impl LogDisk for SimDisk {
 
     fn list(&mut self) -> io::Result<Vec<(String, u64)>> {
         let sim = lock(&self.0);
-        Ok(sim.files.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect())
+        Ok(sim
+            .files
+            .iter()
+            .map(|(name, bytes)| (name.clone(), bytes.len() as u64))
+            .collect())
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
@@ -164,7 +188,8 @@ impl LogDisk for SimDisk {
     fn write_mark(&mut self, bytes: &[u8], is_synced: bool) -> io::Result<()> {
         let mut sim = lock(&self.0);
         sim.files.insert(MARK_NAME.to_owned(), bytes.to_vec());
-        sim.operations.push(Operation::Mark(bytes.to_vec(), is_synced));
+        sim.operations
+            .push(Operation::Mark(bytes.to_vec(), is_synced));
         Ok(())
     }
 
@@ -209,7 +234,11 @@ impl Image {
                 (1, _) => {}
                 (_, None) => content.truncate(*at),
                 (choice, Some(bytes)) => {
-                    let kept = if choice == 0 { bytes.len() } else { random(bytes.len() + 1) };
+                    let kept = if choice == 0 {
+                        bytes.len()
+                    } else {
+                        random(bytes.len() + 1)
+                    };
                     content.resize(content.len().max(at + bytes.len()), 0);
                     content[*at..at + kept].copy_from_slice(&bytes[..kept]);
                 }
@@ -232,8 +261,10 @@ pub fn crash_image(
         length: bytes.len(),
         ..Image::default()
     };
-    let mut images: BTreeMap<String, Image> =
-        before.iter().map(|(name, bytes)| (name.clone(), known(bytes))).collect();
+    let mut images: BTreeMap<String, Image> = before
+        .iter()
+        .map(|(name, bytes)| (name.clone(), known(bytes)))
+        .collect();
     for operation in operations {
         match operation {
             Operation::Create(name) => {
@@ -245,7 +276,11 @@ pub fn crash_image(
                 image.length += bytes.len();
             }
             Operation::Rewrite(name, at, bytes) => {
-                images.get_mut(name).unwrap().pending.push((*at, Some(bytes.clone())));
+                images
+                    .get_mut(name)
+                    .unwrap()
+                    .pending
+                    .push((*at, Some(bytes.clone())));
             }
             Operation::Truncate(name, length) => {
                 let image = images.get_mut(name).unwrap();
@@ -267,7 +302,11 @@ pub fn crash_image(
                     Crash::Tears => random(2) == 0,
                 };
                 if is_written {
-                    let mark = Image { is_named: true, durable: bytes.clone(), ..Image::default() };
+                    let mark = Image {
+                        is_named: true,
+                        durable: bytes.clone(),
+                        ..Image::default()
+                    };
                     images.insert(MARK_NAME.to_owned(), mark);
                 }
             }
@@ -288,5 +327,8 @@ pub fn crash_image(
         let is_gone = image.is_removed && decide(false, true);
         is_there && !is_gone
     });
-    images.iter().map(|(name, image)| (name.clone(), image.content(crash, random))).collect()
+    images
+        .iter()
+        .map(|(name, image)| (name.clone(), image.content(crash, random)))
+        .collect()
 }

@@ -27,13 +27,18 @@ impl LoggedTelemetry {
         let mut strings = Strings::default();
         let mut flush = v1::Flush::default();
         encode_telemetry(telemetry, &mut flush, &mut |text| strings.intern(text));
-        Some(LoggedTelemetry { flush: Some(flush), strings: strings.strings })
+        Some(LoggedTelemetry {
+            flush: Some(flush),
+            strings: strings.strings,
+        })
     }
 
     pub(super) fn into_telemetry(self) -> Result<Telemetry, RecordError> {
         let strings: Vec<Arc<str>> = self.strings.into_iter().map(Into::into).collect();
         let flush = self.flush.unwrap_or_default();
-        Ok(decode_telemetry(&flush, &|index| strings.get(index as usize).cloned())?)
+        Ok(decode_telemetry(&flush, &|index| {
+            strings.get(index as usize).cloned()
+        })?)
     }
 }
 
@@ -61,7 +66,10 @@ impl LoggedRun {
 
     pub fn of(row: &RunRow) -> LoggedRun {
         LoggedRun {
-            worker: row.worker.as_ref().map_or_else(String::new, ToString::to_string),
+            worker: row
+                .worker
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
             epoch: row.epoch.0,
             id: row.run.id.0,
             name: row.run.name.to_string(),

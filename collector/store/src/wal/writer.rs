@@ -92,7 +92,10 @@ impl Wal {
         if is_full(&source) {
             return Ok((wal, contents));
         }
-        Err(WalError::Io { what: "create a file of the log".to_owned(), source })
+        Err(WalError::Io {
+            what: "create a file of the log".to_owned(),
+            source,
+        })
     }
 
     /// Appends a record. It is durable after the next [`Wal::sync`].
@@ -107,19 +110,28 @@ impl Wal {
         let current = self.current()?;
         let offset = current.end();
         frame::append(&mut current.buffer, offset, kind, payload);
-        if current.buffer.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
+        if current.buffer.len() >= WRITE_BYTES {
+            self.write()
+        } else {
+            Ok(())
+        }
     }
 
     /// Notes that the records that are appended next have data from this second on.
     pub fn note_data(&mut self, second: Second) {
-        let number = self.current.as_ref().map_or(self.next_number, |current| current.number);
+        let number = self
+            .current
+            .as_ref()
+            .map_or(self.next_number, |current| current.number);
         let first = self.data_from.entry(number).or_insert(second);
         *first = second.min(*first);
     }
 
     /// Writes the buffered records.
     pub fn write(&mut self) -> io::Result<()> {
-        let Some(current) = &mut self.current else { return Ok(()) };
+        let Some(current) = &mut self.current else {
+            return Ok(());
+        };
         if current.buffer.is_empty() {
             return Ok(());
         }
@@ -138,7 +150,9 @@ impl Wal {
     /// Makes all appended records durable.
     pub fn sync(&mut self) -> io::Result<()> {
         self.write()?;
-        let Some(current) = &mut self.current else { return Ok(()) };
+        let Some(current) = &mut self.current else {
+            return Ok(());
+        };
         if current.synced < current.written {
             if let Err(error) = self.disk.sync(&current.name) {
                 return Err(self.poison(error));
@@ -158,7 +172,11 @@ impl Wal {
         let Some(current) = &self.current else { return };
         let data_from = self.data_from.values().min().copied();
         let is_synced = data_from.is_some_and(|from| self.marked_from.is_none_or(|at| from < at));
-        let mark = Mark { number: current.number, length: current.synced, data_from };
+        let mark = Mark {
+            number: current.number,
+            length: current.synced,
+            data_from,
+        };
         match self.disk.write_mark(&mark.encode(), is_synced) {
             Ok(()) if is_synced => self.marked_from = data_from,
             Ok(()) => {}
@@ -191,7 +209,10 @@ impl Wal {
 
     /// Removes the files below `number`, whose records are all in tables, except the current one.
     pub fn remove_before(&mut self, number: u64) -> io::Result<()> {
-        let current = self.current.as_ref().map_or(self.next_number, |current| current.number);
+        let current = self
+            .current
+            .as_ref()
+            .map_or(self.next_number, |current| current.number);
         let number = number.min(current);
         remove_before(&mut *self.disk, number)?;
         self.data_from = self.data_from.split_off(&number);
@@ -226,7 +247,11 @@ impl Wal {
         let is_write_once = self.disk.is_write_once();
         // On a disk never reused, even if this fails: the file may reappear after a crash.
         self.next_number += 1;
-        let header = Header { number, previous: self.previous }.encode();
+        let header = Header {
+            number,
+            previous: self.previous,
+        }
+        .encode();
         let begun = self.disk.create(&name).and_then(|()| {
             self.disk.append(&name, &header)?;
             if is_write_once {
@@ -246,7 +271,13 @@ impl Wal {
             return Err(error);
         }
         let written = header.len() as u64;
-        self.current = Some(Current { number, name, synced: written, written, buffer: Vec::new() });
+        self.current = Some(Current {
+            number,
+            name,
+            synced: written,
+            written,
+            buffer: Vec::new(),
+        });
         Ok(())
     }
 
@@ -284,11 +315,22 @@ pub(super) fn remove_before(disk: &mut dyn LogDisk, number: u64) -> io::Result<(
 /// whose records are all in tables.
 pub fn begin(disk: &mut dyn LogDisk, number: u64) -> io::Result<()> {
     let name = file_name(number);
-    for (old, _) in disk.list()?.iter().filter(|(old, _)| file_number(old).is_some()) {
+    for (old, _) in disk
+        .list()?
+        .iter()
+        .filter(|(old, _)| file_number(old).is_some())
+    {
         disk.remove(old)?;
     }
     disk.create(&name)?;
-    disk.append(&name, &Header { number, previous: None }.encode())?;
+    disk.append(
+        &name,
+        &Header {
+            number,
+            previous: None,
+        }
+        .encode(),
+    )?;
     disk.sync(&name)?;
     disk.sync_dir()
 }

@@ -14,8 +14,10 @@ use super::limits::OTLP_ENTRIES_MAX;
 use super::pprof::{Fields, Value as FieldValue};
 
 /// Names of a mapping's attribute with the build id that symbol files have.
-const BUILD_ID_KEYS: [&str; 2] =
-    ["process.executable.build_id.gnu", "process.executable.build_id.go"];
+const BUILD_ID_KEYS: [&str; 2] = [
+    "process.executable.build_id.gnu",
+    "process.executable.build_id.go",
+];
 
 /// The attribute of samples with the name of their thread, and the label that the parser of pprof knows.
 const THREAD_KEY: &str = "thread.name";
@@ -113,10 +115,16 @@ pub fn otlp_profiles(
         }
         OtlpEncoding::Json => {
             let request: ExportProfilesServiceRequest = serde_json::from_slice(content)?;
-            let mut profiles =
-                request.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
-            let has_samples = profiles
-                .any(|scope| scope.profiles.iter().any(|profile| !profile.samples.is_empty()));
+            let mut profiles = request
+                .resource_profiles
+                .iter()
+                .flat_map(|resource| &resource.scope_profiles);
+            let has_samples = profiles.any(|scope| {
+                scope
+                    .profiles
+                    .iter()
+                    .any(|profile| !profile.samples.is_empty())
+            });
             // The members of an older layout have other names, which are ignored like all that are unknown.
             if !has_samples && messages::is_older_json(content) {
                 return Err(OtlpError::OlderJson);
@@ -136,11 +144,17 @@ pub fn otlp_profiles(
             for profile in scope.profiles {
                 let mut attributes = attributes.clone();
                 for attribute in indexed(&dictionary, &profile.attribute_indices)? {
-                    let Some(value) = attribute.value.as_ref().and_then(text) else { continue };
+                    let Some(value) = attribute.value.as_ref().and_then(text) else {
+                        continue;
+                    };
                     attributes.insert(key(&dictionary, attribute)?.to_owned(), value);
                 }
                 let pprof = Converter::new(&dictionary).convert(&profile)?;
-                profiles.push(OtlpProfile { attributes, scope: name.clone(), pprof });
+                profiles.push(OtlpProfile {
+                    attributes,
+                    scope: name.clone(),
+                    pprof,
+                });
             }
         }
     }
@@ -163,7 +177,9 @@ static REQUEST: Shape = Shape(&[(1, &RESOURCE_PROFILES), (2, &DICTIONARY)]);
 fn check_count(message: &[u8], shape: &Shape, left: &mut usize) -> Result<(), OtlpError> {
     for field in (Fields { rest: message }) {
         let (tag, field) = field.map_err(OtlpError::Message)?;
-        let FieldValue::Bytes(field) = field else { continue };
+        let FieldValue::Bytes(field) = field else {
+            continue;
+        };
         *left = left.checked_sub(1).ok_or(OtlpError::TooMany)?;
         if let Some((_, inner)) = shape.0.iter().find(|(known, _)| *known == tag) {
             check_count(field, inner, left)?;
@@ -191,17 +207,28 @@ fn entry<'t, T>(
     if index == 0 {
         return Ok(None);
     }
-    let entry = usize::try_from(index).ok().and_then(|index| table.get(index));
-    entry.map(Some).ok_or(OtlpError::Index { what, index, count: table.len() })
+    let entry = usize::try_from(index)
+        .ok()
+        .and_then(|index| table.get(index));
+    entry.map(Some).ok_or(OtlpError::Index {
+        what,
+        index,
+        count: table.len(),
+    })
 }
 
 fn indexed<'d>(
     dictionary: &'d ProfilesDictionary,
     indices: &[i32],
 ) -> Result<Vec<&'d KeyValueAndUnit>, OtlpError> {
-    let entries =
-        indices.iter().map(|index| entry("attribute", &dictionary.attribute_table, *index));
-    Ok(entries.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    let entries = indices
+        .iter()
+        .map(|index| entry("attribute", &dictionary.attribute_table, *index));
+    Ok(entries
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .flatten()
+        .collect())
 }
 
 fn key<'d>(
@@ -226,7 +253,10 @@ struct Converter<'d> {
 
 impl<'d> Converter<'d> {
     fn new(dictionary: &'d ProfilesDictionary) -> Converter<'d> {
-        let profile = proto::Profile { string_table: vec![String::new()], ..Default::default() };
+        let profile = proto::Profile {
+            string_table: vec![String::new()],
+            ..Default::default()
+        };
         Converter {
             dictionary,
             profile,
@@ -244,8 +274,10 @@ impl<'d> Converter<'d> {
         let sample_type = profile.sample_type.unwrap_or_default();
         let sample_type = self.value_type(sample_type)?;
         self.profile.sample_type.push(sample_type);
-        self.profile.period_type =
-            profile.period_type.map(|kind| self.value_type(kind)).transpose()?;
+        self.profile.period_type = profile
+            .period_type
+            .map(|kind| self.value_type(kind))
+            .transpose()?;
         self.profile.period = profile.period;
         // An absurd time stays one, so that it is rejected.
         self.profile.time_nanos = i64::try_from(profile.time_unix_nano).unwrap_or(i64::MAX);
@@ -259,7 +291,10 @@ impl<'d> Converter<'d> {
 
     fn value_type(&mut self, kind: messages::ValueType) -> Result<proto::ValueType, OtlpError> {
         let unit = self.text_at(kind.unit_strindex)?;
-        Ok(proto::ValueType { kind: self.text_at(kind.type_strindex)?, unit })
+        Ok(proto::ValueType {
+            kind: self.text_at(kind.type_strindex)?,
+            unit,
+        })
     }
 
     fn sample(&mut self, number: usize, sample: &Sample) -> Result<proto::Sample, OtlpError> {
@@ -269,11 +304,21 @@ impl<'d> Converter<'d> {
             (0, 0) => return Err(OtlpError::NoValues { number }),
             // Each timestamp is an event.
             (0, _) => i64::try_from(timestamps).unwrap_or(i64::MAX),
-            (_, 0) => sample.values.iter().fold(0, |sum: i64, value| sum.saturating_add(*value)),
+            (_, 0) => sample
+                .values
+                .iter()
+                .fold(0, |sum: i64, value| sum.saturating_add(*value)),
             _ if values != timestamps => {
-                return Err(OtlpError::Values { number, values, timestamps });
+                return Err(OtlpError::Values {
+                    number,
+                    values,
+                    timestamps,
+                });
             }
-            _ => sample.values.iter().fold(0, |sum: i64, value| sum.saturating_add(*value)),
+            _ => sample
+                .values
+                .iter()
+                .fold(0, |sum: i64, value| sum.saturating_add(*value)),
         };
         let stack = entry("stack", &self.dictionary.stack_table, sample.stack_index)?;
         let mut location_id = Vec::new();
@@ -282,15 +327,24 @@ impl<'d> Converter<'d> {
         }
         let mut label = Vec::new();
         for attribute in indexed(self.dictionary, &sample.attribute_indices)? {
-            let Some(value) = attribute.value.as_ref().and_then(text) else { continue };
+            let Some(value) = attribute.value.as_ref().and_then(text) else {
+                continue;
+            };
             let key = match key(self.dictionary, attribute)? {
                 THREAD_KEY => THREAD_LABEL,
                 key => key,
             };
             let key = self.text(key);
-            label.push(proto::Label { key, text: self.text(&value) });
+            label.push(proto::Label {
+                key,
+                text: self.text(&value),
+            });
         }
-        Ok(proto::Sample { location_id, value: vec![value], label })
+        Ok(proto::Sample {
+            location_id,
+            value: vec![value],
+            label,
+        })
     }
 
     /// The id of a location; `None` for the entry that stands for none.
@@ -299,16 +353,26 @@ impl<'d> Converter<'d> {
             return Ok(Some(*id));
         }
         let location = entry("location", &self.dictionary.location_table, index)?;
-        let Some(location) = location else { return Ok(None) };
+        let Some(location) = location else {
+            return Ok(None);
+        };
         let mapping_id = self.mapping(location.mapping_index)?;
         let mut line = Vec::with_capacity(location.lines.len());
         for entry in &location.lines {
             let function_id = self.function(entry.function_index)?;
-            line.push(proto::Line { function_id, line: entry.line });
+            line.push(proto::Line {
+                function_id,
+                line: entry.line,
+            });
         }
         let id = self.profile.location.len() as u64 + 1;
         let address = location.address;
-        self.profile.location.push(proto::Location { id, mapping_id, address, line });
+        self.profile.location.push(proto::Location {
+            id,
+            mapping_id,
+            address,
+            line,
+        });
         self.locations.insert(index, id);
         Ok(Some(id))
     }
@@ -322,7 +386,9 @@ impl<'d> Converter<'d> {
         let Some(mapping) = mapping else { return Ok(0) };
         let mut by_key = BTreeMap::new();
         for attribute in indexed(self.dictionary, &mapping.attribute_indices)? {
-            let Some(value) = attribute.value.as_ref().and_then(text) else { continue };
+            let Some(value) = attribute.value.as_ref().and_then(text) else {
+                continue;
+            };
             by_key.insert(key(self.dictionary, attribute)?, value);
         }
         let build_id = BUILD_ID_KEYS
@@ -348,8 +414,9 @@ impl<'d> Converter<'d> {
         if let Some(id) = self.functions.get(&index) {
             return Ok(*id);
         }
-        let function =
-            entry("function", &self.dictionary.function_table, index)?.copied().unwrap_or_default();
+        let function = entry("function", &self.dictionary.function_table, index)?
+            .copied()
+            .unwrap_or_default();
         let name = match function.name_strindex {
             0 => function.system_name_strindex,
             name => name,
@@ -357,7 +424,9 @@ impl<'d> Converter<'d> {
         let id = self.profile.function.len() as u64 + 1;
         let name = self.text_at(name)?;
         let filename = self.text_at(function.filename_strindex)?;
-        self.profile.function.push(proto::Function { id, name, filename });
+        self.profile
+            .function
+            .push(proto::Function { id, name, filename });
         self.functions.insert(index, id);
         Ok(id)
     }

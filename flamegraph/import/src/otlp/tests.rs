@@ -25,13 +25,21 @@ const TEXTS: [&str; 12] = [
 ];
 
 fn text_value(text: &str) -> Option<AnyValue> {
-    Some(AnyValue { value: Some(Value::Text(text.to_owned())) })
+    Some(AnyValue {
+        value: Some(Value::Text(text.to_owned())),
+    })
 }
 
 /// Two functions, one inlined into the other, and an address without a name.
 fn dictionary() -> ProfilesDictionary {
-    let line = |function_index, line| Line { function_index, line };
-    let attribute = |key_strindex, value| KeyValueAndUnit { key_strindex, value };
+    let line = |function_index, line| Line {
+        function_index,
+        line,
+    };
+    let attribute = |key_strindex, value| KeyValueAndUnit {
+        key_strindex,
+        value,
+    };
     ProfilesDictionary {
         mapping_table: vec![
             Mapping::default(),
@@ -45,48 +53,89 @@ fn dictionary() -> ProfilesDictionary {
         ],
         location_table: vec![
             Location::default(),
-            Location { lines: vec![line(2, 7), line(1, 3)], ..Location::default() },
-            Location { mapping_index: 1, address: 0x6234, lines: Vec::new() },
+            Location {
+                lines: vec![line(2, 7), line(1, 3)],
+                ..Location::default()
+            },
+            Location {
+                mapping_index: 1,
+                address: 0x6234,
+                lines: Vec::new(),
+            },
         ],
         function_table: vec![
             Function::default(),
-            Function { name_strindex: 5, filename_strindex: 7, ..Function::default() },
-            Function { system_name_strindex: 6, filename_strindex: 7, ..Function::default() },
+            Function {
+                name_strindex: 5,
+                filename_strindex: 7,
+                ..Function::default()
+            },
+            Function {
+                system_name_strindex: 6,
+                filename_strindex: 7,
+                ..Function::default()
+            },
         ],
         string_table: TEXTS.map(str::to_owned).to_vec(),
         attribute_table: vec![
             KeyValueAndUnit::default(),
             attribute(9, text_value("load")),
             attribute(10, text_value("a1b2")),
-            attribute(11, Some(AnyValue { value: Some(Value::Int(7)) })),
+            attribute(
+                11,
+                Some(AnyValue {
+                    value: Some(Value::Int(7)),
+                }),
+            ),
         ],
         stack_table: vec![
             Stack::default(),
-            Stack { location_indices: vec![1] },
-            Stack { location_indices: vec![2, 1] },
+            Stack {
+                location_indices: vec![1],
+            },
+            Stack {
+                location_indices: vec![2, 1],
+            },
         ],
     }
 }
 
 fn profile(samples: Vec<Sample>) -> Profile {
     Profile {
-        sample_type: Some(ValueType { type_strindex: 1, unit_strindex: 2 }),
+        sample_type: Some(ValueType {
+            type_strindex: 1,
+            unit_strindex: 2,
+        }),
         samples,
         time_unix_nano: 1_769_860_800_000_000_000,
         duration_nano: 5_000_000_000,
-        period_type: Some(ValueType { type_strindex: 3, unit_strindex: 4 }),
+        period_type: Some(ValueType {
+            type_strindex: 3,
+            unit_strindex: 4,
+        }),
         period: 10_000_000,
         attribute_indices: vec![3],
     }
 }
 
 fn request(profiles: Vec<Profile>) -> ExportProfilesServiceRequest {
-    let service = KeyValue { key: "service.name".to_owned(), value: text_value("shop") };
-    let scope = Scope { name: "ebpf".to_owned(), version: "1".to_owned() };
+    let service = KeyValue {
+        key: "service.name".to_owned(),
+        value: text_value("shop"),
+    };
+    let scope = Scope {
+        name: "ebpf".to_owned(),
+        version: "1".to_owned(),
+    };
     ExportProfilesServiceRequest {
         resource_profiles: vec![ResourceProfiles {
-            resource: Some(Resource { attributes: vec![service] }),
-            scope_profiles: vec![ScopeProfiles { scope: Some(scope), profiles }],
+            resource: Some(Resource {
+                attributes: vec![service],
+            }),
+            scope_profiles: vec![ScopeProfiles {
+                scope: Some(scope),
+                profiles,
+            }],
         }],
         dictionary: Some(dictionary()),
     }
@@ -97,13 +146,20 @@ fn read(request: &ExportProfilesServiceRequest) -> Result<Vec<OtlpProfile>, Otlp
 }
 
 fn collapsed(profile: &OtlpProfile) -> String {
-    let options = ImportOptions { format: Some(ImportFormat::Pprof), ..ImportOptions::default() };
+    let options = ImportOptions {
+        format: Some(ImportFormat::Pprof),
+        ..ImportOptions::default()
+    };
     flamegraph::collapsed(&import(&profile.pprof, &options).unwrap().profile())
 }
 
 #[test]
 fn stacks_inlined_functions_labels_and_addresses_arrive() {
-    let counted = Sample { stack_index: 1, values: vec![2, 1], ..Sample::default() };
+    let counted = Sample {
+        stack_index: 1,
+        values: vec![2, 1],
+        ..Sample::default()
+    };
     let timed = Sample {
         stack_index: 2,
         attribute_indices: vec![1],
@@ -122,13 +178,22 @@ fn stacks_inlined_functions_labels_and_addresses_arrive() {
     );
     let imported = import(&profiles[0].pprof, &ImportOptions::default()).unwrap();
     let frames = (0..imported.symbols.frame_count()).map(|id| imported.symbols.frame(FrameId(id)));
-    let unnamed: Vec<_> = frames.filter(|frame| frame.kind == FrameKind::Unresolved).collect();
+    let unnamed: Vec<_> = frames
+        .filter(|frame| frame.kind == FrameKind::Unresolved)
+        .collect();
     assert_eq!(unnamed.len(), 1);
     assert_eq!(
         (unnamed[0].module, unnamed[0].build_id, unnamed[0].offset),
-        ("/bin/app", "a1b2", profiler_core::CodePlace::FileOffset(0x2234).number())
+        (
+            "/bin/app",
+            "a1b2",
+            profiler_core::CodePlace::FileOffset(0x2234).number()
+        )
     );
-    assert_eq!(imported.started_at.unwrap().unix_ns(), 1_769_860_800_000_000_000);
+    assert_eq!(
+        imported.started_at.unwrap().unix_ns(),
+        1_769_860_800_000_000_000
+    );
     assert_eq!(imported.duration_ns, 5_000_000_000);
 }
 
@@ -141,7 +206,11 @@ fn a_profile_without_samples_is_empty() {
 
 #[test]
 fn json_has_64_bit_numbers_as_text_or_numbers() {
-    let sample = Sample { stack_index: 1, values: vec![3], ..Sample::default() };
+    let sample = Sample {
+        stack_index: 1,
+        values: vec![3],
+        ..Sample::default()
+    };
     let expected = read(&request(vec![profile(vec![sample])])).unwrap();
     let text = json!({
         "resourceProfiles": [{
@@ -178,8 +247,13 @@ fn json_has_64_bit_numbers_as_text_or_numbers() {
     let read = otlp_profiles(text.to_string().as_bytes(), OtlpEncoding::Json).unwrap();
     assert_eq!(read, expected);
     let text = r#"{"resourceProfiles":[{"scopeProfiles":[{"profiles":[{"period":"1e3"}]}]}]}"#;
-    let error = otlp_profiles(text.as_bytes(), OtlpEncoding::Json).unwrap_err().to_string();
-    assert!(error.contains("expected a number of 64 bits") && error.contains("1.10"), "{error}");
+    let error = otlp_profiles(text.as_bytes(), OtlpEncoding::Json)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("expected a number of 64 bits") && error.contains("1.10"),
+        "{error}"
+    );
 }
 
 /// Samples as opentelemetry-proto 1.9 had them: values before attributes.
@@ -226,19 +300,34 @@ mod older {
 #[test]
 fn an_older_layout_is_rejected_with_the_versions() {
     let samples = [
-        older::Sample { stack_index: 1, values: vec![1], ..Default::default() },
-        older::Sample { stack_index: 1, values: vec![10_000_000], ..Default::default() },
+        older::Sample {
+            stack_index: 1,
+            values: vec![1],
+            ..Default::default()
+        },
+        older::Sample {
+            stack_index: 1,
+            values: vec![10_000_000],
+            ..Default::default()
+        },
         older::Sample {
             stack_index: 1,
             values: vec![3],
             attribute_indices: vec![1],
             link_index: 0,
         },
-        older::Sample { stack_index: 1, values: vec![900], link_index: 2, ..Default::default() },
+        older::Sample {
+            stack_index: 1,
+            values: vec![900],
+            link_index: 2,
+            ..Default::default()
+        },
     ];
     for sample in samples {
         let text = format!("{sample:?}");
-        let profiles = vec![older::Profile { samples: vec![sample] }];
+        let profiles = vec![older::Profile {
+            samples: vec![sample],
+        }];
         let scope_profiles = vec![older::ScopeProfiles { profiles }];
         let request = older::Request {
             resource_profiles: vec![older::ResourceProfiles { scope_profiles }],
@@ -253,7 +342,10 @@ fn an_older_layout_is_rejected_with_the_versions() {
 
 #[test]
 fn a_message_with_too_many_entries_is_rejected_before_it_is_decoded() {
-    let sample = Sample { values: vec![1], ..Sample::default() };
+    let sample = Sample {
+        values: vec![1],
+        ..Sample::default()
+    };
     let samples = vec![sample; OTLP_ENTRIES_MAX + 1];
     let error = read(&request(vec![profile(samples)])).unwrap_err();
     assert!(matches!(error, OtlpError::TooMany), "{error}");
@@ -261,32 +353,58 @@ fn a_message_with_too_many_entries_is_rejected_before_it_is_decoded() {
 
 #[test]
 fn every_index_is_checked() {
-    let sample = || Sample { stack_index: 2, values: vec![3], ..Sample::default() };
+    let sample = || Sample {
+        stack_index: 2,
+        values: vec![3],
+        ..Sample::default()
+    };
     let whole = request(vec![profile(vec![sample()])]);
     read(&whole).unwrap();
     type Change = fn(&mut ExportProfilesServiceRequest);
     let changes: [(&str, Change); 10] = [
         ("stack 99", |it| first(it).samples[0].stack_index = 99),
         ("stack -1", |it| first(it).samples[0].stack_index = -1),
-        ("attribute 99", |it| first(it).samples[0].attribute_indices = vec![99]),
+        ("attribute 99", |it| {
+            first(it).samples[0].attribute_indices = vec![99]
+        }),
         ("attribute 99", |it| first(it).attribute_indices = vec![99]),
-        ("text 99", |it| first(it).sample_type.as_mut().unwrap().unit_strindex = 99),
-        ("location 99", |it| tables(it).stack_table[2].location_indices[0] = 99),
-        ("mapping 99", |it| tables(it).location_table[2].mapping_index = 99),
-        ("function 99", |it| tables(it).location_table[1].lines[0].function_index = 99),
-        ("text 99", |it| tables(it).function_table[1].filename_strindex = 99),
-        ("text 99", |it| tables(it).mapping_table[1].filename_strindex = 99),
+        ("text 99", |it| {
+            first(it).sample_type.as_mut().unwrap().unit_strindex = 99
+        }),
+        ("location 99", |it| {
+            tables(it).stack_table[2].location_indices[0] = 99
+        }),
+        ("mapping 99", |it| {
+            tables(it).location_table[2].mapping_index = 99
+        }),
+        ("function 99", |it| {
+            tables(it).location_table[1].lines[0].function_index = 99
+        }),
+        ("text 99", |it| {
+            tables(it).function_table[1].filename_strindex = 99
+        }),
+        ("text 99", |it| {
+            tables(it).mapping_table[1].filename_strindex = 99
+        }),
     ];
     for (expected, change) in changes {
         let mut changed = whole.clone();
         change(&mut changed);
         let error = read(&changed).unwrap_err().to_string();
-        assert!(error.contains(&format!("{expected} is outside of a table")), "{error}");
+        assert!(
+            error.contains(&format!("{expected} is outside of a table")),
+            "{error}"
+        );
     }
     let mut uneven = sample();
     uneven.timestamps_unix_nano = vec![1, 2];
-    let error = read(&request(vec![profile(vec![uneven])])).unwrap_err().to_string();
-    assert!(error.ends_with("sample 1 has 1 values for 2 timestamps"), "{error}");
+    let error = read(&request(vec![profile(vec![uneven])]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("sample 1 has 1 values for 2 timestamps"),
+        "{error}"
+    );
 }
 
 fn first(request: &mut ExportProfilesServiceRequest) -> &mut Profile {
@@ -316,16 +434,29 @@ proptest! {
 
 #[test]
 fn json_of_an_older_layout_is_rejected_with_the_versions() {
-    for member in ["\"sample\": [{}]", "\"timeNanos\": \"5\"", "\"durationNanos\": 5"] {
+    for member in [
+        "\"sample\": [{}]",
+        "\"timeNanos\": \"5\"",
+        "\"durationNanos\": 5",
+    ] {
         let text = format!(
             "{{\"resourceProfiles\":[{{\"scopeProfiles\":[{{\"profiles\":[{{{member}}}]}}]}}]}}"
         );
-        let error = otlp_profiles(text.as_bytes(), OtlpEncoding::Json).unwrap_err().to_string();
-        assert!(error.contains("1.10; senders with 1.9 or earlier"), "{error}");
+        let error = otlp_profiles(text.as_bytes(), OtlpEncoding::Json)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("1.10; senders with 1.9 or earlier"),
+            "{error}"
+        );
     }
-    for text in
-        ["{}", "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"new\": 1}]}]}]}"]
-    {
-        assert!(otlp_profiles(text.as_bytes(), OtlpEncoding::Json).is_ok(), "{text}");
+    for text in [
+        "{}",
+        "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"new\": 1}]}]}]}",
+    ] {
+        assert!(
+            otlp_profiles(text.as_bytes(), OtlpEncoding::Json).is_ok(),
+            "{text}"
+        );
     }
 }

@@ -76,7 +76,9 @@ impl Column<'_> {
         number: usize,
     ) -> Result<u64, ImportError> {
         let value = values[self.at];
-        let time_ns = u64::try_from(value).ok().and_then(|value| value.checked_mul(self.unit_ns));
+        let time_ns = u64::try_from(value)
+            .ok()
+            .and_then(|value| value.checked_mul(self.unit_ns));
         time_ns.ok_or_else(|| {
             let reason =
                 format!("sample {number} has value {value}; a time of 0 or more is expected");
@@ -90,9 +92,16 @@ impl Column<'_> {
 pub(super) enum Measure<'t> {
     /// One time for all that a thread did, and perhaps the part of it that was on a CPU. `tells_cpu`: the file
     /// has values for that part, which may all be 0.
-    Whole { whole: Column<'t>, cpu: Option<Column<'t>>, tells_cpu: bool },
+    Whole {
+        whole: Column<'t>,
+        cpu: Option<Column<'t>>,
+        tells_cpu: bool,
+    },
     /// Time on a CPU, and time that the thread waited. They exclude each other.
-    Parts { cpu: Option<Column<'t>>, wait: Option<Column<'t>> },
+    Parts {
+        cpu: Option<Column<'t>>,
+        wait: Option<Column<'t>>,
+    },
 }
 
 /// The time of a sample by state.
@@ -113,19 +122,32 @@ impl<'t> Measure<'t> {
         let pick = |meaning| types.pick(meaning);
         let [cpu, wall] = [Meaning::Cpu, Meaning::Wall].map(pick);
         let [off_cpu, lock] = [Meaning::OffCpu, Meaning::LockWait].map(pick);
-        let last_unknown = columns.iter().rev().find(|column| column.meaning == Meaning::Unknown);
+        let last_unknown = columns
+            .iter()
+            .rev()
+            .find(|column| column.meaning == Meaning::Unknown);
         let unknown = pick(Meaning::Unknown)
             .filter(|column| column.name == types.default)
             .or(last_unknown.copied());
         let measure = match (wall, off_cpu.or(lock), unknown) {
-            (Some(whole), ..) => Measure::Whole { whole, cpu, tells_cpu: types.tells_cpu },
+            (Some(whole), ..) => Measure::Whole {
+                whole,
+                cpu,
+                tells_cpu: types.tells_cpu,
+            },
             (None, wait, _) if wait.is_some() || cpu.is_some() => Measure::Parts { cpu, wait },
-            (None, _, Some(whole)) => Measure::Whole { whole, cpu: None, tells_cpu: false },
+            (None, _, Some(whole)) => Measure::Whole {
+                whole,
+                cpu: None,
+                tells_cpu: false,
+            },
             (None, _, None) => return Err(types.without_time(builder)),
         };
         for column in columns.iter().filter(|column| !measure.reads(column)) {
             let name = echo(column.name);
-            builder.note(format!("values {name} do not count: their time is in others already"));
+            builder.note(format!(
+                "values {name} do not count: their time is in others already"
+            ));
         }
         Ok(measure)
     }
@@ -150,11 +172,19 @@ impl<'t> Measure<'t> {
             column.map_or(Ok(0), |column| column.time_ns(builder, values, number))
         };
         match *self {
-            Measure::Whole { whole, cpu, tells_cpu } => {
+            Measure::Whole {
+                whole,
+                cpu,
+                tells_cpu,
+            } => {
                 let whole_ns = time_ns(Some(whole))?;
                 let cpu_ns = time_ns(cpu.filter(|_| stated.is_none()))?;
                 // Time that is not on a CPU waits for something.
-                let rest = if tells_cpu { State::Other } else { builder.options.state };
+                let rest = if tells_cpu {
+                    State::Other
+                } else {
+                    builder.options.state
+                };
                 // Threads that are measured as one, such as the runtime's own, use more CPU time than passes.
                 let rest_ns = whole_ns.saturating_sub(cpu_ns);
                 Ok([(State::Cpu, cpu_ns), (stated.unwrap_or(rest), rest_ns)])
@@ -207,17 +237,25 @@ impl<'t> Types<'t> {
                 counted = counted.or(Some((at, name, has_value)));
                 continue;
             }
-            let Some(unit_ns) = unit_ns(unit) else { continue };
+            let Some(unit_ns) = unit_ns(unit) else {
+                continue;
+            };
             let meaning = Meaning::of(name);
             types.tells_cpu |= meaning == Some(Meaning::Cpu);
             match meaning {
                 Some(meaning) if has_value => {
-                    types.columns.push(Column { at, unit_ns, name, meaning });
+                    types.columns.push(Column {
+                        at,
+                        unit_ns,
+                        name,
+                        meaning,
+                    });
                 }
                 None if has_value => {
                     let name = echo(name);
-                    builder
-                        .note(format!("values {name} do not count: they are no time of a thread"));
+                    builder.note(format!(
+                        "values {name} do not count: they are no time of a thread"
+                    ));
                 }
                 _ => {}
             }
@@ -225,8 +263,12 @@ impl<'t> Types<'t> {
         if let Some((at, name, has_value)) = counted {
             let period = Period::of(builder, tables)?;
             types.lacks_interval = period.is_none();
-            let column =
-                period.map(|Period { unit_ns, meaning }| Column { at, unit_ns, name, meaning });
+            let column = period.map(|Period { unit_ns, meaning }| Column {
+                at,
+                unit_ns,
+                name,
+                meaning,
+            });
             // Only where no value has the time itself.
             let is_new = |column: &Column<'_>| match column.meaning {
                 Meaning::Unknown => types.columns.is_empty(),
@@ -240,8 +282,15 @@ impl<'t> Types<'t> {
 
     /// The column of that meaning: the one that the file shows first, else its first.
     fn pick(&self, meaning: Meaning) -> Option<Column<'t>> {
-        let those = || self.columns.iter().filter(|column| column.meaning == meaning);
-        those().find(|column| column.name == self.default).or_else(|| those().next()).copied()
+        let those = || {
+            self.columns
+                .iter()
+                .filter(|column| column.meaning == meaning)
+        };
+        those()
+            .find(|column| column.name == self.default)
+            .or_else(|| those().next())
+            .copied()
     }
 
     /// The error of a file without time.
@@ -251,7 +300,9 @@ impl<'t> Types<'t> {
         let measures_time = self.all.iter().any(|(kind, _)| is_time(kind));
         let has_values = self.all.iter().any(|(_, has_value)| *has_value);
         if measures_time && !has_values {
-            return ImportError::Empty { format: builder.format };
+            return ImportError::Empty {
+                format: builder.format,
+            };
         }
         let named = self
             .all
@@ -265,7 +316,10 @@ impl<'t> Types<'t> {
         if self.lacks_interval {
             found.push_str("; --interval sets the time of a sample");
         }
-        ImportError::NoTime { format: builder.format, found }
+        ImportError::NoTime {
+            format: builder.format,
+            found,
+        }
     }
 }
 
@@ -308,14 +362,25 @@ struct Period {
 impl Period {
     /// That of the options or of the file; `None` if neither says it.
     fn of(builder: &Builder<'_>, tables: &Tables<'_>) -> Result<Option<Period>, ImportError> {
-        let kind = tables.period_type.unwrap_or(proto::ValueType { kind: 0, unit: 0 });
+        let kind = tables
+            .period_type
+            .unwrap_or(proto::ValueType { kind: 0, unit: 0 });
         let unit_ns = unit_ns(tables.text(builder, kind.unit)?);
         let meaning = Meaning::of(tables.text(builder, kind.kind)?).filter(|_| unit_ns.is_some());
         if let Some(unit_ns) = builder.options.interval_ns {
-            return Ok(Some(Period { unit_ns, meaning: meaning.unwrap_or(Meaning::Unknown) }));
+            return Ok(Some(Period {
+                unit_ns,
+                meaning: meaning.unwrap_or(Meaning::Unknown),
+            }));
         }
-        let period = u64::try_from(tables.period).ok().filter(|period| *period > 0);
-        let unit_ns = period.zip(unit_ns).and_then(|(period, unit_ns)| period.checked_mul(unit_ns));
-        Ok(unit_ns.zip(meaning).map(|(unit_ns, meaning)| Period { unit_ns, meaning }))
+        let period = u64::try_from(tables.period)
+            .ok()
+            .filter(|period| *period > 0);
+        let unit_ns = period
+            .zip(unit_ns)
+            .and_then(|(period, unit_ns)| period.checked_mul(unit_ns));
+        Ok(unit_ns
+            .zip(meaning)
+            .map(|(unit_ns, meaning)| Period { unit_ns, meaning }))
     }
 }

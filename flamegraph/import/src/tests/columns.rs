@@ -14,12 +14,18 @@ fn message(columns: &[(&str, i64)], default: &str, period: Option<(&str, i64)>) 
     };
     let mut kind = |column: &str| {
         let (name, unit) = column.split_once('/').unwrap();
-        proto::ValueType { kind: text(name), unit: text(unit) }
+        proto::ValueType {
+            kind: text(name),
+            unit: text(unit),
+        }
     };
     let sample_type = columns.iter().map(|(column, _)| kind(column)).collect();
     let period_type = period.map(|(column, _)| kind(column));
     let default_sample_type = text(default);
-    let line = vec![proto::Line { function_id: 1, line: 1 }];
+    let line = vec![proto::Line {
+        function_id: 1,
+        line: 1,
+    }];
     let message = proto::Profile {
         sample_type,
         sample: vec![proto::Sample {
@@ -27,8 +33,16 @@ fn message(columns: &[(&str, i64)], default: &str, period: Option<(&str, i64)>) 
             value: columns.iter().map(|(_, value)| *value).collect(),
             label: Vec::new(),
         }],
-        location: vec![proto::Location { id: 1, line, ..Default::default() }],
-        function: vec![proto::Function { id: 1, name: 1, filename: 0 }],
+        location: vec![proto::Location {
+            id: 1,
+            line,
+            ..Default::default()
+        }],
+        function: vec![proto::Function {
+            id: 1,
+            name: 1,
+            filename: 0,
+        }],
         period_type,
         period: period.map_or(0, |(_, period)| period),
         default_sample_type,
@@ -40,7 +54,10 @@ fn message(columns: &[(&str, i64)], default: &str, period: Option<(&str, i64)>) 
 
 /// The time by state, such as `cpu 5 lock 2`, or the error.
 fn summary(message: &[u8]) -> String {
-    let options = ImportOptions { format: Some(ImportFormat::Pprof), ..ImportOptions::default() };
+    let options = ImportOptions {
+        format: Some(ImportFormat::Pprof),
+        ..ImportOptions::default()
+    };
     let imported = match import(message, &options) {
         Ok(imported) => imported,
         Err(error) => return error.to_string(),
@@ -54,11 +71,16 @@ fn summary(message: &[u8]) -> String {
 /// In this order, the other way around, and with each column as the default.
 fn check(columns: &[(&str, i64)], period: Option<(&str, i64)>, expected: &str) {
     let reversed: Vec<_> = columns.iter().rev().copied().collect();
-    let defaults = columns.iter().map(|(column, _)| column.split_once('/').unwrap().0);
+    let defaults = columns
+        .iter()
+        .map(|(column, _)| column.split_once('/').unwrap().0);
     for default in defaults.chain(["", "missing"]) {
         for columns in [columns, &reversed] {
             let found = summary(&message(columns, default, period));
-            assert_eq!(found, expected, "{columns:?}, default {default:?}, period {period:?}");
+            assert_eq!(
+                found, expected,
+                "{columns:?}, default {default:?}, period {period:?}"
+            );
         }
     }
 }
@@ -100,7 +122,11 @@ fn columns_of_real_profilers_are_their_own_time() {
     check(&python(5, 6, 2, 9), None, "cpu 5 other 1");
     check(&python(0, 0, 2, 9), None, "lock 2");
     // Go.
-    check(&[("samples/count", 2), ("cpu/nanoseconds", 20)], CPU, "cpu 20");
+    check(
+        &[("samples/count", 2), ("cpu/nanoseconds", 20)],
+        CPU,
+        "cpu 20",
+    );
     let contentions = [("contentions/count", 2), ("delay/nanoseconds", 20)];
     check(&contentions, Some(("contentions/count", 1)), "lock 20");
     // Node.js, PHP, fgprof, Parca, `perf_to_profile` of off-CPU time.
@@ -116,13 +142,29 @@ fn columns_of_real_profilers_are_their_own_time() {
         ("timeline/nanoseconds", 99),
     ];
     check(&php, Some(("wall-time/nanoseconds", 10)), "cpu 15 other 5");
-    check(&[("samples/count", 2), ("time/nanoseconds", 20)], None, "cpu 20");
-    check(&[("samples/count", 2)], CPU, "cpu 20");
-    check(&[("samples/count", 2), ("off-cpu/milliseconds", 3)], None, "other 3000000");
-    // More CPU time than time: threads that are measured as one.
-    check(&[("wall/nanoseconds", 5), ("cpu/nanoseconds", 8)], None, "cpu 8");
     check(
-        &[("cpu/microseconds", 5), ("off_cpu/nanoseconds", 8), ("delay/nanoseconds", 7)],
+        &[("samples/count", 2), ("time/nanoseconds", 20)],
+        None,
+        "cpu 20",
+    );
+    check(&[("samples/count", 2)], CPU, "cpu 20");
+    check(
+        &[("samples/count", 2), ("off-cpu/milliseconds", 3)],
+        None,
+        "other 3000000",
+    );
+    // More CPU time than time: threads that are measured as one.
+    check(
+        &[("wall/nanoseconds", 5), ("cpu/nanoseconds", 8)],
+        None,
+        "cpu 8",
+    );
+    check(
+        &[
+            ("cpu/microseconds", 5),
+            ("off_cpu/nanoseconds", 8),
+            ("delay/nanoseconds", 7),
+        ],
         None,
         "cpu 5000 other 8",
     );
@@ -130,24 +172,40 @@ fn columns_of_real_profilers_are_their_own_time() {
 
 #[test]
 fn what_is_no_time_is_refused_by_name() {
-    let heap = [("alloc_objects/count", 1), ("alloc_space/bytes", 2), ("inuse_space/bytes", 3)];
+    let heap = [
+        ("alloc_objects/count", 1),
+        ("alloc_space/bytes", 2),
+        ("inuse_space/bytes", 3),
+    ];
     let error = summary(&message(&heap, "inuse_space", Some(("space/bytes", 1))));
     let expected = "no type of sample is time; the pprof profile has alloc_objects/count, alloc_space/bytes, inuse_space/bytes";
     assert_eq!(error, expected);
     let held = [("cpu/nanoseconds", 0), ("lock-release-hold/nanoseconds", 7)];
     let expected = "no type of sample is time; the pprof profile has only values of lock-release-hold/nanoseconds";
     check(&held, None, expected);
-    check(&[("cpu/nanoseconds", 0)], None, "the pprof profile has no samples with time");
+    check(
+        &[("cpu/nanoseconds", 0)],
+        None,
+        "the pprof profile has no samples with time",
+    );
     let expected = "no type of sample is time; the pprof profile has samples/count; --interval sets the time of a sample";
     check(&[("samples/count", 1)], None, expected);
-    check(&[("samples/count", 1)], Some(("space/bytes", 512)), expected);
+    check(
+        &[("samples/count", 1)],
+        Some(("space/bytes", 512)),
+        expected,
+    );
 }
 
 #[test]
 fn an_unknown_time_counts_only_if_no_known_one_does() {
     let unknown = [("latency/ms", 2), ("service/ms", 3)];
     assert_eq!(summary(&message(&unknown, "latency", None)), "cpu 2000000");
-    assert_eq!(summary(&message(&unknown, "", None)), "cpu 3000000", "the last, as pprof has it");
+    assert_eq!(
+        summary(&message(&unknown, "", None)),
+        "cpu 3000000",
+        "the last, as pprof has it"
+    );
     check(&[("latency/ms", 2), ("cpu/ns", 3)], None, "cpu 3");
     check(&[("latency/ms", 2), ("lock_time/ns", 3)], None, "lock 3");
 }

@@ -17,20 +17,34 @@ struct Model {
 
 fn models() -> impl Strategy<Value = Model> {
     let functions = prop::collection::vec((1..99_u32, any::<bool>()), 1..6);
-    let stacks =
-        prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..12);
-    let samples =
-        prop::collection::vec(prop::option::weighted(0.9, any::<prop::sample::Index>()), 1..12);
+    let stacks = prop::collection::vec(
+        (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+        1..12,
+    );
+    let samples = prop::collection::vec(
+        prop::option::weighted(0.9, any::<prop::sample::Index>()),
+        1..12,
+    );
     (functions, stacks, samples).prop_map(|(functions, stacks, samples)| {
         let count = stacks.len();
         let stack =
             |(index, (prefix, function)): (usize, (prop::sample::Index, prop::sample::Index))| {
-                let prefix = prefix.index(count).checked_sub(1).filter(|prefix| *prefix < index);
+                let prefix = prefix
+                    .index(count)
+                    .checked_sub(1)
+                    .filter(|prefix| *prefix < index);
                 (prefix, function.index(functions.len()))
             };
         let stacks = stacks.into_iter().enumerate().map(stack).collect();
-        let samples = samples.into_iter().map(|sample| sample.map(|at| at.index(count))).collect();
-        Model { stacks, functions, samples }
+        let samples = samples
+            .into_iter()
+            .map(|sample| sample.map(|at| at.index(count)))
+            .collect();
+        Model {
+            stacks,
+            functions,
+            samples,
+        }
     })
 }
 
@@ -38,10 +52,17 @@ impl Model {
     fn file(&self, version: u32) -> String {
         let functions = 0..self.functions.len();
         let names: Vec<String> = functions.clone().map(|n| format!("function_{n}")).collect();
-        let strings: Vec<&str> = names.iter().map(String::as_str).chain(["src/a.rs"]).collect();
+        let strings: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .chain(["src/a.rs"])
+            .collect();
         let file = vec![self.functions.len(); self.functions.len()];
-        let libs: Vec<i64> =
-            self.functions.iter().map(|(_, is_in)| i64::from(*is_in) - 1).collect();
+        let libs: Vec<i64> = self
+            .functions
+            .iter()
+            .map(|(_, is_in)| i64::from(*is_in) - 1)
+            .collect();
         let lines: Vec<u32> = self.functions.iter().map(|(line, _)| *line).collect();
         let indexes: Vec<usize> = functions.collect();
         let depth = vec![0; indexes.len()];
@@ -77,9 +98,17 @@ impl Model {
             "weight": null, "weightType": "samples", "length": self.samples.len(),
         });
         let mut thread = json!({ "name": "T", "tid": 9, "samples": samples });
-        let string_owner = if version < 56 { &mut thread } else { &mut shared };
+        let string_owner = if version < 56 {
+            &mut thread
+        } else {
+            &mut shared
+        };
         string_owner["stringArray"] = json!(strings);
-        let table_owner = if version < 60 { &mut thread } else { &mut shared };
+        let table_owner = if version < 60 {
+            &mut thread
+        } else {
+            &mut shared
+        };
         for (name, table) in [
             ("stackTable", stack_table),
             ("frameTable", frame_table),
@@ -122,8 +151,17 @@ fn stacks_files_and_libraries_are_where_the_version_has_them() {
         let imported = of(model.file(version));
         let profile = imported.profile();
         let text = profile.nodes().iter().map(|node| {
-            let Frame { function, file, line, module, .. } = profile.frame(node.frame);
-            format!("{function} {file}:{line} {module} {}\n", node.own.total_ns())
+            let Frame {
+                function,
+                file,
+                line,
+                module,
+                ..
+            } = profile.frame(node.frame);
+            format!(
+                "{function} {file}:{line} {module} {}\n",
+                node.own.total_ns()
+            )
         });
         expect![[r#"
             imported :0  1000000
@@ -138,10 +176,16 @@ fn stacks_files_and_libraries_are_where_the_version_has_them() {
 
 #[test]
 fn a_newer_version_is_noted_and_the_raw_format_is_named() {
-    let model =
-        Model { stacks: vec![(None, 0)], functions: vec![(1, true)], samples: vec![Some(0)] };
+    let model = Model {
+        stacks: vec![(None, 0)],
+        functions: vec![(1, true)],
+        samples: vec![Some(0)],
+    };
     let newer = of(model.file(71));
-    assert_eq!(newer.notes, ["version 71 is newer than those that are known: up to 70"]);
+    assert_eq!(
+        newer.notes,
+        ["version 71 is newer than those that are known: up to 70"]
+    );
     let thread =
         json!({ "name": "T", "samples": { "schema": { "stack": 0, "time": 1 }, "data": [] } });
     for threads in [json!([thread]), json!([thread.to_string()])] {
@@ -152,7 +196,11 @@ fn a_newer_version_is_noted_and_the_raw_format_is_named() {
                         profiler.firefox.com and save it";
         assert_eq!(error.to_string(), expected);
     }
-    let before = model.file(66).replace("\"prefixOffset\":[0]", "\"prefixOffset\":[1]");
-    let error = import(before.as_bytes(), &ImportOptions::default()).unwrap_err().to_string();
+    let before = model
+        .file(66)
+        .replace("\"prefixOffset\":[0]", "\"prefixOffset\":[1]");
+    let error = import(before.as_bytes(), &ImportOptions::default())
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "invalid firefox: stack 0 has its prefix 1 before it");
 }

@@ -25,7 +25,10 @@ fn collapsed_stacks_of_async_profiler() {
 fn collapsed_stacks_of_py_spy() {
     check(
         "<module> (app.py:12);load (app.py:3) 41\n<module> (app.py:12) 1\n",
-        &ImportOptions { interval_ns: Some(1_000_000), ..ImportOptions::default() },
+        &ImportOptions {
+            interval_ns: Some(1_000_000),
+            ..ImportOptions::default()
+        },
         expect![[r#"
             collapsed of 42000000 ns
             0 s <module> cpu /0 1000000
@@ -74,7 +77,10 @@ fn perf_script_with_clock_events() {
 fn perf_script_with_cycles_has_an_estimated_interval() {
     let mut text = String::new();
     for tick in 0..9 {
-        text.push_str(&format!("app 5 1.{:06}: 3000 cycles: 1f f+0x1 (app)\n", tick * 10_101));
+        text.push_str(&format!(
+            "app 5 1.{:06}: 3000 cycles: 1f f+0x1 (app)\n",
+            tick * 10_101
+        ));
     }
     text.push_str("app 5 1.200000: 3000 page-faults: 1f f+0x1 (app)\n");
     check(
@@ -157,7 +163,10 @@ fn firefox_with_tables_of_its_own_and_shared_ones() {
     "#]],
     );
     assert_eq!(of(&own).profile(), of(&shared).profile());
-    assert_eq!(of(&own).started_at, Some(Timestamp::from_unix_ns(1_700_000_000_000_000_000)));
+    assert_eq!(
+        of(&own).started_at,
+        Some(Timestamp::from_unix_ns(1_700_000_000_000_000_000))
+    );
 }
 
 #[test]
@@ -203,18 +212,42 @@ fn of_go(types: &[[&str; 2]], values: &[i64], period: [&str; 2]) -> Vec<u8> {
         texts.push(text.to_owned());
         texts.len() as i64 - 1
     };
-    let sample_type =
-        types.iter().map(|[kind, unit]| proto::ValueType { kind: text(kind), unit: text(unit) });
+    let sample_type = types.iter().map(|[kind, unit]| proto::ValueType {
+        kind: text(kind),
+        unit: text(unit),
+    });
     let sample_type = sample_type.collect();
-    let period_type = Some(proto::ValueType { kind: text(period[0]), unit: text(period[1]) });
-    let function = |id, name| proto::Function { id, name, filename: 0 };
+    let period_type = Some(proto::ValueType {
+        kind: text(period[0]),
+        unit: text(period[1]),
+    });
+    let function = |id, name| proto::Function {
+        id,
+        name,
+        filename: 0,
+    };
     let line = |function_id, line| proto::Line { function_id, line };
-    let function = vec![function(1, text("main.main")), function(2, text("main.load"))];
+    let function = vec![
+        function(1, text("main.main")),
+        function(2, text("main.load")),
+    ];
     let location = vec![
-        proto::Location { id: 7, line: vec![line(1, 12)], ..Default::default() },
+        proto::Location {
+            id: 7,
+            line: vec![line(1, 12)],
+            ..Default::default()
+        },
         // main.load is inlined into main.main.
-        proto::Location { id: 9, line: vec![line(2, 3), line(1, 15)], ..Default::default() },
-        proto::Location { id: 11, address: 0x50, ..Default::default() },
+        proto::Location {
+            id: 9,
+            line: vec![line(2, 3), line(1, 15)],
+            ..Default::default()
+        },
+        proto::Location {
+            id: 11,
+            address: 0x50,
+            ..Default::default()
+        },
     ];
     let sample = |location_id: &[u64]| proto::Sample {
         location_id: location_id.to_vec(),
@@ -271,13 +304,26 @@ fn pprof_of_locks_of_samples_and_of_memory() {
     let counted = of(of_go(&[["samples", "count"]], &[4], ["cpu", "nanoseconds"]));
     assert_eq!(counted.profile().total().get(State::Cpu), 3 * 4 * 10);
     let uncounted = of_go(&[["samples", "count"]], &[4], ["", ""]);
-    let error = import(&uncounted, &ImportOptions::default()).unwrap_err().to_string();
-    assert!(error.ends_with("has samples/count; --interval sets the time of a sample"), "{error}");
-    let options = ImportOptions { interval_ns: Some(7), ..ImportOptions::default() };
+    let error = import(&uncounted, &ImportOptions::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("has samples/count; --interval sets the time of a sample"),
+        "{error}"
+    );
+    let options = ImportOptions {
+        interval_ns: Some(7),
+        ..ImportOptions::default()
+    };
     assert_eq!(import(&uncounted, &options).unwrap().total_ns(), 3 * 4 * 7);
-    let heap =
-        of_go(&[["inuse_objects", "count"], ["inuse_space", "bytes"]], &[1, 5], ["space", "bytes"]);
-    let error = import(&heap, &ImportOptions::default()).unwrap_err().to_string();
+    let heap = of_go(
+        &[["inuse_objects", "count"], ["inuse_space", "bytes"]],
+        &[1, 5],
+        ["space", "bytes"],
+    );
+    let error = import(&heap, &ImportOptions::default())
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
         "no type of sample is time; the pprof profile has inuse_objects/count, inuse_space/bytes"
@@ -292,7 +338,13 @@ fn addresses_of_pprof_are_offsets_in_the_mapped_file() {
     let offset = |offset| CodePlace::FileOffset(offset).number();
     for (start, limit, file_offset, address, expected) in [
         // A library, a program at a fixed address, and one mapping of all of it.
-        (0x7f00_0002_6000, 0x7f00_0017_b000, 0x2_6000, 0x7f00_0002_6010, offset(0x2_6010)),
+        (
+            0x7f00_0002_6000,
+            0x7f00_0017_b000,
+            0x2_6000,
+            0x7f00_0002_6010,
+            offset(0x2_6010),
+        ),
         (0x40_1000, 0x40_2000, 0x1000, 0x40_1136, offset(0x1136)),
         (0x40_0000, 0x40_2000, 0, 0x40_1136, offset(0x1136)),
         (0x40_0000, NO_LIMIT, 0, 0x40_1136, offset(0x1136)),
@@ -315,13 +367,22 @@ fn addresses_of_pprof_are_offsets_in_the_mapped_file() {
             file_offset,
             ..Default::default()
         });
-        message.location[2] =
-            proto::Location { id: 11, mapping_id: 1, address, ..Default::default() };
+        message.location[2] = proto::Location {
+            id: 11,
+            mapping_id: 1,
+            address,
+            ..Default::default()
+        };
         let imported = of(message.encode_to_vec());
         let frames = (0..imported.symbols.frame_count()).map(profiler_core::FrameId);
         let mut frames = frames.map(|id| imported.symbols.frame(id));
-        let unresolved = frames.find(|frame| frame.kind == FrameKind::Unresolved).unwrap();
-        assert_eq!(unresolved.offset, expected, "{address:#x} in {start:#x}-{limit:#x}");
+        let unresolved = frames
+            .find(|frame| frame.kind == FrameKind::Unresolved)
+            .unwrap();
+        assert_eq!(
+            unresolved.offset, expected,
+            "{address:#x} in {start:#x}-{limit:#x}"
+        );
     }
 }
 
@@ -337,6 +398,10 @@ fn addresses_without_names_keep_their_meaning() {
             ..Frame::function("", "", 0)
         };
         let all = from_rows([(vec![Frame::task("load"), code], State::Cpu, 30)]);
-        assert_eq!(of(pprof(&all, &ExportOptions::default())).profile(), all, "{place:?}");
+        assert_eq!(
+            of(pprof(&all, &ExportOptions::default())).profile(),
+            all,
+            "{place:?}"
+        );
     }
 }

@@ -6,7 +6,10 @@ use prost::Message as _;
 use super::*;
 
 fn rejected(format: ImportFormat, file: &[u8]) -> String {
-    let options = ImportOptions { format: Some(format), ..ImportOptions::default() };
+    let options = ImportOptions {
+        format: Some(format),
+        ..ImportOptions::default()
+    };
     import(file, &options).unwrap_err().to_string()
 }
 
@@ -20,7 +23,10 @@ fn every_prefix_of_an_export_is_rejected_or_has_a_part_of_its_time() {
     let all =
         profile("load;main:7;read cpu=20000000\nload;main:7;read disk=30000000\nu;v cpu=1000");
     for (format, file) in exports(&all) {
-        let options = ImportOptions { format: Some(format), ..ImportOptions::default() };
+        let options = ImportOptions {
+            format: Some(format),
+            ..ImportOptions::default()
+        };
         for end in 0..file.len() {
             if let Ok(imported) = import(&file[..end], &options) {
                 assert!(
@@ -37,10 +43,22 @@ fn every_prefix_of_an_export_is_rejected_or_has_a_part_of_its_time() {
 #[test]
 fn broken_text_names_its_line() {
     use ImportFormat::{Collapsed, Perf};
-    check(Collapsed, "a;b 1\nc\n", "line 2 is not `frame;frame number`: \"c\"");
+    check(
+        Collapsed,
+        "a;b 1\nc\n",
+        "line 2 is not `frame;frame number`: \"c\"",
+    );
     check(Collapsed, "a;b -1\n", "line 1 is not");
-    check(Collapsed, "a 18446744073709551615\nb 1\n", "exceeds 64 bits");
-    check(Collapsed, "# nothing\n\n", "the collapsed profile has no samples");
+    check(
+        Collapsed,
+        "a 18446744073709551615\nb 1\n",
+        "exceeds 64 bits",
+    );
+    check(
+        Collapsed,
+        "# nothing\n\n",
+        "the collapsed profile has no samples",
+    );
     check(
         Perf,
         "main 1 1.0: e:\n\t1f f (m)\nwhat\n",
@@ -52,7 +70,11 @@ fn broken_text_names_its_line() {
         "spans 899999 s; at most 604800 s are allowed",
     );
     let long = format!("{} 1\n", "x".repeat(limits::ENTRY_BYTES_MAX));
-    check(Collapsed, &long, "too many bytes in a line: at most 1048576 are allowed");
+    check(
+        Collapsed,
+        &long,
+        "too many bytes in a line: at most 1048576 are allowed",
+    );
 }
 
 #[test]
@@ -64,15 +86,31 @@ fn indices_out_of_range_are_named() {
                "unit": "seconds", "samples": {samples}, "weights": {weights}}}]}}"#
         )
     };
-    check(Speedscope, &speedscope("[[0, 1]]", "[1]"), "frame 1 is outside of the table of 1");
-    check(Speedscope, &speedscope("[[0]]", "[1, 2]"), "1 samples and 2 weights");
+    check(
+        Speedscope,
+        &speedscope("[[0, 1]]", "[1]"),
+        "frame 1 is outside of the table of 1",
+    );
+    check(
+        Speedscope,
+        &speedscope("[[0]]", "[1, 2]"),
+        "1 samples and 2 weights",
+    );
     check(
         Speedscope,
         &speedscope("[[0]]", "[-1]"),
         "a weight is -1; a time of 0 or more is expected",
     );
-    check(Speedscope, &speedscope("[[0]]", "[1e300]"), "a weight is 1000000");
-    check(Speedscope, &speedscope("[[-1]]", "[1]"), "invalid value: integer `-1`");
+    check(
+        Speedscope,
+        &speedscope("[[0]]", "[1e300]"),
+        "a weight is 1000000",
+    );
+    check(
+        Speedscope,
+        &speedscope("[[-1]]", "[1]"),
+        "invalid value: integer `-1`",
+    );
     let events = |events: &str| {
         format!(
             r#"{{"shared": {{"frames": [{{"name": "f"}}]}}, "profiles": [{{"type": "evented", "name": "",
@@ -90,7 +128,9 @@ fn indices_out_of_range_are_named() {
     );
     check(
         Speedscope,
-        &events(&format!(r#"[{open}, {{"type": "C", "at": 4, "frame": 0}}]"#)),
+        &events(&format!(
+            r#"[{open}, {{"type": "C", "at": 4, "frame": 0}}]"#
+        )),
         "not in the order",
     );
     check(
@@ -110,11 +150,31 @@ fn indices_out_of_range_are_named() {
     };
     let imported = of(firefox(0, "null", 0, 0, 0));
     assert_eq!(imported.total_ns(), 1_000_000);
-    check(Firefox, &firefox(1, "null", 0, 0, 0), "stack 1 is outside of its table of 1");
-    check(Firefox, &firefox(0, "0", 0, 0, 0), "stack 0 has the prefix 0; it must be smaller");
-    check(Firefox, &firefox(0, "null", 1, 0, 0), "frame 1 is outside of its table of 1");
-    check(Firefox, &firefox(0, "null", 0, 1, 0), "function 1 is outside of its table of 1");
-    check(Firefox, &firefox(0, "null", 0, 0, 1), "string 1 is outside of its table of 1");
+    check(
+        Firefox,
+        &firefox(1, "null", 0, 0, 0),
+        "stack 1 is outside of its table of 1",
+    );
+    check(
+        Firefox,
+        &firefox(0, "0", 0, 0, 0),
+        "stack 0 has the prefix 0; it must be smaller",
+    );
+    check(
+        Firefox,
+        &firefox(0, "null", 1, 0, 0),
+        "frame 1 is outside of its table of 1",
+    );
+    check(
+        Firefox,
+        &firefox(0, "null", 0, 1, 0),
+        "function 1 is outside of its table of 1",
+    );
+    check(
+        Firefox,
+        &firefox(0, "null", 0, 0, 1),
+        "string 1 is outside of its table of 1",
+    );
 
     let chrome = |children: &str, samples: &str| {
         format!(
@@ -125,11 +185,19 @@ fn indices_out_of_range_are_named() {
         )
     };
     assert_eq!(of(chrome("[3]", "[3]")).total_ns(), 9_000);
-    check(Chrome, &chrome("[3]", "[4]"), "a sample names node 4, which does not exist");
+    check(
+        Chrome,
+        &chrome("[3]", "[4]"),
+        "a sample names node 4, which does not exist",
+    );
     check(Chrome, &chrome("[4]", "[2]"), "node 4 does not exist");
     check(Chrome, &chrome("[1]", "[2]"), "node 1 is below itself");
     check(Chrome, &chrome("[2]", "[2]"), "node 2 has two parents");
-    check(Chrome, &chrome("[3]", "[3, 3]"), "2 samples and 1 time deltas");
+    check(
+        Chrome,
+        &chrome("[3]", "[3, 3]"),
+        "2 samples and 1 time deltas",
+    );
 }
 
 #[test]
@@ -137,8 +205,15 @@ fn invalid_messages_of_pprof_are_named() {
     let valid = || proto::Profile {
         sample_type: vec![proto::ValueType { kind: 1, unit: 2 }],
         string_table: ["", "cpu", "nanoseconds"].map(str::to_owned).to_vec(),
-        location: vec![proto::Location { id: 1, ..Default::default() }],
-        sample: vec![proto::Sample { location_id: vec![1], value: vec![5], label: Vec::new() }],
+        location: vec![proto::Location {
+            id: 1,
+            ..Default::default()
+        }],
+        sample: vec![proto::Sample {
+            location_id: vec![1],
+            value: vec![5],
+            label: Vec::new(),
+        }],
         ..Default::default()
     };
     assert_eq!(of(valid().encode_to_vec()).total_ns(), 5);
@@ -152,7 +227,10 @@ fn invalid_messages_of_pprof_are_named() {
         &|message| message.sample[0].location_id[0] = 2,
         "sample 1 names location 2, which does not exist",
     );
-    check(&|message| message.sample[0].value.push(1), "sample 1 has 2 values for 1 types");
+    check(
+        &|message| message.sample[0].value.push(1),
+        "sample 1 has 2 values for 1 types",
+    );
     check(
         &|message| message.sample[0].value[0] = -1,
         "sample 1 has value -1; a time of 0 or more is expected",
@@ -162,11 +240,22 @@ fn invalid_messages_of_pprof_are_named() {
         "location 1 names mapping 3, which does not exist",
     );
     check(
-        &|message| message.location[0].line.push(proto::Line { function_id: 4, line: 1 }),
+        &|message| {
+            message.location[0].line.push(proto::Line {
+                function_id: 4,
+                line: 1,
+            })
+        },
         "location 1 names function 4, which does not exist",
     );
-    check(&|message| message.sample_type[0].unit = 9, "text 9 is outside of the table of 3");
-    check(&|message| message.sample_type.clear(), "it has no types of samples");
+    check(
+        &|message| message.sample_type[0].unit = 9,
+        "text 9 is outside of the table of 3",
+    );
+    check(
+        &|message| message.sample_type.clear(),
+        "it has no types of samples",
+    );
     assert!(rejected(ImportFormat::Pprof, b"\x0a\xff\xff\xff\xff\x0f").contains("truncated"));
     assert!(rejected(ImportFormat::Pprof, b"\x0b").contains("group"));
 }
@@ -188,18 +277,31 @@ fn memory_is_bounded_by_a_small_multiple_of_the_content() {
         (ImportFormat::Speedscope, repeated(speedscope, "[]", "]}]}")),
         (ImportFormat::Speedscope, repeated(speedscope, "0", "]}]}")),
         (ImportFormat::Firefox, repeated(firefox, "0", "]}}]}")),
-        (ImportFormat::Firefox, repeated(r#"{"meta": {}, "threads": ["#, "[[]]", "]}")),
+        (
+            ImportFormat::Firefox,
+            repeated(r#"{"meta": {}, "threads": ["#, "[[]]", "]}"),
+        ),
         (
             ImportFormat::Chrome,
-            repeated(r#"{"startTime": 0, "endTime": 1, "nodes": [], "samples": ["#, "0", "]}"),
+            repeated(
+                r#"{"startTime": 0, "endTime": 1, "nodes": [], "samples": ["#,
+                "0",
+                "]}",
+            ),
         ),
         (ImportFormat::Collapsed, b"a;".repeat(BYTES / 2)),
         (ImportFormat::Perf, b"a 1 1.0: e:\n".repeat(BYTES / 12)),
         (ImportFormat::Speedscope, b"[".repeat(BYTES)),
-        (ImportFormat::Chrome, [b"{\"nodes\":".repeat(BYTES / 9), b"1".to_vec()].concat()),
+        (
+            ImportFormat::Chrome,
+            [b"{\"nodes\":".repeat(BYTES / 9), b"1".to_vec()].concat(),
+        ),
     ];
     for (format, file) in files {
-        let options = ImportOptions { format: Some(format), ..ImportOptions::default() };
+        let options = ImportOptions {
+            format: Some(format),
+            ..ImportOptions::default()
+        };
         let measured = allocation_counter::measure(|| drop(import(&file, &options)));
         let multiple = measured.bytes_max / BYTES as u64;
         assert!(
@@ -217,7 +319,11 @@ fn tables_have_a_limit() {
     assert_eq!(texts, "too many texts: at most 1048576 are allowed");
     let frames = vec![r#"{"name":""}"#; entries].join(",");
     let file = format!(r#"{{"shared": {{"frames": [{frames}]}}, "profiles": []}}"#);
-    check(ImportFormat::Speedscope, &file, "a list has more than 1048576 entries");
+    check(
+        ImportFormat::Speedscope,
+        &file,
+        "a list has more than 1048576 entries",
+    );
 }
 
 #[test]
@@ -234,7 +340,10 @@ fn names_and_depths_have_a_limit() {
         "{first}"
     );
     assert_eq!(first.split(';').count(), limits::FRAMES_MAX + 1);
-    assert!(second.ends_with("… 10000000") && second.len() < 4_200, "{second}");
+    assert!(
+        second.ends_with("… 10000000") && second.len() < 4_200,
+        "{second}"
+    );
 
     let mut text = String::new();
     for number in 0..limits::NAMES_BYTES_MAX / 4_096 + 1 {

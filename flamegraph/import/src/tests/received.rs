@@ -19,14 +19,21 @@ fn message(request: OtlpRequest) -> Vec<u8> {
 
 fn imported(pprof: &[u8]) -> Profile {
     let format = Some(ImportFormat::Pprof);
-    let options = ImportOptions { format, ..ImportOptions::default() };
+    let options = ImportOptions {
+        format,
+        ..ImportOptions::default()
+    };
     import(pprof, &options).map_or_else(|_| Profile::default(), |imported| imported.profile())
 }
 
 /// Returns the profile that a receiver reads from a request with this one.
 fn received(profile: &Profile) -> Profile {
     let mut request = OtlpRequest::new("test");
-    request.add([("service.name".to_owned(), "shop".to_owned())], profile, range());
+    request.add(
+        [("service.name".to_owned(), "shop".to_owned())],
+        profile,
+        range(),
+    );
     let received = otlp_profiles(&message(request), OtlpEncoding::Protobuf).unwrap();
     for profile in &received {
         assert_eq!(profile.attributes["service.name"], "shop");
@@ -43,7 +50,10 @@ fn receivers_read_tasks_stacks_and_both_states() {
          [no task];main:9 cpu=2\nload lock=6",
     );
     let expected = "[no task];main 2\nload 6\nload;main 5\nload;main;run 7\n";
-    for read in [received(&sent), imported(&pushed_pprof(&sent, range()).gzip)] {
+    for read in [
+        received(&sent),
+        imported(&pushed_pprof(&sent, range()).gzip),
+    ] {
         assert_eq!(collapsed(&read), expected);
         let cpu_ns = read.total().get(profiler_core::State::Cpu);
         assert_eq!((read.total().total_ns(), cpu_ns), (20, 5));
@@ -53,8 +63,13 @@ fn receivers_read_tasks_stacks_and_both_states() {
 #[test]
 fn time_at_a_task_itself_comes_back() {
     let sent = profile("t cpu=5\nt lock=2\nt;f cpu=7\nu cpu=1");
-    let options = ExportOptions { interval_ns: 10, ..ExportOptions::default() };
-    let imported = import(&pprof(&sent, &options), &ImportOptions::default()).unwrap().profile();
+    let options = ExportOptions {
+        interval_ns: 10,
+        ..ExportOptions::default()
+    };
+    let imported = import(&pprof(&sent, &options), &ImportOptions::default())
+        .unwrap()
+        .profile();
     assert_eq!(collapsed(&imported), collapsed(&sent));
 }
 
@@ -63,12 +78,21 @@ fn resources_share_tables() {
     let sent = profile("load;main:7;run cpu=3");
     let mut request = OtlpRequest::new("test");
     let sizes = ["a", "b"].map(|name| {
-        request.add([("service.name".to_owned(), name.to_owned())], &sent, range());
+        request.add(
+            [("service.name".to_owned(), name.to_owned())],
+            &sent,
+            range(),
+        );
         request.bytes()
     });
     assert!(sizes[1] - sizes[0] < sizes[0] / 2, "{sizes:?}");
     assert_eq!(request.resources(), 2);
-    assert_eq!(otlp_profiles(&message(request), OtlpEncoding::Protobuf).unwrap().len(), 2);
+    assert_eq!(
+        otlp_profiles(&message(request), OtlpEncoding::Protobuf)
+            .unwrap()
+            .len(),
+        2
+    );
 }
 
 #[test]

@@ -81,7 +81,9 @@ fn element<'a>(tag: &'a str, open: &mut Vec<&'a str>) -> Result<(), String> {
         let (value, after) = until(value, "\"")?;
         let key = key.trim();
         if seen.contains(&key)
-            || !key.chars().all(|c| c.is_ascii_alphanumeric() || ":_-".contains(c))
+            || !key
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || ":_-".contains(c))
         {
             return Err(format!("bad attribute {key:?}"));
         }
@@ -115,5 +117,8 @@ fn broken_pictures_are_refused() {
     ] {
         assert!(check(broken).is_err(), "{broken}");
     }
-    assert_eq!(check("<?xml?><a x=\"1\" y:z=\"&lt;\"><b/>t<![CDATA[<]]></a>\n"), Ok(()));
+    assert_eq!(
+        check("<?xml?><a x=\"1\" y:z=\"&lt;\"><b/>t<![CDATA[<]]></a>\n"),
+        Ok(())
+    );
 }

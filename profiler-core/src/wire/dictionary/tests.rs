@@ -30,11 +30,17 @@ fn send(
 }
 
 fn receiver(nodes_max: usize) -> (Translation, SymbolTable, CallTrie) {
-    (Translation::default(), SymbolTable::new(), CallTrie::new(nodes_max))
+    (
+        Translation::default(),
+        SymbolTable::new(),
+        CallTrie::new(nodes_max),
+    )
 }
 
 fn labels(symbols: &SymbolTable, trie: &CallTrie, node: NodeId) -> Vec<String> {
-    trie.path(node).map(|frame| symbols.frame(frame).label()).collect()
+    trie.path(node)
+        .map(|frame| symbols.frame(frame).label())
+        .collect()
 }
 
 proptest! {
@@ -99,7 +105,12 @@ fn a_frame_with_an_invalid_build_id_keeps_its_place_without_it() {
     let task = symbols.intern(&Frame::task("t"));
     for (build_id, offset) in [("b\n", 1), ("aa;curl x|sh #", 2), ("59fd0a2c", 3), ("", 4)] {
         let kind = FrameKind::Unresolved;
-        let frame = Frame { kind, build_id, offset, ..Frame::function("", "", 0) };
+        let frame = Frame {
+            kind,
+            build_id,
+            offset,
+            ..Frame::function("", "", 0)
+        };
         let frame = symbols.intern(&frame);
         trie.insert_path([task, frame]).unwrap();
     }
@@ -133,7 +144,11 @@ fn a_dictionary_after_a_gap_is_rejected_whole() {
     let error = to.0.apply(&message, &mut to.1, &mut to.2).unwrap_err();
     let expected = "the dictionary's nodes start at 2, but the receiver holds only 1";
     assert_eq!(error.to_string(), expected);
-    assert_eq!(to.0.marks(), Marks::default(), "no part of a rejected message is applied");
+    assert_eq!(
+        to.0.marks(),
+        Marks::default(),
+        "no part of a rejected message is applied"
+    );
     assert_eq!((to.1.string_count(), to.2.node_count()), (1, 1));
 }
 
@@ -159,14 +174,24 @@ fn an_invalid_entry_is_replaced_and_costs_no_other_one() {
     let both: &[&[&str]] = &[&["[overflow]"], &["[overflow]", "[overflow]"]];
     let last: &[&[&str]] = &[&["t"], &["t", "[overflow]"]];
     let alone: &[&[&str]] = &[&["t"], &["[overflow]"]];
-    check_invalid(|m| m.frames[0].file = 9, 1, "string 9 is outside its table of 2", both);
+    check_invalid(
+        |m| m.frames[0].file = 9,
+        1,
+        "string 9 is outside its table of 2",
+        both,
+    );
     check_invalid(
         |m| m.frames[0].kind = 99,
         1,
         "a frame's kind is 99; it must be a FrameKind of this protocol version",
         both,
     );
-    check_invalid(|m| m.node_frames[1] = 7, 1, "frame 7 is outside its table of 1", last);
+    check_invalid(
+        |m| m.node_frames[1] = 7,
+        1,
+        "frame 7 is outside its table of 1",
+        last,
+    );
     check_invalid(
         |m| m.node_parent_gaps[0] = 0,
         1,

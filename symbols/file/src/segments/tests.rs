@@ -61,7 +61,10 @@ fn source() -> String {
 }
 
 fn text_of(command: &mut Command) -> Option<String> {
-    let output = command.output().ok().filter(|output| output.status.success())?;
+    let output = command
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
@@ -69,7 +72,9 @@ fn compile(folder: &Path, options: &[&str]) -> Option<PathBuf> {
     fs::write(folder.join("main.c"), source()).unwrap();
     let program = folder.join("program");
     let mut compiler = Command::new("cc");
-    compiler.current_dir(folder).args(["main.c", "-o", "program", "-Wl,--build-id"]);
+    compiler
+        .current_dir(folder)
+        .args(["main.c", "-o", "program", "-Wl,--build-id"]);
     text_of(compiler.args(["-B", LLVM]).args(options))?;
     Some(program)
 }
@@ -105,10 +110,15 @@ fn symbols(path: &Path) -> SymbolFile<Vec<u8>> {
 
 /// The name at each place; empty for none.
 fn names_at(file: &SymbolFile<Vec<u8>>, places: &[CodePlace]) -> Vec<String> {
-    let names = file.lookup(places.iter().map(|place| place.number())).unwrap();
+    let names = file
+        .lookup(places.iter().map(|place| place.number()))
+        .unwrap();
     let name = |place: &CodePlace| names[&place.number()].first();
     let name = |place| name(place).map(|frame| frame.function.to_string());
-    places.iter().map(|place| name(place).unwrap_or_default()).collect()
+    places
+        .iter()
+        .map(|place| name(place).unwrap_or_default())
+        .collect()
 }
 
 fn name_at(file: &SymbolFile<Vec<u8>>, place: CodePlace) -> String {
@@ -120,7 +130,9 @@ fn offsets_in_files_of_all_linkers_have_the_names_of_their_functions() {
     let mut checked = 0;
     for options in LAYOUTS {
         let folder = tempfile::tempdir().unwrap();
-        let Some(program) = compile(folder.path(), options) else { continue };
+        let Some(program) = compile(folder.path(), options) else {
+            continue;
+        };
         let mut files = vec![program.clone()];
         for copier in ["objcopy", "llvm-objcopy"] {
             let debug = folder.path().join(copier);
@@ -134,20 +146,44 @@ fn offsets_in_files_of_all_linkers_have_the_names_of_their_functions() {
         let end = CodePlace::FileOffset(fs::metadata(&program).unwrap().len());
         for file in &files {
             let symbols = symbols(file);
-            assert!(symbols.facts().has_segments, "{options:?} {}", file.display());
-            assert_eq!(names_at(&symbols, &places), expected, "{options:?} {}", file.display());
+            assert!(
+                symbols.facts().has_segments,
+                "{options:?} {}",
+                file.display()
+            );
+            assert_eq!(
+                names_at(&symbols, &places),
+                expected,
+                "{options:?} {}",
+                file.display()
+            );
             assert_eq!(name_at(&symbols, end), "");
         }
         let listed = text_of(Command::new("nm").arg(&program)).unwrap();
-        let listed = listed.lines().filter_map(|line| line.split_once(" T function_"));
+        let listed = listed
+            .lines()
+            .filter_map(|line| line.split_once(" T function_"));
         let (addresses, numbers): (Vec<_>, Vec<_>) = listed.unzip();
-        let expected: Vec<_> = numbers.iter().map(|number| format!("function_{number}")).collect();
+        let expected: Vec<_> = numbers
+            .iter()
+            .map(|number| format!("function_{number}"))
+            .collect();
         let address = |digits: &&str| u64::from_str_radix(digits, 16).unwrap();
-        let places: Vec<_> = addresses.iter().map(address).map(CodePlace::Address).collect();
-        assert_eq!((names_at(&symbols(&program), &places), places.len()), (expected, FUNCTIONS));
+        let places: Vec<_> = addresses
+            .iter()
+            .map(address)
+            .map(CodePlace::Address)
+            .collect();
+        assert_eq!(
+            (names_at(&symbols(&program), &places), places.len()),
+            (expected, FUNCTIONS)
+        );
         checked += 1;
     }
-    assert!(checked >= 7, "layouts of the system's own linker: {checked}");
+    assert!(
+        checked >= 7,
+        "layouts of the system's own linker: {checked}"
+    );
 }
 
 /// Tables of agents of earlier versions.

@@ -44,15 +44,32 @@ impl Program {
         for (name, source) in [("sum", SUM), ("main", MAIN)] {
             fs::write(program.path(&format!("{name}.c")), source).unwrap();
             let mut compiler = Command::new("cc");
-            compiler.args(["-O2", "-g", "-fno-pie", &map, "-c"]).args(options);
+            compiler
+                .args(["-O2", "-g", "-fno-pie", &map, "-c"])
+                .args(options);
             compiler.arg(program.path(&format!("{name}.c"))).arg("-o");
-            compiler.arg(program.path(&format!("{name}.o"))).current_dir(program.0.path());
+            compiler
+                .arg(program.path(&format!("{name}.o")))
+                .current_dir(program.0.path());
             assert!(compiler.status().unwrap().success());
         }
         let mut linker = Command::new("cc");
-        linker.args(["-no-pie", "-Wl,--build-id", "main.o", "sum.o", "-o", "program"]);
+        linker.args([
+            "-no-pie",
+            "-Wl,--build-id",
+            "main.o",
+            "sum.o",
+            "-o",
+            "program",
+        ]);
         linker.args(linking);
-        assert!(linker.current_dir(program.0.path()).status().unwrap().success());
+        assert!(
+            linker
+                .current_dir(program.0.path())
+                .status()
+                .unwrap()
+                .success()
+        );
         program
     }
 
@@ -69,12 +86,21 @@ impl Program {
         let open_unit = |unit: &Path| {
             let name = unit.file_name()?.to_str()?;
             let is_wanted = !without.contains(&name);
-            is_wanted.then(|| File::open(self.path(name)).ok()).flatten()
+            is_wanted
+                .then(|| File::open(self.path(name)).ok())
+                .flatten()
         };
-        let split = SplitFiles { open_unit: &open_unit, ..SplitFiles::none() };
+        let split = SplitFiles {
+            open_unit: &open_unit,
+            ..SplitFiles::none()
+        };
         let mut made = Vec::new();
-        let reduced =
-            reduce_split(&File::open(self.path("program")).unwrap(), &split, &mut made).unwrap();
+        let reduced = reduce_split(
+            &File::open(self.path("program")).unwrap(),
+            &split,
+            &mut made,
+        )
+        .unwrap();
         (all_names(made), reduced)
     }
 }
@@ -90,16 +116,22 @@ fn names_from(made: Vec<u8>, start: u64) -> Names {
 }
 
 fn has(names: &Names, functions: &[&str]) -> bool {
-    names
-        .values()
-        .any(|frames| frames.iter().map(|frame| &*frame.function).eq(functions.iter().copied()))
+    names.values().any(|frames| {
+        frames
+            .iter()
+            .map(|frame| &*frame.function)
+            .eq(functions.iter().copied())
+    })
 }
 
 #[test]
 fn split_debug_information_has_the_same_names() {
     let whole = Program::compile(&["-gdwarf-5"]);
     let (expected, reduced) = whole.names(&[]);
-    assert_eq!((reduced.facts.detail, reduced.split_units), (Detail::Lines, 0));
+    assert_eq!(
+        (reduced.facts.detail, reduced.split_units),
+        (Detail::Lines, 0)
+    );
     assert!(has(&expected, &["sum", "twice"]) && has(&expected, &["main", "half"]));
     for version in ["-gdwarf-4", "-gdwarf-5"] {
         let split = Program::compile(&["-gsplit-dwarf", version]);
@@ -114,7 +146,10 @@ fn split_debug_information_has_the_same_names() {
         assert_eq!(reduced.facts.detail, Detail::CompiledLines);
         assert!(has(&names, &["main", "half"]) && has(&names, &["sum"]));
         assert!(!has(&names, &["sum", "twice"]));
-        let mut of_sum = names.values().flatten().filter(|frame| &*frame.function == "sum");
+        let mut of_sum = names
+            .values()
+            .flatten()
+            .filter(|frame| &*frame.function == "sum");
         assert!(of_sum.all(|frame| frame.line > 0 && &*frame.file == "/w/sum.c"));
     }
 }
@@ -134,14 +169,20 @@ fn code_at_high_addresses_has_the_same_names() {
             };
             let made_of = |program: &Program| {
                 let open_unit = |unit: &Path| File::open(program.path(unit.to_str()?)).ok();
-                let split = SplitFiles { open_unit: &open_unit, ..SplitFiles::none() };
+                let split = SplitFiles {
+                    open_unit: &open_unit,
+                    ..SplitFiles::none()
+                };
                 let mut made = Vec::new();
                 let source = File::open(program.path("program")).unwrap();
                 reduce_split(&source, &split, &mut made).unwrap();
                 made
             };
             let low = names_from(made_of(&linked_at(LOW)), LOW);
-            assert!(has(&low, &["sum", "twice"]) && has(&low, &["main", "half"]), "{options:?}");
+            assert!(
+                has(&low, &["sum", "twice"]) && has(&low, &["main", "half"]),
+                "{options:?}"
+            );
             let high = made_of(&linked_at(HIGH));
             let moved = |(address, frames)| (address - LOW + HIGH, frames);
             let expected: Names = low.into_iter().map(moved).collect();
@@ -165,15 +206,35 @@ fn a_package_has_the_same_names() {
         fs::write(folder.path().join("program.rs"), source).unwrap();
         let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let mut compiler = Command::new(rustc);
-        compiler.args(["-O", "-g", "-Csplit-debuginfo=packed", "-Clink-arg=-Wl,--build-id"]);
-        compiler.arg(format!("-Cdwarf-version={version}")).arg("program.rs");
-        assert!(compiler.current_dir(folder.path()).status().unwrap().success());
+        compiler.args([
+            "-O",
+            "-g",
+            "-Csplit-debuginfo=packed",
+            "-Clink-arg=-Wl,--build-id",
+        ]);
+        compiler
+            .arg(format!("-Cdwarf-version={version}"))
+            .arg("program.rs");
+        assert!(
+            compiler
+                .current_dir(folder.path())
+                .status()
+                .unwrap()
+                .success()
+        );
         let open = |name: &str| File::open(folder.path().join(name)).unwrap();
         let package = open("program.dwp");
-        let split = SplitFiles { package: Some(&package), ..SplitFiles::none() };
+        let split = SplitFiles {
+            package: Some(&package),
+            ..SplitFiles::none()
+        };
         let mut made = Vec::new();
         let reduced = reduce_split(&open("program"), &split, &mut made).unwrap();
-        assert_eq!((reduced.split_units, reduced.missing_units), (1, 0), "{version}");
+        assert_eq!(
+            (reduced.split_units, reduced.missing_units),
+            (1, 0),
+            "{version}"
+        );
         let made = SymbolFile::open(made).unwrap();
         let names = made.lookup(0..0x4_0000).unwrap();
         let is_inlined = |frame: &profiler_core::Frame<std::sync::Arc<str>>| {
@@ -189,11 +250,20 @@ fn files_of_other_units_and_damaged_packages_are_not_used() {
     let other = Program::compile(&["-gsplit-dwarf", "-gdwarf-4", "-O1"]);
     fs::copy(other.path("sum.dwo"), split.path("sum.dwo")).unwrap();
     let (_, reduced) = split.names(&[]);
-    assert_eq!((reduced.split_units, reduced.missing_units), (2, 1), "its id is another");
+    assert_eq!(
+        (reduced.split_units, reduced.missing_units),
+        (2, 1),
+        "its id is another"
+    );
 
     let error = |source: &Vec<u8>, package: &Vec<u8>| {
-        let split = SplitFiles { package: Some(package), ..SplitFiles::none() };
-        reduce_split(source, &split, &mut Vec::new()).unwrap_err().to_string()
+        let split = SplitFiles {
+            package: Some(package),
+            ..SplitFiles::none()
+        };
+        reduce_split(source, &split, &mut Vec::new())
+            .unwrap_err()
+            .to_string()
     };
     let program = split.read("program");
     let unit = split.read("main.dwo");
@@ -202,7 +272,10 @@ fn files_of_other_units_and_damaged_packages_are_not_used() {
         "its package of split debug information is of another build: it has none of the 2 units"
     );
     let script = error(&program, &b"#!/bin/sh\n".repeat(20));
-    assert!(script.contains("package of split debug information cannot be used"), "{script}");
+    assert!(
+        script.contains("package of split debug information cannot be used"),
+        "{script}"
+    );
     let alone = reduce(&unit, &mut Vec::new()).unwrap_err().to_string();
     assert!(alone.contains("upload its program"), "{alone}");
 }

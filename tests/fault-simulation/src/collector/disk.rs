@@ -130,7 +130,11 @@ impl SimulatedDisk {
     /// Lets the next sync of the log or of a version of the manifest fail, and the process die at the
     /// change after that many more.
     pub fn fail_sync_and_crash_in(&self, is_of_version: bool, changes: u64) {
-        let operation = if is_of_version { Operation::SyncVersion } else { Operation::Sync };
+        let operation = if is_of_version {
+            Operation::SyncVersion
+        } else {
+            Operation::Sync
+        };
         lock(&self.state).sync_fails_then = Some((operation, changes));
     }
 
@@ -301,11 +305,19 @@ impl State {
                 continue;
             }
             if file.written != Synced::Yes && self.coin() {
-                let kept = if self.coin() { 0 } else { self.below(file.content.len() + 1) };
+                let kept = if self.coin() {
+                    0
+                } else {
+                    self.below(file.content.len() + 1)
+                };
                 file.content = file.content.slice(..kept);
                 self.count(DiskFault::TornTable);
             }
-            let synced = TableFile { written: Synced::Yes, named: Synced::Yes, ..file };
+            let synced = TableFile {
+                written: Synced::Yes,
+                named: Synced::Yes,
+                ..file
+            };
             self.tables.insert(path, synced);
         }
     }

@@ -101,12 +101,20 @@ pub(super) enum Synced {
 impl Synced {
     /// After a sync.
     pub(super) fn after_sync(self) -> Synced {
-        if self == Synced::No { Synced::Yes } else { self }
+        if self == Synced::No {
+            Synced::Yes
+        } else {
+            self
+        }
     }
 
     /// After a sync that failed.
     pub(super) fn after_failure(self) -> Synced {
-        if self == Synced::No { Synced::Failed } else { self }
+        if self == Synced::No {
+            Synced::Failed
+        } else {
+            self
+        }
     }
 }
 

@@ -45,9 +45,13 @@ impl LogFile {
     /// Returns whether it is hollow.
     fn sync(&mut self) -> bool {
         let mut states = self.changes.iter_mut().map(|(_, synced)| synced);
-        states.by_ref().for_each(|synced| *synced = synced.after_sync());
+        states
+            .by_ref()
+            .for_each(|synced| *synced = synced.after_sync());
         self.settle();
-        self.changes.iter().any(|(_, synced)| *synced == Synced::Failed)
+        self.changes
+            .iter()
+            .any(|(_, synced)| *synced == Synced::Failed)
     }
 
     fn fail_sync(&mut self) {
@@ -81,7 +85,11 @@ impl LogFile {
             self.changes.drain(..=cut);
         }
         let is_certain = |(_, synced): &(Change, Synced)| *synced == Synced::Yes;
-        let certain = self.changes.iter().take_while(|change| is_certain(change)).count();
+        let certain = self
+            .changes
+            .iter()
+            .take_while(|change| is_certain(change))
+            .count();
         for (change, _) in self.changes.drain(..certain) {
             match change {
                 Change::Truncate(length) => self.durable.truncate(length),
@@ -115,7 +123,15 @@ impl State {
             }
             let content = self.crash_log_file(&file);
             let durable = content.clone();
-            self.log.insert(name, LogFile { content, durable, changes: vec![], is_named: true });
+            self.log.insert(
+                name,
+                LogFile {
+                    content,
+                    durable,
+                    changes: vec![],
+                    is_named: true,
+                },
+            );
         }
     }
 
@@ -150,7 +166,9 @@ impl State {
     }
 
     fn log_file(&mut self, name: &str) -> io::Result<&mut LogFile> {
-        self.log.get_mut(name).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.log
+            .get_mut(name)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
@@ -175,7 +193,8 @@ impl LogDisk for SimulatedDisk {
         let at = file.content.len();
         let bytes = bytes[..written].to_vec();
         file.content.extend(&bytes);
-        file.changes.push((Change::Append { at, bytes }, Synced::No));
+        file.changes
+            .push((Change::Append { at, bytes }, Synced::No));
         finish(outcome)
     }
 
@@ -184,7 +203,11 @@ impl LogDisk for SimulatedDisk {
         let outcome = state.begin(Operation::Write)?;
         let is_done = state.is_done(outcome);
         let file = state.log_file(name)?;
-        assert_eq!(file.content.get(at..at + bytes.len()), Some(bytes), "it changes nothing");
+        assert_eq!(
+            file.content.get(at..at + bytes.len()),
+            Some(bytes),
+            "it changes nothing"
+        );
         if is_done {
             file.rewrite(at);
         }
@@ -230,7 +253,10 @@ impl LogDisk for SimulatedDisk {
         state.read()?;
         let files = state.log.iter();
         let files = files.map(|(name, file)| (name.clone(), file.content.len() as u64));
-        let mark = state.mark.iter().map(|mark| (MARK_NAME.to_owned(), mark.len() as u64));
+        let mark = state
+            .mark
+            .iter()
+            .map(|mark| (MARK_NAME.to_owned(), mark.len() as u64));
         Ok(files.chain(mark).collect())
     }
 

@@ -113,13 +113,27 @@ impl TakenStore {
         Tables::check_place(&objects)?;
         let owner = Owner::claim(&objects, Duration::ZERO)?;
         let log = Box::new(log_in_store(&objects, &owner)?);
-        Ok(TakenStore { objects, log, guard: StoreGuard::new(None, Some(owner)) })
+        Ok(TakenStore {
+            objects,
+            log,
+            guard: StoreGuard::new(None, Some(owner)),
+        })
     }
 }
 
 fn settings(clock: Clock) -> Settings {
-    let retention = Retention { seconds: KEPT, rollups: KEPT, tasks: KEPT, bytes_max: u64::MAX };
-    Settings { clock, limits: Limits::default(), retention, ..Settings::default() }
+    let retention = Retention {
+        seconds: KEPT,
+        rollups: KEPT,
+        tasks: KEPT,
+        bytes_max: u64::MAX,
+    };
+    Settings {
+        clock,
+        limits: Limits::default(),
+        retention,
+        ..Settings::default()
+    }
 }
 
 /// Seals and maintains the store of a dead collector, as `emberline store adopt` does. Returns the number of
@@ -128,7 +142,11 @@ fn settings(clock: Clock) -> Settings {
 /// # Errors
 /// If the disk fails, or the process crashes on the way.
 pub fn adopt(disk: &SimulatedDisk, clock: Clock) -> Result<u64, DataError> {
-    let TakenStore { objects, log, guard } = TakenStore::of(disk)?;
+    let TakenStore {
+        objects,
+        log,
+        guard,
+    } = TakenStore::of(disk)?;
     let done = adoption::seal_and_maintain(objects, log, guard, settings(clock), None)?;
     Ok(done.records)
 }
@@ -139,10 +157,18 @@ impl SimulatedCollector {
     /// # Errors
     /// If the disk fails, or the process crashes on the way.
     pub fn open(disk: &SimulatedDisk, clock: Clock) -> Result<SimulatedCollector, DataError> {
-        let TakenStore { objects, log, guard } = TakenStore::of(disk)?;
+        let TakenStore {
+            objects,
+            log,
+            guard,
+        } = TakenStore::of(disk)?;
         let collector = Collector::open(settings(clock), objects, log, guard)?;
         let streams = BTreeMap::new();
-        Ok(SimulatedCollector { collector: Arc::new(collector), disk: disk.clone(), streams })
+        Ok(SimulatedCollector {
+            collector: Arc::new(collector),
+            disk: disk.clone(),
+            streams,
+        })
     }
 
     /// Makes the log start new files more often.
@@ -166,7 +192,9 @@ impl SimulatedCollector {
     pub fn time_out(&mut self, connection: u64) -> bool {
         let stream = self.streams.remove(&connection);
         let was_open = stream.is_some();
-        stream.into_iter().for_each(|stream| stream.end(&self.collector));
+        stream
+            .into_iter()
+            .for_each(|stream| stream.end(&self.collector));
         was_open
     }
 
@@ -198,7 +226,8 @@ impl SimulatedCollector {
     /// With the reason.
     pub fn seal(&self) -> Result<bool, String> {
         let collector = self.collector.clone();
-        self.disk.between_writes(Some(Box::new(move || collector.log().commit_waiting())));
+        self.disk
+            .between_writes(Some(Box::new(move || collector.log().commit_waiting())));
         let sealed = self.collector.sealer.seal();
         self.disk.between_writes(None);
         sealed.map_err(|error| error.to_string())
@@ -212,12 +241,16 @@ impl SimulatedCollector {
         let sealer = &self.collector.sealer;
         let clock = &self.collector.state.clock;
         let Settings { retention, .. } = settings(clock.clone());
-        sealer.maintain(clock.now(), &retention).map_err(|error| error.to_string())
+        sealer
+            .maintain(clock.now(), &retention)
+            .map_err(|error| error.to_string())
     }
 
     /// Applies changes that depend on time only.
     pub fn sweep(&self) {
-        self.collector.ingest.sweep(self.collector.state.clock.now());
+        self.collector
+            .ingest
+            .sweep(self.collector.state.clock.now());
         self.collector.ingest.blocked();
     }
 
@@ -237,9 +270,14 @@ impl SimulatedCollector {
         let query = TaskQuery::parse(&[limit], state, state.clock.now()).expect("it is valid");
         // Also what is in the future of a clock that was set back.
         let range = TimeRange::ALL;
-        let query = TaskQuery { range, given_range: Some(range), ..query };
-        let tasks =
-            Queries(state).tasks(&query, &Cancel::default()).expect("the tables are readable");
+        let query = TaskQuery {
+            range,
+            given_range: Some(range),
+            ..query
+        };
+        let tasks = Queries(state)
+            .tasks(&query, &Cancel::default())
+            .expect("the tables are readable");
         let rows = tasks.selection.rows.iter().map(|row| TaskContent {
             key: row.record.key.to_string(),
             epoch: row.epoch.0,
@@ -263,19 +301,29 @@ impl SimulatedCollector {
     /// The weight of a range of time, in nanoseconds.
     #[must_use]
     pub fn weight_ns(&self, range: TimeRange) -> u64 {
-        self.disk.observe(|| self.profile(range)).leaves.values().sum()
+        self.disk
+            .observe(|| self.profile(range))
+            .leaves
+            .values()
+            .sum()
     }
 
     /// Lost files and parts of the log, with the reasons.
     fn lost(&self) -> Vec<String> {
         let manifest = self.collector.state.tables.manifest();
-        manifest.all_lost().map(|(path, reason)| format!("{path}: {reason}")).collect()
+        manifest
+            .all_lost()
+            .map(|(path, reason)| format!("{path}: {reason}"))
+            .collect()
     }
 
     fn profile(&self, range: TimeRange) -> Content {
         let state = &self.collector.state;
         let query = ProfileQuery::parse(&[], state, state.clock.now()).expect("it is valid");
-        let filter = Filter { threads: ThreadKind::All, ..Filter::default() };
+        let filter = Filter {
+            threads: ThreadKind::All,
+            ..Filter::default()
+        };
         let query = ProfileQuery {
             range,
             filter,
@@ -292,7 +340,11 @@ impl SimulatedCollector {
             let weight: u64 = weight.parse().expect("a weight is a number");
             *leaves.entry(leaf.to_owned()).or_default() += weight;
         }
-        Content { leaves, damaged: answer.facts.damaged, ..Content::default() }
+        Content {
+            leaves,
+            damaged: answer.facts.damaged,
+            ..Content::default()
+        }
     }
 }
 

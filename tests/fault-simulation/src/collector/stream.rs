@@ -174,8 +174,16 @@ impl Stream {
                 };
                 self.waits_for = None;
                 match attached {
-                    Ok(OpenStream { attachment, taken_over, welcome, .. }) => {
-                        self.attached = Some(Attached { attachment, taken_over });
+                    Ok(OpenStream {
+                        attachment,
+                        taken_over,
+                        welcome,
+                        ..
+                    }) => {
+                        self.attached = Some(Attached {
+                            attachment,
+                            taken_over,
+                        });
                         answers.push(answer(Kind::Welcome(welcome)));
                     }
                     Err(error) => self.fail(collector, error.into(), answers),
@@ -197,7 +205,9 @@ impl Stream {
                 }
             }
             Wait::Move(moving) => {
-                let Poll::Ready(moved) = moving.as_mut().poll(&mut context) else { return false };
+                let Poll::Ready(moved) = moving.as_mut().poll(&mut context) else {
+                    return false;
+                };
                 self.waits_for = None;
                 match moved {
                     Ok(()) => self.end_cleanly(collector, answers),
@@ -215,7 +225,10 @@ impl Stream {
         answers: &mut Vec<Answer>,
     ) {
         let received_at = collector.state.clock.now();
-        let attachment = self.attached.as_ref().map(|attached| attached.attachment.clone());
+        let attachment = self
+            .attached
+            .as_ref()
+            .map(|attached| attached.attachment.clone());
         match (message.kind, attachment) {
             (Some(agent_message::Kind::Hello(hello)), None) => {
                 let collector = collector.clone();
@@ -234,7 +247,11 @@ impl Stream {
                 {
                     flushes.push_back(self.decode(flush));
                 }
-                let received = |flush| ReceivedFlush { flush, at: received_at, charge: None };
+                let received = |flush| ReceivedFlush {
+                    flush,
+                    at: received_at,
+                    charge: None,
+                };
                 self.commit(collector, flushes.into_iter().map(received).collect());
             }
             (Some(agent_message::Kind::Dictionary(dictionary)), Some(attachment)) => {
@@ -254,8 +271,12 @@ impl Stream {
             }
             (Some(agent_message::Kind::Goodbye(goodbye)), Some(attachment)) if goodbye.moved => {
                 let collector = collector.clone();
-                let moving =
-                    async move { collector.ingest.receive_move(&attachment, received_at).await };
+                let moving = async move {
+                    collector
+                        .ingest
+                        .receive_move(&attachment, received_at)
+                        .await
+                };
                 self.waits_for = Some(Wait::Move(Box::pin(moving)));
             }
             (Some(agent_message::Kind::Goodbye(_)), Some(_)) => {
@@ -286,10 +307,16 @@ impl Stream {
 
     fn commit(&mut self, collector: &Arc<Collector>, mut waiting: VecDeque<ReceivedFlush>) {
         let collector = collector.clone();
-        let attached = self.attached.as_ref().expect("a stream with flushes is attached");
+        let attached = self
+            .attached
+            .as_ref()
+            .expect("a stream with flushes is attached");
         let attachment = attached.attachment.clone();
         let commit = async move {
-            let answers = collector.ingest.receive_flushes(&attachment, &mut waiting).await;
+            let answers = collector
+                .ingest
+                .receive_flushes(&attachment, &mut waiting)
+                .await;
             (waiting, answers)
         };
         self.waits_for = Some(Wait::Commit(Box::pin(commit)));

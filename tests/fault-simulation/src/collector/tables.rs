@@ -40,14 +40,23 @@ type Streamed<T> = std::pin::Pin<Box<dyn Stream<Item = object_store::Result<T>> 
 
 impl Durability for SimulatedDisk {
     fn sync(&self, paths: &[String]) -> Result<(), StoreError> {
-        let failed =
-            |path: &str, source| StoreError::Io { doing: "syncing", path: path.to_owned(), source };
+        let failed = |path: &str, source| StoreError::Io {
+            doing: "syncing",
+            path: path.to_owned(),
+            source,
+        };
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         for path in paths {
             let is_version = folder(path) == "manifest";
-            let operation = if is_version { Operation::SyncVersion } else { Operation::Sync };
-            let outcome = state.begin(operation).map_err(|error| failed(path, error))?;
+            let operation = if is_version {
+                Operation::SyncVersion
+            } else {
+                Operation::Sync
+            };
+            let outcome = state
+                .begin(operation)
+                .map_err(|error| failed(path, error))?;
             let is_done = state.is_done(outcome);
             if let Some(file) = state.tables.get_mut(path) {
                 let is_hollow = sync(&mut file.written, is_done, outcome);
@@ -56,15 +65,22 @@ impl Durability for SimulatedDisk {
             finish(outcome).map_err(|error| failed(path, error))?;
         }
         // The folders; only with these the files survive.
-        let outcome = state.begin(Operation::Sync).map_err(|error| failed("folders", error))?;
+        let outcome = state
+            .begin(Operation::Sync)
+            .map_err(|error| failed("folders", error))?;
         let is_done = state.is_done(outcome);
         let folders: BTreeSet<&str> = paths.iter().map(|path| folder(path)).collect();
-        let files = state.tables.iter_mut().filter(|(path, _)| folders.contains(folder(path)));
+        let files = state
+            .tables
+            .iter_mut()
+            .filter(|(path, _)| folders.contains(folder(path)));
         files.for_each(|(_, file)| {
             sync(&mut file.named, is_done, outcome);
         });
         if is_done {
-            state.removed_tables.retain(|removed, _| !folders.contains(folder(removed)));
+            state
+                .removed_tables
+                .retain(|removed, _| !folders.contains(folder(removed)));
         }
         finish(outcome).map_err(|error| failed("folders", error))
     }
@@ -86,7 +102,10 @@ fn sync(synced: &mut Synced, is_done: bool, outcome: Outcome) -> bool {
 }
 
 fn object_error(source: io::Error) -> Error {
-    Error::Generic { store: "simulated", source: Box::new(source) }
+    Error::Generic {
+        store: "simulated",
+        source: Box::new(source),
+    }
 }
 
 /// The result of a future of the memory's, which never waits.
@@ -107,7 +126,9 @@ impl SimulatedDisk {
         options: PutOptions,
     ) -> object_store::Result<PutResult> {
         self.deliver_late().await;
-        let outcome = lock(&self.state).begin(Operation::Write).map_err(object_error)?;
+        let outcome = lock(&self.state)
+            .begin(Operation::Write)
+            .map_err(object_error)?;
         if outcome == Outcome::Done {
             return self.insert(location, payload, options).await;
         }
@@ -118,7 +139,11 @@ impl SimulatedDisk {
             let _ = self.insert(location, payload, options).await;
         } else if effect == 2 {
             let location = location.clone();
-            lock(&self.state).late.push(LatePut { location, payload, options });
+            lock(&self.state).late.push(LatePut {
+                location,
+                payload,
+                options,
+            });
         }
         finish(outcome).map_err(object_error)?;
         unreachable!("it was not done")
@@ -131,7 +156,11 @@ impl SimulatedDisk {
                 lock(&self.state).late.push(put);
                 continue;
             }
-            let LatePut { location, payload, options } = put;
+            let LatePut {
+                location,
+                payload,
+                options,
+            } = put;
             if self.insert(&location, payload, options).await.is_ok() {
                 lock(&self.state).count(DiskFault::LatePut);
             }
@@ -144,11 +173,19 @@ impl SimulatedDisk {
         payload: PutPayload,
         options: PutOptions,
     ) -> object_store::Result<PutResult> {
-        let put = self.memory().put_opts(location, payload.clone(), options).await?;
+        let put = self
+            .memory()
+            .put_opts(location, payload.clone(), options)
+            .await?;
         let mut state = lock(&self.state);
         let modified_ns = state.clock.now().unix_ns();
         let content = payload.into();
-        let file = TableFile { content, written: Synced::Yes, named: Synced::Yes, modified_ns };
+        let file = TableFile {
+            content,
+            written: Synced::Yes,
+            named: Synced::Yes,
+            modified_ns,
+        };
         state.tables.insert(location.to_string(), file);
         Ok(put)
     }
@@ -169,7 +206,9 @@ impl ObjectStore for SimulatedDisk {
         if self.is_bucket {
             return self.put_in_bucket(location, payload, options).await;
         }
-        let outcome = lock(&self.state).begin(Operation::Write).map_err(object_error)?;
+        let outcome = lock(&self.state)
+            .begin(Operation::Write)
+            .map_err(object_error)?;
         // A file is visible whole or not at all: it is written under another name and linked.
         if !lock(&self.state).is_done(outcome) {
             finish(outcome).map_err(object_error)?;
@@ -179,10 +218,19 @@ impl ObjectStore for SimulatedDisk {
         let mut state = lock(&self.state);
         let modified_ns = state.clock.now().unix_ns();
         let content = payload.into();
-        let file = TableFile { content, written: Synced::No, named: Synced::No, modified_ns };
+        let file = TableFile {
+            content,
+            written: Synced::No,
+            named: Synced::No,
+            modified_ns,
+        };
         state.tables.insert(location.to_string(), file);
         drop(state);
-        if self.is_dead() { Err(object_error(dead())) } else { Ok(put) }
+        if self.is_dead() {
+            Err(object_error(dead()))
+        } else {
+            Ok(put)
+        }
     }
 
     async fn put_multipart_opts(
@@ -229,7 +277,10 @@ impl ObjectStore for SimulatedDisk {
         // By the simulated clock.
         let stamped = self.memory().list(prefix).map(move |meta| {
             let mut meta = meta?;
-            let file = lock(&state).tables.get(meta.location.as_ref()).map(|file| file.modified_ns);
+            let file = lock(&state)
+                .tables
+                .get(meta.location.as_ref())
+                .map(|file| file.modified_ns);
             let nanoseconds = u64::try_from(file.unwrap_or(0)).unwrap_or(0);
             meta.last_modified = (UNIX_EPOCH + Duration::from_nanos(nanoseconds)).into();
             Ok(meta)
@@ -247,7 +298,9 @@ impl ObjectStore for SimulatedDisk {
         to: &Path,
         options: CopyOptions,
     ) -> object_store::Result<()> {
-        let outcome = lock(&self.state).begin(Operation::Write).map_err(object_error)?;
+        let outcome = lock(&self.state)
+            .begin(Operation::Write)
+            .map_err(object_error)?;
         finish(outcome).map_err(object_error)?;
         self.memory().copy_opts(from, to, options).await
     }

@@ -25,7 +25,9 @@ impl World {
         }
         let state = &self.hosts[host];
         let adopted = adopt(&state.disk, state.clock.clone());
-        self.note(format!("the store of collector {host} is adopted: {adopted:?}"));
+        self.note(format!(
+            "the store of collector {host} is adopted: {adopted:?}"
+        ));
         if self.hosts[host].disk.is_dead() {
             self.crash(host, CrashMoment::Adoption);
             return Ok(true);

@@ -25,7 +25,13 @@ const SOCKET_BITS: u32 = 32;
 impl World {
     pub(super) fn start_life(&mut self, worker: usize) {
         let hosts = &self.host_names;
-        let life = Life::new(worker, &self.scenario, hosts, &self.now_ns, &mut self.random);
+        let life = Life::new(
+            worker,
+            &self.scenario,
+            hosts,
+            &self.now_ns,
+            &mut self.random,
+        );
         self.summary.lives += 1;
         if life.is_clock_off() {
             self.count(Fault::AgentClockOff);
@@ -63,7 +69,11 @@ impl World {
         for action in self.lives[life].step() {
             self.act(life, action);
         }
-        if self.lives[life].agent.as_ref().is_some_and(|agent| agent.has_ended()) {
+        if self.lives[life]
+            .agent
+            .as_ref()
+            .is_some_and(|agent| agent.has_ended())
+        {
             return self.note_end(life);
         }
         let now = self.now();
@@ -109,11 +119,21 @@ impl World {
             let faults = &mut self.summary.faults;
             travel_ns(RECONNECT_NS, &self.scenario, &mut self.random, faults)
         };
-        self.schedule_at(from + delay, Event::Connected { connection, is_refused });
+        self.schedule_at(
+            from + delay,
+            Event::Connected {
+                connection,
+                is_refused,
+            },
+        );
     }
 
     pub(super) fn connected(&mut self, connection: u64, is_refused: bool) {
-        let Some(link) = self.connections.get(&connection).filter(|link| link.is_open) else {
+        let Some(link) = self
+            .connections
+            .get(&connection)
+            .filter(|link| link.is_open)
+        else {
             return;
         };
         let is_there = !is_refused && !link.is_broken && self.hosts[link.host].collector.is_some();
@@ -125,7 +145,9 @@ impl World {
     }
 
     fn send(&mut self, connection: u64, outgoing: Outgoing) {
-        let Some(link) = self.connections.get_mut(&connection) else { return };
+        let Some(link) = self.connections.get_mut(&connection) else {
+            return;
+        };
         let Outgoing { message, flush } = outgoing;
         match &message.kind {
             Some(agent_message::Kind::Hello(hello)) => {
@@ -146,7 +168,14 @@ impl World {
         }
         if let Some(at_ns) = self.arrival(connection, Direction::Up) {
             let message = Box::new(message);
-            self.schedule_at(at_ns, Event::ToCollector { connection, message, seq });
+            self.schedule_at(
+                at_ns,
+                Event::ToCollector {
+                    connection,
+                    message,
+                    seq,
+                },
+            );
         }
     }
 
@@ -158,7 +187,14 @@ impl World {
         let was_broken = link.is_broken;
         let random = &mut self.random;
         let faults = &mut self.summary.faults;
-        let at_ns = link.send(direction, now, partition_ends, &self.scenario, random, faults);
+        let at_ns = link.send(
+            direction,
+            now,
+            partition_ends,
+            &self.scenario,
+            random,
+            faults,
+        );
         if link.is_broken && !was_broken {
             let last_up = link.last_up();
             if self.random.chance(0.5) {
@@ -186,10 +222,19 @@ impl World {
         seq: Option<u64>,
     ) {
         let now = self.now();
-        let Some(link) = self.connections.get_mut(&connection) else { return };
+        let Some(link) = self.connections.get_mut(&connection) else {
+            return;
+        };
         if link.hold_until > now {
             let at_ns = link.hold_until;
-            return self.schedule_at(at_ns, Event::ToCollector { connection, message, seq });
+            return self.schedule_at(
+                at_ns,
+                Event::ToCollector {
+                    connection,
+                    message,
+                    seq,
+                },
+            );
         }
         let host = &mut self.hosts[link.host];
         if !link.delivers_up(now) || host.collector.is_none() {
@@ -201,17 +246,24 @@ impl World {
         }
         if let Some(epoch) = link.epoch {
             let faults = self.lives[link.life].note_heard(epoch, connection, seq);
-            faults.into_iter().for_each(|fault| self.summary.faults.count(fault));
+            faults
+                .into_iter()
+                .for_each(|fault| self.summary.faults.count(fault));
         }
         if let Some(collector) = host.running() {
             collector.receive(connection, *message);
         } else {
-            host.unread.push(Unread::Message { connection, message });
+            host.unread.push(Unread::Message {
+                connection,
+                message,
+            });
         }
     }
 
     pub(super) fn deliver_down(&mut self, connection: u64, answer: Answer) {
-        let Some(link) = self.connections.get_mut(&connection) else { return };
+        let Some(link) = self.connections.get_mut(&connection) else {
+            return;
+        };
         if link.is_cut || !link.is_open {
             return;
         }
@@ -225,7 +277,9 @@ impl World {
             Answer::Message(message) => {
                 let kind = message.kind.clone();
                 agent.deliver(link.socket, message);
-                let faults = kind.iter().flat_map(|kind| state.note_arrived(epoch, host, kind));
+                let faults = kind
+                    .iter()
+                    .flat_map(|kind| state.note_arrived(epoch, host, kind));
                 faults.for_each(|fault| self.summary.faults.count(fault));
             }
             Answer::End(StreamEnd::Goodbye) => {
@@ -243,7 +297,11 @@ impl World {
 
     /// The agent learns that a connection is lost.
     pub(super) fn reset(&mut self, connection: u64) {
-        let Some(link) = self.connections.get(&connection).filter(|link| link.is_open) else {
+        let Some(link) = self
+            .connections
+            .get(&connection)
+            .filter(|link| link.is_open)
+        else {
             return;
         };
         let life = link.life;
@@ -255,7 +313,9 @@ impl World {
 
     /// The collector learns that a connection is closed.
     pub(super) fn hang_up(&mut self, connection: u64) {
-        let Some(link) = self.connections.get(&connection) else { return };
+        let Some(link) = self.connections.get(&connection) else {
+            return;
+        };
         let host = &mut self.hosts[link.host];
         if let Some(collector) = host.running() {
             collector.hang_up(connection);
@@ -267,7 +327,9 @@ impl World {
     /// The agent closes a connection.
     fn close(&mut self, connection: u64) {
         let now = self.now();
-        let Some(link) = self.connections.get_mut(&connection) else { return };
+        let Some(link) = self.connections.get_mut(&connection) else {
+            return;
+        };
         if link.epoch.is_none() {
             // It was only a look whether somebody is there.
             self.connections.remove(&connection);
@@ -287,7 +349,9 @@ impl World {
 
     fn ping(&mut self, connection: u64) {
         let now = self.now();
-        let Some(link) = self.connections.get_mut(&connection) else { return };
+        let Some(link) = self.connections.get_mut(&connection) else {
+            return;
+        };
         link.is_pinged = true;
         let link = &self.connections[&connection];
         let is_reachable = self.partition_ends(link) <= now && self.hosts[link.host].is_running();
@@ -298,7 +362,9 @@ impl World {
     }
 
     pub(super) fn deliver_pong(&mut self, connection: u64) {
-        let Some(link) = self.connections.get_mut(&connection) else { return };
+        let Some(link) = self.connections.get_mut(&connection) else {
+            return;
+        };
         if link.is_cut || !link.is_open {
             return;
         }
@@ -312,7 +378,9 @@ impl World {
 
     pub(super) fn check_silence(&mut self, connection: u64) {
         let now = self.now();
-        let Some(link) = self.connections.get(&connection) else { return };
+        let Some(link) = self.connections.get(&connection) else {
+            return;
+        };
         let host = &mut self.hosts[link.host];
         let silent_at = link.collector_heard_at + SILENCE_NS;
         if silent_at > now {
@@ -328,7 +396,9 @@ impl World {
             let end = Answer::End(StreamEnd::Invalid("no message for a minute".to_owned()));
             self.send_down(connection, end);
         }
-        let Some(link) = self.connections.get(&connection) else { return };
+        let Some(link) = self.connections.get(&connection) else {
+            return;
+        };
         // Nobody uses it any more.
         if !link.is_open {
             self.connections.remove(&connection);
@@ -359,13 +429,18 @@ impl World {
         let ends = self.now() + length;
         if self.hosts.len() == 1 || self.random.chance(0.2) {
             self.partitions[worker].fill(ends);
-            self.note(format!("worker {worker} is cut off for {} s", length / SECOND));
+            self.note(format!(
+                "worker {worker} is cut off for {} s",
+                length / SECOND
+            ));
         } else {
             let host = self.random.below(self.hosts.len());
             self.partitions[worker][host] = ends;
             self.count(Fault::PartialPartition);
             let seconds = length / SECOND;
-            self.note(format!("worker {worker} is cut off from {host} for {seconds} s"));
+            self.note(format!(
+                "worker {worker} is cut off from {host} for {seconds} s"
+            ));
         }
     }
 
@@ -380,30 +455,42 @@ impl World {
     }
 
     fn kill_agent(&mut self, life: usize) {
-        let Some(agent) = self.lives[life].agent.take() else { return };
+        let Some(agent) = self.lives[life].agent.take() else {
+            return;
+        };
         let is_drained = agent.is_drained();
         if !is_drained {
             self.count(Fault::AgentKilled);
         }
         let worker = self.lives[life].worker;
-        self.note(format!("agent of worker {worker} is killed, drained: {is_drained}"));
+        self.note(format!(
+            "agent of worker {worker} is killed, drained: {is_drained}"
+        ));
         drop(agent);
-        let open = self.connections.iter().filter(|(_, link)| link.life == life && link.is_open);
+        let open = self
+            .connections
+            .iter()
+            .filter(|(_, link)| link.life == life && link.is_open);
         let open: Vec<u64> = open.map(|(connection, _)| *connection).collect();
-        open.into_iter().for_each(|connection| self.close(connection));
+        open.into_iter()
+            .for_each(|connection| self.close(connection));
         self.start_life(worker);
     }
 
     /// Asks an agent to end.
     pub(super) fn end_agent(&mut self, life: usize, limit: Duration) {
         let state = &mut self.lives[life];
-        let Some(agent) = &mut state.agent else { return };
+        let Some(agent) = &mut state.agent else {
+            return;
+        };
         state.is_ending = true;
         let unsettled = agent.unsettled_epochs().len();
         agent.finish(limit);
         let worker = state.worker;
         let seconds = limit.as_secs();
-        self.note(format!("agent of worker {worker} ends in {seconds} s, {unsettled} stays open"));
+        self.note(format!(
+            "agent of worker {worker} ends in {seconds} s, {unsettled} stays open"
+        ));
         if unsettled > 0 {
             self.count(Fault::EndedWithStays);
         }
@@ -412,14 +499,20 @@ impl World {
 
     fn note_end(&mut self, life: usize) {
         let state = &mut self.lives[life];
-        let Some(agent) = state.agent.take() else { return };
+        let Some(agent) = state.agent.take() else {
+            return;
+        };
         let report = agent.report();
         state.report = Some(report);
         state.unsettled_at_end = agent.unsettled_epochs().len();
         let worker = state.worker;
         let unsettled = state.unsettled_at_end;
         let unacked_ns = report.unacked_ns;
-        self.count(if unacked_ns == 0 { Fault::AgentEnded } else { Fault::EndedUnacknowledged });
+        self.count(if unacked_ns == 0 {
+            Fault::AgentEnded
+        } else {
+            Fault::EndedUnacknowledged
+        });
         self.note(format!(
             "agent of worker {worker} has ended, {unacked_ns} ns unacknowledged, {unsettled} stays open"
         ));

@@ -12,7 +12,9 @@ use crate::scenario::{SECOND, draw_delay};
 impl World {
     /// Runs the collector's streams, and sends what they answer.
     pub(super) fn step_collector(&mut self, host: usize) {
-        let Some(collector) = self.hosts[host].running() else { return };
+        let Some(collector) = self.hosts[host].running() else {
+            return;
+        };
         let answers = collector.step();
         let is_waiting = collector.is_waiting();
         if self.hosts[host].disk.is_dead() {
@@ -68,7 +70,11 @@ impl World {
             7 => {
                 let changes = self.random.below(4) as u64;
                 let is_of_version = self.random.chance(0.5);
-                let what = if is_of_version { "a version" } else { "the log" };
+                let what = if is_of_version {
+                    "a version"
+                } else {
+                    "the log"
+                };
                 self.note(format!(
                     "{host}: a sync of {what} will fail, {changes} changes before a crash"
                 ));
@@ -76,7 +82,9 @@ impl World {
             }
             0 | 1 => {
                 let changes = self.random.below(300) as u64;
-                self.note(format!("collector {host} will crash {changes} changes later"));
+                self.note(format!(
+                    "collector {host} will crash {changes} changes later"
+                ));
                 disk.crash_in(changes);
             }
             2 => self.crash(host, CrashMoment::BetweenChanges),
@@ -112,7 +120,10 @@ impl World {
         if !self.hosts[host].is_running() {
             return;
         }
-        self.note(format!("collector {host} is paused for {} s", length / SECOND));
+        self.note(format!(
+            "collector {host} is paused for {} s",
+            length / SECOND
+        ));
         self.hosts[host].resumes_at = Some(self.now() + length);
         self.schedule_at_host(length, host, HostEvent::Resume);
     }
@@ -122,17 +133,29 @@ impl World {
         let now = self.now();
         let state = &mut self.hosts[host];
         // It may have been killed, and another one paused.
-        if state.resumes_at.take_if(|resumes_at| *resumes_at <= now).is_none() {
+        if state
+            .resumes_at
+            .take_if(|resumes_at| *resumes_at <= now)
+            .is_none()
+        {
             return;
         }
         let unread = std::mem::take(&mut state.unread);
-        let Some(collector) = &mut state.collector else { return };
-        if unread.iter().any(|unread| matches!(unread, Unread::Message { .. })) {
+        let Some(collector) = &mut state.collector else {
+            return;
+        };
+        if unread
+            .iter()
+            .any(|unread| matches!(unread, Unread::Message { .. }))
+        {
             self.summary.faults.count(Fault::Resumed);
         }
         for unread in unread {
             match unread {
-                Unread::Message { connection, message } => collector.receive(connection, *message),
+                Unread::Message {
+                    connection,
+                    message,
+                } => collector.receive(connection, *message),
                 Unread::HangUp { connection } => collector.hang_up(connection),
             }
         }
@@ -158,8 +181,14 @@ impl World {
             state.fenced = crashed;
         }
         let is_machine = self.random.chance(0.6);
-        self.note(format!("collector {host} crashes {moment:?}, machine: {is_machine}"));
-        self.count(if is_machine { Fault::MachineCrashed } else { Fault::CollectorKilled });
+        self.note(format!(
+            "collector {host} crashes {moment:?}, machine: {is_machine}"
+        ));
+        self.count(if is_machine {
+            Fault::MachineCrashed
+        } else {
+            Fault::CollectorKilled
+        });
         match moment {
             CrashMoment::Start if !self.hosts[host].has_started => {
                 self.count(Fault::CrashAtFirstStart)
@@ -174,10 +203,15 @@ impl World {
         self.summary.crashes += 1;
         self.hosts[host].disk.restart(is_machine);
         self.hosts[host].is_off = is_machine;
-        let at_host = self.connections.iter().filter(|(_, link)| link.host == host);
+        let at_host = self
+            .connections
+            .iter()
+            .filter(|(_, link)| link.host == host);
         let connections: Vec<u64> = at_host.map(|(connection, _)| *connection).collect();
         for connection in connections {
-            let Some(link) = self.connections.get_mut(&connection) else { continue };
+            let Some(link) = self.connections.get_mut(&connection) else {
+                continue;
+            };
             // Messages on their way to a dead process are lost.
             link.is_broken = true;
             link.is_cut = true;
@@ -195,18 +229,25 @@ impl World {
         }
         // While others are there, agents need not wait.
         let is_long = self.hosts.len() > 1 && self.random.chance(0.3);
-        draw_delay(&mut self.random, if is_long { 300 * SECOND } else { 20 * SECOND })
+        draw_delay(
+            &mut self.random,
+            if is_long { 300 * SECOND } else { 20 * SECOND },
+        )
     }
 
     /// Lets a paused collector do all its work, now that another one has its store. It must not acknowledge
     /// anything; the audit that follows shows whether it changed anything.
     pub(super) fn wake_fenced(&mut self, host: usize) -> Result<(), String> {
-        let Some(mut paused) = self.hosts[host].fenced.take() else { return Ok(()) };
+        let Some(mut paused) = self.hosts[host].fenced.take() else {
+            return Ok(());
+        };
         paused.step();
         paused.commit();
         let sealed = paused.seal();
         let maintained = paused.maintain();
-        self.note(format!("a paused collector wakes up: {sealed:?}, {maintained:?}"));
+        self.note(format!(
+            "a paused collector wakes up: {sealed:?}, {maintained:?}"
+        ));
         let is_ack = |(_, answer): &(u64, Answer)| {
             let Answer::Message(CollectorMessage { kind: Some(kind) }) = answer else {
                 return false;
@@ -247,7 +288,11 @@ impl World {
                     self.wake_fenced(host)?;
                 }
                 // The crash that was due at the start may come only now.
-                if self.hosts[host].disk.is_dead() { Ok(()) } else { self.audit(host) }
+                if self.hosts[host].disk.is_dead() {
+                    Ok(())
+                } else {
+                    self.audit(host)
+                }
             }
             Err(error) if self.has_healed => {
                 Err(format!("collector {host} does not start: {error}"))

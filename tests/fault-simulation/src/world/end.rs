@@ -60,29 +60,45 @@ impl World {
     fn held(&self) -> Vec<HostContent> {
         let hosts = self.hosts.iter().enumerate();
         let held = hosts.filter_map(|(host, state)| {
-            Some(HostContent { host, content: state.collector.as_ref()?.held() })
+            Some(HostContent {
+                host,
+                content: state.collector.as_ref()?.held(),
+            })
         });
         held.collect()
     }
 
     /// Compares a collector's answers with the truth.
     pub(super) fn audit(&mut self, host: usize) -> Result<(), String> {
-        let Some(collector) = &self.hosts[host].collector else { return Ok(()) };
+        let Some(collector) = &self.hosts[host].collector else {
+            return Ok(());
+        };
         self.summary.audits += 1;
-        audit::check(&[HostContent { host, content: collector.held() }], &self.lives)
+        audit::check(
+            &[HostContent {
+                host,
+                content: collector.held(),
+            }],
+            &self.lives,
+        )
     }
 
     pub(super) fn finish(&mut self) -> Result<(), String> {
         self.summary.simulated_s = u64::try_from(self.elapsed_s()).unwrap_or(0);
         self.check_all("at the end")?;
         for host in &self.hosts {
-            host.collector.as_ref().ok_or("there is no collector")?.seal()?;
+            host.collector
+                .as_ref()
+                .ok_or("there is no collector")?
+                .seal()?;
         }
         self.check_all("after the last sealing")?;
         for host in 0..self.hosts.len() {
             self.crash(host, CrashMoment::BetweenChanges);
             self.start_collector(host)?;
-            self.summary.faults.add_disk(&self.hosts[host].disk.fault_counts());
+            self.summary
+                .faults
+                .add_disk(&self.hosts[host].disk.fault_counts());
         }
         self.check_all("after the last restart")
     }
@@ -100,7 +116,8 @@ impl World {
         let elapsed_ns = self.now() - START_NS;
         let split_ns = START_NS + between(&mut self.random, 0, elapsed_ns);
         held.iter().try_for_each(|held| {
-            self.check_split(held, split_ns).map_err(|error| format!("{when}: {error}"))
+            self.check_split(held, split_ns)
+                .map_err(|error| format!("{when}: {error}"))
         })
     }
 
@@ -110,7 +127,10 @@ impl World {
         let early = TimeRange::new(timestamp(0), timestamp(split_ns));
         let late = TimeRange::new(timestamp(split_ns), timestamp(2 * START_NS));
         let parts = [early, late].into_iter().flatten();
-        let collector = self.hosts[held.host].collector.as_ref().ok_or("there is no collector")?;
+        let collector = self.hosts[held.host]
+            .collector
+            .as_ref()
+            .ok_or("there is no collector")?;
         let sum_ns: u64 = parts.map(|range| collector.weight_ns(range)).sum();
         if sum_ns == total_ns {
             return Ok(());

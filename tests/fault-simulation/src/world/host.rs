@@ -32,8 +32,13 @@ pub(super) struct Host {
 
 /// Input that a paused process has not read.
 pub(super) enum Unread {
-    Message { connection: u64, message: Box<AgentMessage> },
-    HangUp { connection: u64 },
+    Message {
+        connection: u64,
+        message: Box<AgentMessage>,
+    },
+    HangUp {
+        connection: u64,
+    },
 }
 
 impl Host {
@@ -45,7 +50,11 @@ impl Host {
         let clock = Clock::from_fn(move || timestamp(now()));
         let disk = SimulatedDisk::new(move || random.next(), clock.clone());
         Host {
-            disk: if scenario.is_bucket { disk.into_bucket() } else { disk },
+            disk: if scenario.is_bucket {
+                disk.into_bucket()
+            } else {
+                disk
+            },
             clock,
             collector: None,
             fenced: None,
@@ -65,7 +74,11 @@ impl Host {
 
     /// The collector, if its process runs and is not paused.
     pub(super) fn running(&mut self) -> Option<&mut SimulatedCollector> {
-        if self.resumes_at.is_some() { None } else { self.collector.as_mut() }
+        if self.resumes_at.is_some() {
+            None
+        } else {
+            self.collector.as_mut()
+        }
     }
 
     /// Whether a process answers.

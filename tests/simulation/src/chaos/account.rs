@@ -99,16 +99,29 @@ pub(super) fn compare(accounts: &[Account], apis: &[Api]) -> Result<Sums> {
     for tamper in [Tamper::Lost, Tamper::Twice, Tamper::Task] {
         let Account { worker, mut record } = accounts[0].clone();
         tamper.falsify(&mut record);
-        ensure!(compare_worker(&worker, &record, apis).is_err(), "{tamper:?} is not detected");
+        ensure!(
+            compare_worker(&worker, &record, apis).is_err(),
+            "{tamper:?} is not detected"
+        );
     }
     Ok(sums)
 }
 
 fn compare_worker(worker: &str, record: &Record, apis: &[Api]) -> Result<Sums> {
     ensure!(record.lost == 0, "its agent counts something as lost");
-    ensure!(record.unacked_ns == 0, "flushes have no answer though all collectors are there");
-    ensure!(record.accepted_ns == record.stored_ns, "its own account is not balanced");
-    let mut sums = Sums { workers: 1, tasks: record.tasks, ..Sums::default() };
+    ensure!(
+        record.unacked_ns == 0,
+        "flushes have no answer though all collectors are there"
+    );
+    ensure!(
+        record.accepted_ns == record.stored_ns,
+        "its own account is not balanced"
+    );
+    let mut sums = Sums {
+        workers: 1,
+        tasks: record.tasks,
+        ..Sums::default()
+    };
     sums.accepted_ns = record.accepted_ns;
     let mut stays = 0;
     let mut with_worker = Vec::new();
@@ -119,7 +132,10 @@ fn compare_worker(worker: &str, record: &Record, apis: &[Api]) -> Result<Sums> {
         }
         for epoch in epochs {
             let account = &epoch["account"];
-            ensure!(account["balanced"] == true, "an account is not balanced: {epoch}");
+            ensure!(
+                account["balanced"] == true,
+                "an account is not balanced: {epoch}"
+            );
             sums.stored_ns += number(account, "stored_ns")?;
             sums.cycles += number(&epoch, "acked_seq")?;
             stays += 1;
@@ -154,7 +170,11 @@ fn found_ns(api: &Api, worker: &str) -> Result<u64> {
     let range = range()?;
     let answer = api.json(&format!("profile?{range}&threads=all&worker={worker}"))?;
     let corrupt = answer["corrupt_files"].as_array().map_or(0, Vec::len);
-    ensure!(corrupt == 0, "files cannot be read: {}", answer["corrupt_files"]);
+    ensure!(
+        corrupt == 0,
+        "files cannot be read: {}",
+        answer["corrupt_files"]
+    );
     number(&answer["totals"], "total_ns")
 }
 
@@ -174,17 +194,29 @@ fn check_tasks(worker: &str, record: &Record, apis: &[&Api]) -> Result<()> {
     for api in apis {
         let path = format!("tasks?{}&limit={ROWS_MAX}&worker={worker}", range()?);
         let answer = api.json(&path)?;
-        ensure!(answer["truncated"] == false, "{} rows exceed one answer", answer["total"]);
+        ensure!(
+            answer["truncated"] == false,
+            "{} rows exceed one answer",
+            answer["total"]
+        );
         for row in answer["tasks"].as_array().context("no tasks")? {
             ensure!(row["outcome"] == "ok", "a task without a good end: {row}");
             let key = row["key"].as_str().context("a task without a key")?;
             *rows.entry(key.to_owned()).or_default() += 1;
         }
     }
-    let twice: Vec<&String> = rows.iter().filter(|row| *row.1 > 1).map(|row| row.0).collect();
+    let twice: Vec<&String> = rows
+        .iter()
+        .filter(|row| *row.1 > 1)
+        .map(|row| row.0)
+        .collect();
     ensure!(twice.is_empty(), "tasks have two rows: {twice:?}");
     let found = rows.len() as u64;
-    ensure!(found == record.tasks, "{found} tasks are found, {} ran", record.tasks);
+    ensure!(
+        found == record.tasks,
+        "{found} tasks are found, {} ran",
+        record.tasks
+    );
     Ok(())
 }
 
@@ -204,7 +236,10 @@ pub(super) fn compare_with_reader(accounts: &[Account], shared: &Shared) -> Resu
         match compare_found(accounts, &api) {
             Ok(()) => return reader.process.stop().map(drop),
             Err(error) if begin.elapsed() > READER_MAX => {
-                bail!("{error:#}; end of the reader's log:\n{}", reader.process.log())
+                bail!(
+                    "{error:#}; end of the reader's log:\n{}",
+                    reader.process.log()
+                )
             }
             Err(_) => std::thread::park_timeout(POLL_EVERY),
         }

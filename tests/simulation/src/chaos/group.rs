@@ -38,7 +38,9 @@ impl Patience {
     /// If another thread has failed.
     pub(super) fn wait(&self, time: Duration) -> Result<()> {
         let has_failed = lock(&self.has_failed);
-        let waited = self.failed.wait_timeout_while(has_failed, time, |has_failed| !*has_failed);
+        let waited = self
+            .failed
+            .wait_timeout_while(has_failed, time, |has_failed| !*has_failed);
         let (has_failed, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if *has_failed {
             bail!("another collector of the group has failed");
@@ -77,8 +79,18 @@ impl Layout {
     fn of(seed: u64) -> Layout {
         let ack = if seed % 4 == 3 { Ack::Disk } else { Ack::Store };
         let collectors = if seed.is_multiple_of(3) { 3 } else { 2 };
-        let product = if seed % 5 < 2 { Product::Moto } else { Product::SeaweedFs };
-        Layout { product, collectors, workers: 3, ack, has_disk: seed % 2 == 1 }
+        let product = if seed % 5 < 2 {
+            Product::Moto
+        } else {
+            Product::SeaweedFs
+        };
+        Layout {
+            product,
+            collectors,
+            workers: 3,
+            ack,
+            has_disk: seed % 2 == 1,
+        }
     }
 }
 
@@ -102,9 +114,14 @@ impl Group<'_> {
     fn run(&self, seed: u64) -> Result<Sums> {
         let options = self.run.options;
         let layout = Layout::of(seed);
-        let build = options.worker.parent().context("the worker is in a directory")?;
+        let build = options
+            .worker
+            .parent()
+            .context("the worker is in a directory")?;
         let server = Server::start(layout.product, build)?.context("chaos needs S3 servers")?;
-        let directory = tempfile::Builder::new().prefix("emberline-chaos-").tempdir()?;
+        let directory = tempfile::Builder::new()
+            .prefix("emberline-chaos-")
+            .tempdir()?;
         let shared = Shared {
             program: options.program.clone(),
             server_port: server.port,
@@ -152,8 +169,9 @@ impl Group<'_> {
             }
             let random = random.fork(0);
             threads.push(scope.spawn(move || guarded(self.cut_links(links, random))));
-            let joined =
-                threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+            let joined = threads
+                .into_iter()
+                .map(|thread| thread.join().expect("it does not panic"));
             // The first error is the cause, unless it is about another thread.
             let results: Vec<Result<()>> = joined.collect();
             let mut errors: Vec<_> = results.into_iter().filter_map(Result::err).collect();
@@ -171,17 +189,26 @@ impl Group<'_> {
     fn log(&self, number: u32, subject: &str, kind: Kind, length: Duration) {
         let at_s = self.begin.elapsed().as_secs_f64();
         let length_s = length.as_secs_f64();
-        let event =
-            format!("{at_s:.1} s, round {number}: {subject} {}, {length_s:.1} s", kind.name());
+        let event = format!(
+            "{at_s:.1} s, round {number}: {subject} {}, {length_s:.1} s",
+            kind.name()
+        );
         lock(&self.events).push(event);
     }
 
     fn fail_site(&self, site: &mut Site, mut random: Random) -> Result<()> {
         let options: &Options = self.run.options;
-        let kinds = if site.needs_disk() { WITH_DISK } else { WITHOUT_DISK };
+        let kinds = if site.needs_disk() {
+            WITH_DISK
+        } else {
+            WITHOUT_DISK
+        };
         loop {
-            self.patience.wait(Duration::from_secs_f64(random.fraction() * PAUSE_S))?;
-            let Some(number) = self.begin_round() else { return Ok(()) };
+            self.patience
+                .wait(Duration::from_secs_f64(random.fraction() * PAUSE_S))?;
+            let Some(number) = self.begin_round() else {
+                return Ok(());
+            };
             let kind = kinds[random.below(kinds.len())];
             let length = kind.draw_length(&mut random, options.longest_s);
             self.log(number, &site.name, kind, length);
@@ -195,13 +222,21 @@ impl Group<'_> {
     fn cut_links(&self, links: &[Vec<Arc<Proxy>>], mut random: Random) -> Result<()> {
         let kind = Kind::WorkerCut;
         loop {
-            self.patience.wait(Duration::from_secs_f64(random.fraction() * PAUSE_S))?;
-            let Some(number) = self.begin_round() else { return Ok(()) };
+            self.patience
+                .wait(Duration::from_secs_f64(random.fraction() * PAUSE_S))?;
+            let Some(number) = self.begin_round() else {
+                return Ok(());
+            };
             let of_site = random.below(links.len());
             let worker = random.below(links[of_site].len());
             let link = &links[of_site][worker];
             let length = kind.draw_length(&mut random, self.run.options.longest_s);
-            self.log(number, &format!("c{} and worker-{worker}:", of_site + 1), kind, length);
+            self.log(
+                number,
+                &format!("c{} and worker-{worker}:", of_site + 1),
+                kind,
+                length,
+            );
             link.hold();
             self.patience.wait(length)?;
             restore(link, &mut random);
@@ -216,7 +251,10 @@ impl Group<'_> {
             while let Err(error) = ureq::get(format!("http://{address}/readyz")).call() {
                 if begin.elapsed() > READY_MAX {
                     let log = site.log();
-                    bail!("{} is not ready: {error}; end of its log:\n{log}", site.name);
+                    bail!(
+                        "{} is not ready: {error}; end of its log:\n{log}",
+                        site.name
+                    );
                 }
                 self.patience.wait(POLL_EVERY)?;
             }
@@ -229,7 +267,10 @@ impl Group<'_> {
         let mut accounts = Vec::new();
         for worker in workers {
             let record = worker.record()?;
-            accounts.push(account::Account { worker: worker.id.clone(), record });
+            accounts.push(account::Account {
+                worker: worker.id.clone(),
+                record,
+            });
         }
         let mut apis = Vec::new();
         for site in &mut *sites {
@@ -244,7 +285,9 @@ impl Group<'_> {
             }
         }
         account::compare_with_reader(&accounts, shared).context("by a reader's answers")?;
-        sites.iter().try_for_each(|site| super::site::verify(shared, &site.name))?;
+        sites
+            .iter()
+            .try_for_each(|site| super::site::verify(shared, &site.name))?;
         Ok(sums)
     }
 }

@@ -38,8 +38,15 @@ pub(super) const WITHOUT_DISK: &[Kind] = &[
 ];
 
 /// Rounds of a collector whose log is on its disk. The loss of the disk would lose data, as documented.
-pub(super) const WITH_DISK: &[Kind] =
-    &[Killed, Killed, Paused, Paused, BucketCut, BucketOverloaded, BucketLossy];
+pub(super) const WITH_DISK: &[Kind] = &[
+    Killed,
+    Killed,
+    Paused,
+    Paused,
+    BucketCut,
+    BucketOverloaded,
+    BucketLossy,
+];
 
 impl Kind {
     pub(super) const fn name(self) -> &'static str {

@@ -85,9 +85,24 @@ impl fmt::Display for Report {
         for (kind, count) in &self.rounds {
             writeln!(f, "{count:>8} {}", kind.name())?;
         }
-        let Sums { workers, moves, cycles, tasks, accepted_ns, stored_ns, found_ns } = self.sums;
-        writeln!(f, "{workers:>8} workers, {moves} moves, {cycles} cycles acked, {tasks} tasks")?;
-        for (what, ns) in [("accepted", accepted_ns), ("stored", stored_ns), ("found", found_ns)] {
+        let Sums {
+            workers,
+            moves,
+            cycles,
+            tasks,
+            accepted_ns,
+            stored_ns,
+            found_ns,
+        } = self.sums;
+        writeln!(
+            f,
+            "{workers:>8} workers, {moves} moves, {cycles} cycles acked, {tasks} tasks"
+        )?;
+        for (what, ns) in [
+            ("accepted", accepted_ns),
+            ("stored", stored_ns),
+            ("found", found_ns),
+        ] {
             writeln!(f, "{:>12.3} s {what}", ns as f64 / 1e9)?;
         }
         write!(f, "0 acked cycles lost, 0 counted twice, every task once")
@@ -113,14 +128,24 @@ pub fn run(options: &Options) -> Result<Report> {
         options,
         begin,
         next_group: AtomicU32::new(0),
-        report: Mutex::new(Report { seed: options.seed, ..Report::default() }),
+        report: Mutex::new(Report {
+            seed: options.seed,
+            ..Report::default()
+        }),
         told: Mutex::new(begin),
     };
     let at_a_time = options.groups.clamp(1, run.groups());
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..at_a_time).map(|_| scope.spawn(|| run.run_groups())).collect();
-        let joined = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
-        joined.collect::<Vec<_>>().into_iter().collect::<Result<()>>()
+        let threads: Vec<_> = (0..at_a_time)
+            .map(|_| scope.spawn(|| run.run_groups()))
+            .collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("it does not panic"));
+        joined
+            .collect::<Vec<_>>()
+            .into_iter()
+            .collect::<Result<()>>()
     })?;
     let mut report = run.report.into_inner().expect("no thread panicked");
     report.took = begin.elapsed();
@@ -129,7 +154,10 @@ pub fn run(options: &Options) -> Result<Report> {
 
 impl Run<'_> {
     fn groups(&self) -> u32 {
-        self.options.rounds.div_ceil(self.options.rounds_per_group).max(1)
+        self.options
+            .rounds
+            .div_ceil(self.options.rounds_per_group)
+            .max(1)
     }
 
     /// Runs groups until none is left.
@@ -147,7 +175,11 @@ impl Run<'_> {
                 self.next_group.store(self.groups(), Ordering::Relaxed);
             });
             let sums = sums.with_context(|| {
-                format!("rounds {} to {}, group of seed {seed}", before + 1, before + rounds)
+                format!(
+                    "rounds {} to {}, group of seed {seed}",
+                    before + 1,
+                    before + rounds
+                )
             })?;
             let mut report = lock(&self.report);
             report.sums += sums;

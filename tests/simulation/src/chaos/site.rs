@@ -62,7 +62,13 @@ const OWNED: &str = "another `--name`";
 impl Site {
     /// A collector that is not started yet.
     pub(super) fn new(name: String, shared: Shared, links: Vec<Arc<Proxy>>) -> Site {
-        Site { name, shared, links, life: None, machines: 0 }
+        Site {
+            name,
+            shared,
+            links,
+            life: None,
+            machines: 0,
+        }
     }
 
     /// Starts it on another machine, with an empty disk.
@@ -83,7 +89,11 @@ impl Site {
         let bucket = Proxy::start(self.shared.server_port)?;
         let mut serve = Serve::new(&self.shared.program);
         serve.environment = s3::environment(bucket.port);
-        let ack = if self.shared.ack == Ack::Store { "store" } else { "disk" };
+        let ack = if self.shared.ack == Ack::Store {
+            "store"
+        } else {
+            "disk"
+        };
         let Shared { place, .. } = &self.shared;
         for argument in [
             "--store",
@@ -105,7 +115,9 @@ impl Site {
             let disk = format!("{}-{}", self.name, self.machines);
             let disk = self.shared.directory.join(disk);
             serve.arguments.push("--data".to_owned());
-            serve.arguments.push(disk.to_str().context("the path is not UTF-8")?.to_owned());
+            serve
+                .arguments
+                .push(disk.to_str().context("the path is not UTF-8")?.to_owned());
         }
         let begin = Instant::now();
         loop {
@@ -147,7 +159,9 @@ impl Site {
 
     /// The end of its log.
     pub(super) fn log(&self) -> String {
-        self.life.as_ref().map_or_else(String::new, |life| life.running.process.log())
+        self.life
+            .as_ref()
+            .map_or_else(String::new, |life| life.running.process.log())
     }
 
     /// Fails in one way for a time, and works again.
@@ -221,7 +235,10 @@ impl Site {
         while !former.running.process.log().contains(TAKEN_OVER) {
             if begin.elapsed() > NOTICE_MAX {
                 let log = former.running.process.log();
-                bail!("{} does not notice its successor; end of its log:\n{log}", self.name);
+                bail!(
+                    "{} does not notice its successor; end of its log:\n{log}",
+                    self.name
+                );
             }
             patience.wait(POLL_EVERY)?;
         }
@@ -241,10 +258,15 @@ pub(super) fn restore(network: &Proxy, random: &mut Random) {
 pub(super) fn verify(shared: &Shared, name: &str) -> Result<()> {
     let mut command = std::process::Command::new(Path::new(&shared.program));
     command.args(["store", "verify", "--store", &shared.place, "--name", name]);
-    command.envs(s3::environment(shared.server_port)).env("NO_COLOR", "1");
+    command
+        .envs(s3::environment(shared.server_port))
+        .env("NO_COLOR", "1");
     let done = command.stdin(std::process::Stdio::null()).output()?;
     if !done.status.success() {
-        bail!("the store of {name}: {}", String::from_utf8_lossy(&done.stderr));
+        bail!(
+            "the store of {name}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
     }
     Ok(())
 }

@@ -57,7 +57,9 @@ impl Record {
 
 /// A number of an answer or a record.
 pub(super) fn number(value: &Value, name: &str) -> Result<u64> {
-    value[name].as_u64().with_context(|| format!("no number {name} in {value}"))
+    value[name]
+        .as_u64()
+        .with_context(|| format!("no number {name} in {value}"))
 }
 
 impl Worker {
@@ -95,7 +97,11 @@ impl Worker {
         }
         let mut text = String::new();
         // A line, which the pipe holds.
-        self.child.stdout.take().context("it is read once")?.read_to_string(&mut text)?;
+        self.child
+            .stdout
+            .take()
+            .context("it is read once")?
+            .read_to_string(&mut text)?;
         Record::parse(&text).with_context(|| format!("the record of {}: {text}", self.id))
     }
 }

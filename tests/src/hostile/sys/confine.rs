@@ -24,11 +24,19 @@ fn set_filter(call: libc::c_long, flags: libc::c_ulong) {
     // The call's number is the first word of a filter's input.
     let mut program = [
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            call as u32,
+        ),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, EPERM_ANSWER),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: it takes plain numbers.
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
@@ -69,7 +77,15 @@ pub(crate) fn hide_proc() -> bool {
         return false;
     }
     // SAFETY: likewise.
-    unsafe { libc::mount(c"tmpfs".as_ptr(), proc, c"tmpfs".as_ptr(), 0, std::ptr::null()) == 0 }
+    unsafe {
+        libc::mount(
+            c"tmpfs".as_ptr(),
+            proc,
+            c"tmpfs".as_ptr(),
+            0,
+            std::ptr::null(),
+        ) == 0
+    }
 }
 
 /// Sets the soft limit of a resource; returns the previous one.

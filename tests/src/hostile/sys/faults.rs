@@ -60,7 +60,11 @@ pub(crate) fn use_alternate_stack(bytes: usize) -> bool {
     // Below it nothing else may be overwritten unseen.
     let room: &'static mut [u8] = Vec::leak(vec![0xa5; bytes + GUARD_BYTES]);
     let start = room[GUARD_BYTES..].as_mut_ptr().cast();
-    let stack = libc::stack_t { ss_sp: start, ss_flags: 0, ss_size: bytes };
+    let stack = libc::stack_t {
+        ss_sp: start,
+        ss_flags: 0,
+        ss_size: bytes,
+    };
     // SAFETY: the memory is never freed.
     unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) == 0 }
 }
@@ -69,7 +73,11 @@ const GUARD_BYTES: usize = 4_096;
 
 /// Whether nothing was written below the calling thread's alternate stack.
 pub(crate) fn is_guard_untouched() -> bool {
-    let mut stack = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+    let mut stack = libc::stack_t {
+        ss_sp: ptr::null_mut(),
+        ss_flags: 0,
+        ss_size: 0,
+    };
     // SAFETY: without a new stack this only reads.
     assert_eq!(unsafe { libc::sigaltstack(ptr::null(), &raw mut stack) }, 0);
     let guard = stack.ss_sp.cast::<u8>().wrapping_sub(GUARD_BYTES);

@@ -1,6 +1,9 @@
 //! System-level interference of the hostile worker with itself. All unsafe code of the tests is in
 //! this directory.
-#![expect(unsafe_code, reason = "signals, stacks, filters and loaders have no safe interface")]
+#![expect(
+    unsafe_code,
+    reason = "signals, stacks, filters and loaders have no safe interface"
+)]
 
 pub(crate) mod confine;
 pub(crate) mod faults;
@@ -71,7 +74,11 @@ pub(crate) fn action(signal: c_int) -> Action {
         unsafe { libc::sigismember(&raw const action.sa_mask, *member) == 1 }
     });
     let mask = members.fold(0, |mask, member| mask | 1 << member);
-    Action { handler: action.sa_sigaction, flags: action.sa_flags, mask }
+    Action {
+        handler: action.sa_sigaction,
+        flags: action.sa_flags,
+        mask,
+    }
 }
 
 /// Whether a signal interrupts a thread that reads from a pipe.
@@ -80,7 +87,9 @@ pub(crate) fn read_interrupted(signal: c_int) -> bool {
     let (sender, receiver) = std::sync::mpsc::channel();
     let reading = std::thread::spawn(move || {
         // SAFETY: takes nothing.
-        sender.send(unsafe { libc::pthread_self() }).expect("the receiver waits");
+        sender
+            .send(unsafe { libc::pthread_self() })
+            .expect("the receiver waits");
         let mut byte = 0u8;
         let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
         // SAFETY: there is room for one byte.
@@ -122,7 +131,13 @@ pub(crate) fn is_socket(descriptor: c_int) -> bool {
     let value = (&raw mut family).cast();
     // SAFETY: the value is one integer of this length; any descriptor number is accepted.
     let result = unsafe {
-        libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_DOMAIN, value, &raw mut length)
+        libc::getsockopt(
+            descriptor,
+            libc::SOL_SOCKET,
+            libc::SO_DOMAIN,
+            value,
+            &raw mut length,
+        )
     };
     result == 0 && family == libc::AF_UNIX
 }
@@ -131,7 +146,12 @@ pub(crate) fn is_socket(descriptor: c_int) -> bool {
 pub(crate) fn make_fifo(path: &str) {
     let path = CString::new(path).expect("no 0 in it");
     // SAFETY: the path ends in a 0.
-    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0, "{}", io::Error::last_os_error());
+    assert_eq!(
+        unsafe { libc::mkfifo(path.as_ptr(), 0o600) },
+        0,
+        "{}",
+        io::Error::last_os_error()
+    );
 }
 
 /// Sends a signal to the calling thread.
@@ -148,8 +168,16 @@ pub(crate) fn on_smallest_alternate_stack(work: impl FnOnce()) {
     let least = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
     // The kernel's frames, and a little for each handler.
     let mut room = vec![0u8; 2 * (least.max(libc::MINSIGSTKSZ) + 1024)];
-    let stack = libc::stack_t { ss_sp: room.as_mut_ptr().cast(), ss_flags: 0, ss_size: room.len() };
-    let mut before = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+    let stack = libc::stack_t {
+        ss_sp: room.as_mut_ptr().cast(),
+        ss_flags: 0,
+        ss_size: room.len(),
+    };
+    let mut before = libc::stack_t {
+        ss_sp: ptr::null_mut(),
+        ss_flags: 0,
+        ss_size: 0,
+    };
     // SAFETY: `room` outlives its use as a stack, which ends below.
     let result = unsafe { libc::sigaltstack(&raw const stack, &raw mut before) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
@@ -175,7 +203,10 @@ impl Library {
     pub(crate) fn call(&self, number: u64) -> u64 {
         // SAFETY: the handle is open; the name ends in a 0.
         let function = unsafe { libc::dlsym(self.0, c"soak_work".as_ptr()) };
-        assert!(!function.is_null(), "the library has no function `soak_work`");
+        assert!(
+            !function.is_null(),
+            "the library has no function `soak_work`"
+        );
         // SAFETY: the harness defines it so.
         let function: extern "C" fn(u64) -> u64 = unsafe { mem::transmute(function) };
         function(number)

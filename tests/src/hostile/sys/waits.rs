@@ -40,7 +40,10 @@ const WAIT_MS: c_int = 5;
 const WAIT_NS: i64 = WAIT_MS as i64 * 1_000_000;
 
 fn time(ns: i64) -> libc::timespec {
-    libc::timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
+    libc::timespec {
+        tv_sec: ns / 1_000_000_000,
+        tv_nsec: ns % 1_000_000_000,
+    }
 }
 
 impl Waiter {
@@ -94,7 +97,10 @@ fn silent_socket() -> RawFd {
     // SAFETY: there is room for two descriptors.
     let result = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    let limit = libc::timeval { tv_sec: 0, tv_usec: i64::from(WAIT_MS) * 1_000 };
+    let limit = libc::timeval {
+        tv_sec: 0,
+        tv_usec: i64::from(WAIT_MS) * 1_000,
+    };
     let size = mem::size_of::<libc::timeval>() as libc::socklen_t;
     // SAFETY: the option's value is one `timeval`.
     let result = unsafe {
@@ -115,7 +121,15 @@ fn futex(wait: &libc::timespec) -> c_int {
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word and the time outlive the call, and nothing wakes the word.
     let result = unsafe {
-        libc::syscall(libc::SYS_futex, &raw const word, operation, 0, ptr::from_ref(wait), 0, 0)
+        libc::syscall(
+            libc::SYS_futex,
+            &raw const word,
+            operation,
+            0,
+            ptr::from_ref(wait),
+            0,
+            0,
+        )
     };
     result as c_int
 }

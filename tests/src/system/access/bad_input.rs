@@ -10,7 +10,10 @@ fn check(arguments: &[&str], code: i32, parts: &[&str]) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
     for part in parts {
-        assert!(stderr.contains(part), "{arguments:?}: no `{part}` in:\n{stderr}");
+        assert!(
+            stderr.contains(part),
+            "{arguments:?}: no `{part}` in:\n{stderr}"
+        );
     }
     assert!(output.stdout.is_empty(), "{arguments:?}");
 }
@@ -21,7 +24,10 @@ fn invalid_queries_name_the_allowed_values() {
     let worker = Worker::start("steady", "bad-1", &collector.url(), &[]);
     crate::harness::wait_for("the worker's tasks", || {
         let summary = collector.json("/api/v1/tasks?summary=true");
-        summary["names"].as_array().is_some_and(|names| !names.is_empty()).then_some(())
+        summary["names"]
+            .as_array()
+            .is_some_and(|names| !names.is_empty())
+            .then_some(())
     });
     worker.finish();
     let url = collector.url();
@@ -30,28 +36,65 @@ fn invalid_queries_name_the_allowed_values() {
     };
     profile(&["--task", "stedy"], &["stedy", "steady"]);
     profile(&["--worker", "bad-2"], &["bad-2", "bad-1"]);
-    profile(&["--from", "yesterday"], &["yesterday", "-5m", "RFC 3339", "Unix"]);
+    profile(
+        &["--from", "yesterday"],
+        &["yesterday", "-5m", "RFC 3339", "Unix"],
+    );
     profile(&["--from", "now", "--to", "-5m"], &["reversed"]);
     profile(&["--from", "-5m", "--to", "-5m"], &["empty"]);
     profile(
         &["--state", "asleep"],
-        &["asleep", "cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other"],
+        &[
+            "asleep", "cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other",
+        ],
     );
     profile(&["--format", "gif"], &["gif", "svg", "collapsed"]);
-    check(&["tasks", "--url", &url, "--task", "STEDY"], 2, &["STEDY", "steady"]);
-    check(&["tasks", "--url", &url, "--limit", "0"], 2, &["0", "limit"]);
+    check(
+        &["tasks", "--url", &url, "--task", "STEDY"],
+        2,
+        &["STEDY", "steady"],
+    );
+    check(
+        &["tasks", "--url", &url, "--limit", "0"],
+        2,
+        &["0", "limit"],
+    );
     let set = |rest: &[&str], parts: &[&str]| {
-        check(&[&["workers", "set", "--url", &url], rest].concat(), 2, parts);
+        check(
+            &[&["workers", "set", "--url", &url], rest].concat(),
+            2,
+            parts,
+        );
     };
     set(&["bad-2", "--interval", "20ms"], &["bad-2", "bad-1"]);
-    set(&["bad-1", "--interval", "0ms"], &["interval_ms is 0", "1 to 1000"]);
-    set(&["bad-1", "--interval", "5h"], &["interval_ms is 18000000", "1 to 1000"]);
+    set(
+        &["bad-1", "--interval", "0ms"],
+        &["interval_ms is 0", "1 to 1000"],
+    );
+    set(
+        &["bad-1", "--interval", "5h"],
+        &["interval_ms is 18000000", "1 to 1000"],
+    );
     set(&["bad-1", "--interval", "fast"], &["fast", "20ms"]);
-    set(&["bad-1", "--state", "asleep"], &["asleep", "cpu", "runnable"]);
-    set(&["--all"], &["nothing to set", "--interval", "--enabled", "--state"]);
+    set(
+        &["bad-1", "--state", "asleep"],
+        &["asleep", "cpu", "runnable"],
+    );
+    set(
+        &["--all"],
+        &["nothing to set", "--interval", "--enabled", "--state"],
+    );
     set(&["--interval", "20ms"], &["WORKER"]);
-    check(&["thread-dump", "--url", &url, "--worker", "bad-2"], 2, &["bad-2", "bad-1"]);
-    check(&["thread-dump", "--url", &url, "--task", "stedy"], 2, &["stedy", "steady"]);
+    check(
+        &["thread-dump", "--url", &url, "--worker", "bad-2"],
+        2,
+        &["bad-2", "bad-1"],
+    );
+    check(
+        &["thread-dump", "--url", &url, "--task", "stedy"],
+        2,
+        &["stedy", "steady"],
+    );
 }
 
 #[test]
@@ -66,22 +109,41 @@ fn data_that_is_no_folder_is_named_and_not_the_token_file_in_it() {
     let program = std::env::current_exe().unwrap();
     let file = program.to_str().unwrap();
     let expected = format!("{file} is a file, not a folder; choose a folder with `--data`");
-    check(&["serve", "--listen", "127.0.0.1:0", "--data", file], 1, &[&expected]);
+    check(
+        &["serve", "--listen", "127.0.0.1:0", "--data", file],
+        1,
+        &[&expected],
+    );
 }
 
 #[test]
 fn listening_beyond_loopback_needs_a_flag() {
-    check(&["serve", "--listen", "0.0.0.0:0"], 2, &["0.0.0.0", "insecure"]);
+    check(
+        &["serve", "--listen", "0.0.0.0:0"],
+        2,
+        &["0.0.0.0", "insecure"],
+    );
 }
 
 #[test]
 fn an_unreachable_collector_is_named() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let url = format!("http://{free}");
-    check(&["workers", "--url", &url], 1, &[&url, "emberline serve", "EMBERLINE_URL"]);
+    check(
+        &["workers", "--url", &url],
+        1,
+        &[&url, "emberline serve", "EMBERLINE_URL"],
+    );
 }
 
 #[test]
 fn too_few_workers_for_the_fleet_are_rejected() {
-    check(&["demo", "--workers", "2", "--seconds", "1"], 2, &["2", "4"]);
+    check(
+        &["demo", "--workers", "2", "--seconds", "1"],
+        2,
+        &["2", "4"],
+    );
 }

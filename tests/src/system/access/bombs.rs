@@ -33,7 +33,9 @@ fn bomb() -> Vec<u8> {
     let mut zeros = Vec::with_capacity(64 << 10);
     let mut compress = Compress::new(Compression::best(), false);
     // After a full flush nothing refers to what is before it, so the bytes can be repeated.
-    compress.compress_vec(&vec![0; 1 << 20], &mut zeros, FlushCompress::Full).unwrap();
+    compress
+        .compress_vec(&vec![0; 1 << 20], &mut zeros, FlushCompress::Full)
+        .unwrap();
     assert_eq!(compress.total_in(), 1 << 20);
     let head = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
     [&head[..], &zeros.repeat(BOMB_BYTES / zeros.len())].concat()
@@ -85,7 +87,11 @@ fn post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
     }
     let (parts, mut body) = request.send(body).unwrap().into_parts();
     let body = body.read_to_vec().unwrap();
-    Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    Answer {
+        status: parts.status.as_u16(),
+        headers: parts.headers,
+        body,
+    }
 }
 
 /// The status and text of an answer of gRPC without a message.
@@ -101,7 +107,8 @@ async fn export(address: &str, message: &[u8]) -> (String, String) {
         .unwrap();
     let (response, mut body) = client.send_request(request, false).unwrap();
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    body.send_data([&[1][..], &length, message].concat().into(), true).unwrap();
+    body.send_data([&[1][..], &length, message].concat().into(), true)
+        .unwrap();
     let response = response.await.unwrap();
     assert_eq!(response.status(), 200);
     let text = |name| response.headers()[name].to_str().unwrap().to_owned();
@@ -142,8 +149,12 @@ impl Inlet {
             Inlet::Ingest => check_ingest(&post(&ingest, &[], bomb)),
             Inlet::EncodedIngest => check_ingest(&post(&ingest, &[gzip], bomb)),
             Inlet::Push => {
-                let samples = vec![PushedSample { raw_profile: bomb.to_vec() }];
-                let request = PushRequest { series: vec![PushedSeries { samples }] };
+                let samples = vec![PushedSample {
+                    raw_profile: bomb.to_vec(),
+                }];
+                let request = PushRequest {
+                    series: vec![PushedSeries { samples }],
+                };
                 check_push(&post(&push, &[proto], &request.encode_to_vec()));
             }
             Inlet::EncodedPush => check_push(&post(&push, &[proto, gzip], bomb)),
@@ -157,7 +168,9 @@ impl Inlet {
                 check_text(&status.message);
             }
             Inlet::OtlpGrpc => {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build();
                 let exported = runtime.unwrap().block_on(async {
                     tokio::time::timeout(ANSWER_MAX, export(address, bomb)).await
                 });
@@ -170,7 +183,10 @@ impl Inlet {
 }
 
 fn check_text(message: &str) {
-    assert!(message.contains("too many bytes of content: at most"), "{message}");
+    assert!(
+        message.contains("too many bytes of content: at most"),
+        "{message}"
+    );
 }
 
 fn check_ingest(answer: &Answer) {
@@ -189,13 +205,20 @@ fn check_push(answer: &Answer) {
 /// The largest memory of a process so far.
 fn peak_bytes(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     let kilobytes: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
     kilobytes << 10
 }
 
 fn stored_ns(collector: &Collector) -> u64 {
-    collector.epochs().iter().map(|epoch| number(&epoch["account"], "stored_ns")).sum()
+    collector
+        .epochs()
+        .iter()
+        .map(|epoch| number(&epoch["account"], "stored_ns"))
+        .sum()
 }
 
 #[test]
@@ -217,19 +240,40 @@ fn bombs_are_rejected_in_each_protocol_within_bounded_memory_and_ingest_goes_on(
         }
     });
     let growth_bytes = peak_bytes(process).saturating_sub(before_bytes);
-    assert!(growth_bytes < GROWTH_BYTES_MAX, "the collector grew by {growth_bytes} bytes");
+    assert!(
+        growth_bytes < GROWTH_BYTES_MAX,
+        "the collector grew by {growth_bytes} bytes"
+    );
 
     let pushes = collector.json("/api/v1/workers")["pushes"].clone();
     let rejected = |source: &str| {
-        let counts = pushes.as_array().unwrap().iter().find(|counts| counts["source"] == source);
+        let counts = pushes
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|counts| counts["source"] == source);
         number(counts.unwrap(), "rejected")
     };
     let of_each = (SENDERS * ROUNDS) as u64;
-    assert_eq!((rejected("pyroscope"), rejected("otlp")), (4 * of_each, 2 * of_each), "{pushes}");
+    assert_eq!(
+        (rejected("pyroscope"), rejected("otlp")),
+        (4 * of_each, 2 * of_each),
+        "{pushes}"
+    );
     let after_ns = stored_ns(&collector);
-    wait_for("more of the worker", || (stored_ns(&collector) > after_ns).then_some(()));
-    let good = post(&format!("{}/ingest?name=good", collector.url()), &[], b"main 7");
+    wait_for("more of the worker", || {
+        (stored_ns(&collector) > after_ns).then_some(())
+    });
+    let good = post(
+        &format!("{}/ingest?name=good", collector.url()),
+        &[],
+        b"main 7",
+    );
     assert_eq!(good.status, 200);
     let report = worker.finish()["report"].clone();
-    assert_eq!(number(&report, "accepted_ns"), number(&report, "stored_ns"), "{report}");
+    assert_eq!(
+        number(&report, "accepted_ns"),
+        number(&report, "stored_ns"),
+        "{report}"
+    );
 }

@@ -17,17 +17,32 @@ fn idle_connections_of_a_stranger_stop_nobody() {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().to_str().unwrap();
-    let arguments = ["--listen", "127.0.0.1:0", "--data", data, "--seal-every", "500ms"];
+    let arguments = [
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        data,
+        "--seal-every",
+        "500ms",
+    ];
     let collector = Collector::start_with_descriptors(1_024, &arguments);
     let worker = Worker::start("steady", "before", &collector.url(), &[]);
     wait_for("the first samples", || {
-        collector.epochs().first().filter(|epoch| number(epoch, "acked_seq") > 0).cloned()
+        collector
+            .epochs()
+            .first()
+            .filter(|epoch| number(epoch, "acked_seq") > 0)
+            .cloned()
     });
-    let idle: Vec<TcpStream> =
-        (0..IDLE).map(|_| TcpStream::connect(&collector.address).unwrap()).collect();
+    let idle: Vec<TcpStream> = (0..IDLE)
+        .map(|_| TcpStream::connect(&collector.address).unwrap())
+        .collect();
     let limit =
         std::fs::read_to_string(format!("/proc/{}/limits", collector.process.id())).unwrap();
-    let files = limit.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let files = limit
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .unwrap();
     assert!(files.contains(" 1024 "), "{files}");
 
     let late = Worker::start("steady", "late", &collector.url(), &[]);
@@ -42,12 +57,20 @@ fn idle_connections_of_a_stranger_stop_nobody() {
     };
     let sealed_before = sealed();
     let acked_before = acked(0);
-    wait_for("the agent of before", || (acked(0) > acked_before + 2).then_some(()));
+    wait_for("the agent of before", || {
+        (acked(0) > acked_before + 2).then_some(())
+    });
     wait_for("the agent that came late", || (acked(1) > 2).then_some(()));
     wait_for("a sealing", || (sealed() > sealed_before).then_some(()));
-    let open = std::fs::read_dir(format!("/proc/{}/fd", collector.process.id())).unwrap().count();
+    let open = std::fs::read_dir(format!("/proc/{}/fd", collector.process.id()))
+        .unwrap()
+        .count();
     assert!(open < 600, "{open} descriptors");
-    assert!(!collector.log().contains("Too many open files"), "{}", collector.log());
+    assert!(
+        !collector.log().contains("Too many open files"),
+        "{}",
+        collector.log()
+    );
     drop(idle);
     for worker in [worker, late] {
         let (record, log) = worker.finish_with_log();

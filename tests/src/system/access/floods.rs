@@ -89,7 +89,9 @@ impl AgentStream {
         while !bytes.is_empty() {
             self.messages.reserve_capacity(bytes.len());
             let room = std::future::poll_fn(|context| self.messages.poll_capacity(context)).await;
-            let Some(room) = room else { return Err(h2::Reason::CANCEL.into()) };
+            let Some(room) = room else {
+                return Err(h2::Reason::CANCEL.into());
+            };
             let length = room?.min(bytes.len());
             self.messages.send_data(bytes.split_to(length), false)?;
         }
@@ -110,7 +112,9 @@ async fn answered(mut stream: AgentStream, messages: Vec<Bytes>, answers_max: us
             return 0;
         }
     }
-    let Ok(response) = stream.response.await else { return 0 };
+    let Ok(response) = stream.response.await else {
+        return 0;
+    };
     let mut body = response.into_body();
     let mut received = Vec::new();
     let mut answers = 0;
@@ -132,7 +136,10 @@ async fn answered(mut stream: AgentStream, messages: Vec<Bytes>, answers_max: us
 
 fn peak_bytes(collector: &Collector) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", collector.process.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     let kilobytes: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
     kilobytes << 10
 }
@@ -155,12 +162,18 @@ fn collector_and_agent() -> (Collector, Worker) {
 
 fn check_honest(collector: &Collector, worker: Worker) {
     let before = acked(collector);
-    wait_for("more of the honest agent", || (acked(collector) > before + 1).then_some(()));
+    wait_for("more of the honest agent", || {
+        (acked(collector) > before + 1).then_some(())
+    });
     let peak = peak_bytes(collector);
     println!("{} MB at the peak", peak >> 20);
     assert!(peak <= MEMORY_MAX, "{peak} bytes at the peak");
     let report = worker.finish()["report"].clone();
-    assert_eq!(number(&report, "accepted_ns"), number(&report, "stored_ns"), "{report}");
+    assert_eq!(
+        number(&report, "accepted_ns"),
+        number(&report, "stored_ns"),
+        "{report}"
+    );
 }
 
 /// A stream with the first part of a message, which stays open.
@@ -173,7 +186,10 @@ struct HalfMessage {
 /// Sends the first part of a message, until all of it is taken or the collector ends the stream.
 async fn send_half(mut stream: AgentStream, half: Bytes) -> HalfMessage {
     let is_taken = stream.send(half).await.is_ok();
-    HalfMessage { _stream: stream, is_taken }
+    HalfMessage {
+        _stream: stream,
+        is_taken,
+    }
 }
 
 /// Finding F11: 200 streams on two connections took 826 MB until they were silent for a minute.
@@ -199,10 +215,15 @@ fn half_messages_take_bounded_memory_and_delay_no_agent() {
             }
             open
         };
-        let open = timeout(ATTACK_MAX, all).await.expect("each stream is taken or refused");
+        let open = timeout(ATTACK_MAX, all)
+            .await
+            .expect("each stream is taken or refused");
         open.iter().filter(|half| !half.is_taken).count()
     });
-    assert!(refused > HALF_MESSAGES / 4, "only {refused} of {HALF_MESSAGES} were refused");
+    assert!(
+        refused > HALF_MESSAGES / 4,
+        "only {refused} of {HALF_MESSAGES} were refused"
+    );
     check_honest(&collector, worker);
 }
 
@@ -214,12 +235,17 @@ fn greeting(worker: String) -> [Bytes; 2] {
         node_base: 1,
         ..v1::Dictionary::default()
     };
-    [framed(Kind::Hello(hello(worker))), framed(Kind::Dictionary(dictionary))]
+    [
+        framed(Kind::Hello(hello(worker))),
+        framed(Kind::Dictionary(dictionary)),
+    ]
 }
 
 /// So many flushes of ended tasks, which have so many rows each and a key of that length.
 fn flushes(count: usize, rows: usize, key_bytes: usize) -> impl Iterator<Item = Bytes> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
     let now_ns = i64::try_from(now.as_nanos()).unwrap();
     let mut codec = FlushDeltaCodec::default();
     (0..count).map(move |round| {
@@ -235,7 +261,10 @@ fn flushes(count: usize, rows: usize, key_bytes: usize) -> impl Iterator<Item = 
         let mut flush = v1::Flush {
             seq: round as u64 + 1,
             sent_at_ns: now_ns,
-            clock: Some(v1::Clock { offset_ns: 0, error_ns: 1_000 }),
+            clock: Some(v1::Clock {
+                offset_ns: 0,
+                error_ns: 1_000,
+            }),
             account: Some(v1::LossAccount::default()),
             tasks: (0..rows).map(task).collect(),
             ..v1::Flush::default()
@@ -274,11 +303,20 @@ fn read_answer(mut stream: TcpStream) -> AnswerLength {
     let mut answer = Vec::new();
     // An answer that broke off ends with an error or without the rest.
     let _ = stream.read_to_end(&mut answer);
-    let head = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+    let head = answer
+        .windows(4)
+        .position(|end| end == b"\r\n\r\n")
+        .unwrap();
     let text = str::from_utf8(&answer[..head]).unwrap();
     assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
-    let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-    AnswerLength { announced: length.parse().unwrap(), received: answer.len() - head - 4 }
+    let length = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .unwrap();
+    AnswerLength {
+        announced: length.parse().unwrap(),
+        received: answer.len() - head - 4,
+    }
 }
 
 /// Finding F7: eight readers that read nothing took 1.7 GB, for as long as they liked.
@@ -291,20 +329,33 @@ fn unread_answers_take_bounded_memory_and_give_way_to_honest_readers() {
         let agent = stream(&client, &collector.address).await.unwrap();
         let count = ROWS / ROWS_A_FLUSH;
         let rows = flushes(count, ROWS_A_FLUSH, KEY_BYTES);
-        let messages = greeting("many-tasks".into()).into_iter().chain(rows).collect();
-        timeout(ATTACK_MAX, answered(agent, messages, count + 1)).await.unwrap()
+        let messages = greeting("many-tasks".into())
+            .into_iter()
+            .chain(rows)
+            .collect();
+        timeout(ATTACK_MAX, answered(agent, messages, count + 1))
+            .await
+            .unwrap()
     });
     assert_eq!(answers, ROWS / ROWS_A_FLUSH + 1);
     wait_for("all rows", || {
         let total = number(&collector.json("/api/v1/tasks?from=-1h&limit=1"), "total");
         (total >= ROWS as u64).then_some(())
     });
-    let unread: Vec<TcpStream> =
-        (0..GREEDY_READERS).map(|_| greedy_reader(&collector.address)).collect();
+    let unread: Vec<TcpStream> = (0..GREEDY_READERS)
+        .map(|_| greedy_reader(&collector.address))
+        .collect();
     let honest = read_answer(greedy_reader(&collector.address));
     assert!(honest.is_whole(), "an honest reader's answer broke off");
-    let broken = unread.into_iter().map(read_answer).filter(|answer| !answer.is_whole()).count();
-    assert!(broken >= GREEDY_READERS / 2, "only {broken} unread answers broke off");
+    let broken = unread
+        .into_iter()
+        .map(read_answer)
+        .filter(|answer| !answer.is_whole())
+        .count();
+    assert!(
+        broken >= GREEDY_READERS / 2,
+        "only {broken} unread answers broke off"
+    );
     check_honest(&collector, worker);
 }
 
@@ -333,7 +384,9 @@ fn large_flushes_take_bounded_memory_and_honest_agents_lose_nothing() {
             }
             answers
         };
-        timeout(ATTACK_MAX, all).await.expect("each flush is answered")
+        timeout(ATTACK_MAX, all)
+            .await
+            .expect("each flush is answered")
     });
     // At least one of two flushes is stored or rejected; the other streams end without an answer to it.
     assert!(answers >= LARGE_STREAMS * 3 / 2, "only {answers} answers");
@@ -356,11 +409,16 @@ fn strangers_cannot_fill_the_log() {
     });
     wait_for("the end of all streams", || {
         let metrics = collector.get("/metrics").1;
-        metrics.contains("emberline_sessions{state=\"connected\"} 0").then_some(())
+        metrics
+            .contains("emberline_sessions{state=\"connected\"} 0")
+            .then_some(())
     });
     let log = collector.log();
     let lines = log.lines().count() - before;
-    assert!((1..=LOG_LINES_MAX).contains(&lines), "{lines} lines:\n{log}");
+    assert!(
+        (1..=LOG_LINES_MAX).contains(&lines),
+        "{lines} lines:\n{log}"
+    );
     assert!(!log.contains('\u{1b}'), "{log}");
 }
 
@@ -376,17 +434,26 @@ fn names_that_collide_are_stored_like_others() {
         ..v1::Dictionary::default()
     };
     let names = [framed(Kind::Dictionary(dictionary))];
-    let messages = greeting("colliding".into()).into_iter().chain(names).chain(flushes(1, 1, 0));
+    let messages = greeting("colliding".into())
+        .into_iter()
+        .chain(names)
+        .chain(flushes(1, 1, 0));
     let messages = messages.collect();
     let answers = runtime().block_on(async {
         let client = connection(&collector.address).await;
         let opened = stream(&client, &collector.address).await.unwrap();
         let answers = answered(opened, messages, 2);
-        timeout(COLLIDING_MAX, answers).await.expect("the flush after the names is answered")
+        timeout(COLLIDING_MAX, answers)
+            .await
+            .expect("the flush after the names is answered")
     });
     assert_eq!(answers, 2);
     let stored = collector.json("/api/v1/workers?worker=colliding");
     let epoch = stored.pointer("/workers/0/epochs/0").unwrap();
-    assert_eq!((number(epoch, "acked_seq"), number(epoch, "rejected")), (1, 0), "{epoch}");
+    assert_eq!(
+        (number(epoch, "acked_seq"), number(epoch, "rejected")),
+        (1, 0),
+        "{epoch}"
+    );
     check_honest(&collector, worker);
 }

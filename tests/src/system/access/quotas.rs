@@ -23,7 +23,11 @@ impl Guarded {
         create_token(directory.path(), &data, "operator", &["--role", "operator"]);
         let place = ["--listen", "127.0.0.1:0", "--data", &data];
         let collector = Collector::start_with(&[&place, arguments].concat());
-        Guarded { collector, directory, data }
+        Guarded {
+            collector,
+            directory,
+            data,
+        }
     }
 
     fn token(&self, name: &str, arguments: &[&str]) -> String {
@@ -38,8 +42,14 @@ impl Guarded {
     fn run(&self, token: &str, arguments: &[&str]) -> Output {
         let url = self.collector.url();
         let mut command = Command::new(emberline());
-        command.args(arguments).args(["--url", &url]).env("NO_COLOR", "1").stdin(Stdio::null());
-        command.env_remove("EMBERLINE_TOKEN").env("EMBERLINE_TOKEN_FILE", self.path(token));
+        command
+            .args(arguments)
+            .args(["--url", &url])
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+            .env_remove("EMBERLINE_TOKEN")
+            .env("EMBERLINE_TOKEN_FILE", self.path(token));
         output(&mut command)
     }
 
@@ -54,7 +64,12 @@ impl Guarded {
             each["worker"] == worker && each["epochs"][0]["connected"] == Value::Bool(true)
         };
         wait_for(worker, || {
-            self.workers()["workers"].as_array().unwrap().iter().any(is_it).then_some(())
+            self.workers()["workers"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(is_it)
+                .then_some(())
         });
     }
 
@@ -72,9 +87,20 @@ impl Guarded {
 /// Creates a token in a file of this name and returns its id.
 fn create_token(directory: &Path, data: &str, name: &str, arguments: &[&str]) -> String {
     let file = directory.join(name);
-    let place = ["--data", data, "-o", file.to_str().unwrap(), "--format", "json"];
-    let created =
-        output(Command::new(emberline()).args(["token", "new"]).args(arguments).args(place));
+    let place = [
+        "--data",
+        data,
+        "-o",
+        file.to_str().unwrap(),
+        "--format",
+        "json",
+    ];
+    let created = output(
+        Command::new(emberline())
+            .args(["token", "new"])
+            .args(arguments)
+            .args(place),
+    );
     assert!(created.status.success(), "{}", text(&created.stderr));
     let row: Value = serde_json::from_slice(&created.stdout).unwrap();
     row["id"].as_str().unwrap().to_owned()
@@ -98,23 +124,41 @@ fn an_agent_past_its_quota_waits_without_loss_and_is_shown() {
         quotas.as_array().unwrap().first().cloned()
     });
     assert_eq!(met["identity"], format!("token {id}"), "{met}");
-    assert_eq!((&met["quota"], &met["value"]), (&"sessions".into(), &1.into()), "{met}");
+    assert_eq!(
+        (&met["quota"], &met["value"]),
+        (&"sessions".into(), &1.into()),
+        "{met}"
+    );
     assert!(number(&met, "refused") > 0, "{met}");
     let note = format!("token {id} reached its quota sessions=1: ");
     let shown = guarded.run("operator", &["workers"]);
     let shown = text(&shown.stdout) + &text(&shown.stderr);
     assert!(shown.contains(&note), "{shown}");
     let doctor = guarded.run("operator", &["doctor"]);
-    assert!(text(&doctor.stdout).contains(&note), "{}", text(&doctor.stdout));
+    assert!(
+        text(&doctor.stdout).contains(&note),
+        "{}",
+        text(&doctor.stdout)
+    );
     let line = guarded.audited("quota reached");
-    assert!(line.contains(&format!("identity=\"token {id}\" quota=\"sessions\"")), "{line}");
+    assert!(
+        line.contains(&format!("identity=\"token {id}\" quota=\"sessions\"")),
+        "{line}"
+    );
     assert!(!guarded.workers().to_string().contains("w-2"));
 
     first.finish();
     guarded.until_connected("w-2");
     let report = &second.finish()["report"];
-    assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
-    let [accepted_ns, lost_ns] = [number(report, "accepted_ns"), number(report, "lost_queue_ns")];
+    assert_eq!(
+        number(report, "accepted_ns"),
+        number(report, "stored_ns"),
+        "{report}"
+    );
+    let [accepted_ns, lost_ns] = [
+        number(report, "accepted_ns"),
+        number(report, "lost_queue_ns"),
+    ];
     assert!(accepted_ns > 0 && lost_ns == 0, "{report}");
 }
 
@@ -130,11 +174,27 @@ fn actions_are_audited_with_who_did_them() {
     let who = format!("who=\"token {operator}\"");
 
     let name = format!("a\u{202e}\n{}", "n".repeat(300));
-    assert!(guarded.run("operator", &["run", "start", &name]).status.success());
+    assert!(
+        guarded
+            .run("operator", &["run", "start", &name])
+            .status
+            .success()
+    );
     let started = guarded.audited("run started");
-    assert!(started.contains(&who) && started.contains(r#"name="a\u{202e}\nnnn"#), "{started}");
-    assert!(!started.contains(&"n".repeat(200)) && started.len() < 600, "{started}");
-    assert!(guarded.run("operator", &["run", "stop", &name]).status.success());
+    assert!(
+        started.contains(&who) && started.contains(r#"name="a\u{202e}\nnnn"#),
+        "{started}"
+    );
+    assert!(
+        !started.contains(&"n".repeat(200)) && started.len() < 600,
+        "{started}"
+    );
+    assert!(
+        guarded
+            .run("operator", &["run", "stop", &name])
+            .status
+            .success()
+    );
     assert!(guarded.audited("run stopped").contains(&who));
 
     guarded.token("agents", &["--role", "agent"]);
@@ -144,11 +204,17 @@ fn actions_are_audited_with_who_did_them() {
     let set = guarded.run("operator", &["workers", "set", "w-1", "--interval", "20ms"]);
     assert!(set.status.success(), "{}", text(&set.stderr));
     let set = guarded.audited("settings changed");
-    assert!(set.contains(&who) && set.contains("workers=\"w-1\" old=\"on, 10 ms, states"), "{set}");
+    assert!(
+        set.contains(&who) && set.contains("workers=\"w-1\" old=\"on, 10 ms, states"),
+        "{set}"
+    );
     assert!(set.contains("new=\"20 ms\""), "{set}");
     assert!(guarded.run("operator", &["thread-dump"]).status.success());
     let dump = guarded.audited("thread dump");
-    assert!(dump.contains(&who) && dump.contains("workers=\"all\""), "{dump}");
+    assert!(
+        dump.contains(&who) && dump.contains("workers=\"all\""),
+        "{dump}"
+    );
     worker.finish();
 
     assert!(!guarded.run("reader", &["thread-dump"]).status.success());
@@ -159,6 +225,10 @@ fn actions_are_audited_with_who_did_them() {
         "{rejected}"
     );
     let revoke = ["token", "revoke", &reader, "--data", &guarded.data];
-    assert!(output(Command::new(emberline()).args(revoke)).status.success());
+    assert!(
+        output(Command::new(emberline()).args(revoke))
+            .status
+            .success()
+    );
     guarded.audited(&format!("revoked=\"{reader}\""));
 }

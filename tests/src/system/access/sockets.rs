@@ -41,9 +41,15 @@ fn a_unix_socket_serves_its_user() {
 
     let second = run(&["serve", "--listen", &url]);
     let error = String::from_utf8_lossy(&second.stderr);
-    assert!(!second.status.success() && error.contains("is in use"), "{error}");
+    assert!(
+        !second.status.success() && error.contains("is in use"),
+        "{error}"
+    );
     let answer = run(&["workers", "--url", &url]);
-    assert!(answer.status.success(), "the first collector goes on: {answer:?}");
+    assert!(
+        answer.status.success(),
+        "the first collector goes on: {answer:?}"
+    );
 }
 
 #[test]
@@ -53,7 +59,10 @@ fn only_a_socket_is_replaced() {
     std::fs::write(&path, "notes").unwrap();
     let answer = run(&["serve", "--listen", &listen(&path)]);
     let error = String::from_utf8_lossy(&answer.stderr);
-    assert!(!answer.status.success() && error.contains("the file is not a socket"), "{error}");
+    assert!(
+        !answer.status.success() && error.contains("the file is not a socket"),
+        "{error}"
+    );
     assert_eq!(std::fs::read(&path).unwrap(), b"notes");
     let answer = run(&["serve", "--listen", "unix:relative"]);
     assert_eq!(answer.status.code(), Some(2));

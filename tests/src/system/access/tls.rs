@@ -62,7 +62,11 @@ impl Authority {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ca.pem");
         std::fs::write(&file, cert.pem()).unwrap();
-        Authority { issuer: Issuer::new(params, key), folder, file }
+        Authority {
+            issuer: Issuer::new(params, key),
+            folder,
+            file,
+        }
     }
 
     /// Signs a certificate for these names that expires in this year.
@@ -74,7 +78,12 @@ impl Authority {
         params.not_after = date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap();
-        Files::new(self.folder.path(), &file_name, &cert.pem(), &key.serialize_pem())
+        Files::new(
+            self.folder.path(),
+            &file_name,
+            &cert.pem(),
+            &key.serialize_pem(),
+        )
     }
 }
 
@@ -84,18 +93,33 @@ fn text(path: &Path) -> &str {
 
 /// Makes a certificate with the command, and returns its files and fingerprint.
 fn self_signed(folder: &Path) -> (Files, String) {
-    let made = run(&["tls", "self-signed", "--name", "collector.example", "-o", text(folder)]);
+    let made = run(&[
+        "tls",
+        "self-signed",
+        "--name",
+        "collector.example",
+        "-o",
+        text(folder),
+    ]);
     assert!(made.status.success(), "{made:?}");
     let said = String::from_utf8(made.stdout).unwrap();
     let fingerprint = said.lines().next().unwrap().to_owned();
     assert!(fingerprint.starts_with("sha256="), "{said}");
-    (Files { cert: folder.join("cert.pem"), key: folder.join("key.pem") }, fingerprint)
+    (
+        Files {
+            cert: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+        },
+        fingerprint,
+    )
 }
 
 /// `emberline workers` at this URL, with these variables.
 fn workers(url: &str, variables: &[(&str, &Path)]) -> Output {
     let mut command = Command::new(emberline());
-    command.args(["workers", "--format", "json", "--url", url]).env("NO_COLOR", "1");
+    command
+        .args(["workers", "--format", "json", "--url", url])
+        .env("NO_COLOR", "1");
     output(command.envs(variables.iter().copied()))
 }
 
@@ -118,7 +142,11 @@ fn check_error(answer: &Output, expected: &[&str]) {
 
 fn worker(id: &str, url: &str, variables: &[(&str, &Path)]) -> Worker {
     let mut command = Command::new(TEST_WORKER);
-    Worker::start_by(command.args(["steady", id, url]).envs(variables.iter().copied()))
+    Worker::start_by(
+        command
+            .args(["steady", id, url])
+            .envs(variables.iter().copied()),
+    )
 }
 
 /// Runs a worker that finds no collector, and returns its log.
@@ -135,7 +163,9 @@ fn a_pin_is_all_that_agent_and_command_line_need() {
     let collector = files.serve(&[]);
     let url = format!("https://{}#{pin}", collector.address);
     let steady = worker("steady", &url, &[]);
-    wait_for("the first flushes", || (acked(&url, &[], "steady") > 1).then_some(()));
+    wait_for("the first flushes", || {
+        (acked(&url, &[], "steady") > 1).then_some(())
+    });
 
     // Another certificate in the same files, while the agent's stream is open.
     let (new, new_pin) = self_signed(&folder.path().join("second"));
@@ -143,16 +173,26 @@ fn a_pin_is_all_that_agent_and_command_line_need() {
     std::fs::rename(&new.cert, &files.cert).unwrap();
     collector.process.signal(Signal::SIGHUP);
     let new_url = format!("https://{}#{new_pin}", collector.address);
-    wait_for("the new certificate", || workers(&new_url, &[]).status.success().then_some(()));
-    check_error(&workers(&url, &[]), &[&pin, &new_pin, "another server answers"]);
+    wait_for("the new certificate", || {
+        workers(&new_url, &[]).status.success().then_some(())
+    });
+    check_error(
+        &workers(&url, &[]),
+        &[&pin, &new_pin, "another server answers"],
+    );
     let before = acked(&new_url, &[], "steady");
-    wait_for("more flushes", || (acked(&new_url, &[], "steady") > before + 2).then_some(()));
+    wait_for("more flushes", || {
+        (acked(&new_url, &[], "steady") > before + 2).then_some(())
+    });
 
     // Damaged files change nothing.
     std::fs::write(&files.cert, "damaged").unwrap();
     collector.process.signal(Signal::SIGHUP);
     wait_for("an error in the log", || {
-        collector.log().contains("the certificate stays as it was").then_some(())
+        collector
+            .log()
+            .contains("the certificate stays as it was")
+            .then_some(())
     });
     assert!(workers(&new_url, &[]).status.success());
 
@@ -170,7 +210,9 @@ fn an_authority_vouches_for_names_and_dates() {
     let good = authority.sign(&["127.0.0.1", "localhost"], 2100).serve(&[]);
     let url = format!("https://{}", good.address);
     let steady = worker("steady", &url, &trust);
-    wait_for("the first flushes", || (acked(&url, &trust, "steady") > 1).then_some(()));
+    wait_for("the first flushes", || {
+        (acked(&url, &trust, "steady") > 1).then_some(())
+    });
     let (record, _) = steady.finish_with_log();
     assert_eq!(number(&record["report"], "unacked_ns"), 0, "{record}");
 
@@ -180,7 +222,10 @@ fn an_authority_vouches_for_names_and_dates() {
 
     let other = authority.sign(&["other.example"], 2100).serve(&[]);
     let url = format!("https://{}", other.address);
-    check_error(&workers(&url, &trust), &["is not for 127.0.0.1", "other.example"]);
+    check_error(
+        &workers(&url, &trust),
+        &["is not for 127.0.0.1", "other.example"],
+    );
     let log = rejected(&url, &trust);
     assert!(log.contains("is not for 127.0.0.1"), "{log}");
 
@@ -204,16 +249,24 @@ fn clients_may_have_certificates_of_an_authority() {
         ("EMBERLINE_KEY_FILE", &*client.key),
     ];
     let steady = worker("worker-7", &url, &own);
-    wait_for("the first flushes", || (acked(&url, &own, "worker-7") > 1).then_some(()));
+    wait_for("the first flushes", || {
+        (acked(&url, &own, "worker-7") > 1).then_some(())
+    });
     let (record, log) = steady.finish_with_log();
     assert_eq!(number(&record["report"], "unacked_ns"), 0, "{log}");
 
     let foreign = Authority::new().sign(&["worker-7.example"], 2100);
-    let foreign =
-        [own[0], ("EMBERLINE_CERT_FILE", &*foreign.cert), ("EMBERLINE_KEY_FILE", &*foreign.key)];
+    let foreign = [
+        own[0],
+        ("EMBERLINE_CERT_FILE", &*foreign.cert),
+        ("EMBERLINE_KEY_FILE", &*foreign.key),
+    ];
     let log = rejected(&url, &foreign);
     assert!(log.contains("collector unreachable"), "{log}");
-    check_error(&workers(&url, &foreign[..2]), &["EMBERLINE_KEY_FILE is not"]);
+    check_error(
+        &workers(&url, &foreign[..2]),
+        &["EMBERLINE_KEY_FILE is not"],
+    );
     // Readers need none.
     assert!(workers(&url, &own[..1]).status.success());
 }
@@ -224,14 +277,22 @@ fn each_side_is_told_which_protocol_the_port_speaks() {
     let (files, pin) = self_signed(folder.path());
     let collector = files.serve(&[]);
     let plain_url = format!("http://{}", collector.address);
-    check_error(&workers(&plain_url, &[]), &["this port speaks TLS: use https://"]);
+    check_error(
+        &workers(&plain_url, &[]),
+        &["this port speaks TLS: use https://"],
+    );
     let log = rejected(&plain_url, &[]);
     assert!(log.contains("use https://"), "{log}");
     let mut stream = TcpStream::connect(&collector.address).unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("use https://"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 400 ") && answer.contains("use https://"),
+        "{answer}"
+    );
 
     let plain = Collector::start();
     let url = format!("https://{}#{pin}", plain.address);
@@ -245,12 +306,21 @@ fn files_of_certificates_are_private_and_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let (files, _) = self_signed(&folder.path().join("tls"));
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&files.key), mode(&folder.path().join("tls"))), (0o600, 0o700));
+    assert_eq!(
+        (mode(&files.key), mode(&folder.path().join("tls"))),
+        (0o600, 0o700)
+    );
     let key = std::fs::read(&files.key).unwrap();
     let again = run(&["tls", "self-signed", "-o", text(&folder.path().join("tls"))]);
     check_error(&again, &["could not create", "key.pem"]);
     assert_eq!(std::fs::read(&files.key).unwrap(), key);
-    let wrong = run(&["serve", "--tls-cert", text(&files.key), "--tls-key", text(&files.key)]);
+    let wrong = run(&[
+        "serve",
+        "--tls-cert",
+        text(&files.key),
+        "--tls-key",
+        text(&files.key),
+    ]);
     check_error(&wrong, &["has no certificate in PEM form"]);
 }
 
@@ -259,22 +329,36 @@ fn files_of_certificates_are_private_and_never_replaced() {
 fn the_lines_of_the_readme_work() {
     let readme = include_str!("../../../../README.md");
     let mut blocks = readme.split("```sh\n");
-    let block = blocks.find(|block| block.starts_with("emberline tls self-signed")).unwrap();
+    let block = blocks
+        .find(|block| block.starts_with("emberline tls self-signed"))
+        .unwrap();
     let lines: Vec<&str> = block.split("```").next().unwrap().lines().collect();
-    let [certificate, serve, work] = lines[..] else { panic!("not three lines: {lines:?}") };
+    let [certificate, serve, work] = lines[..] else {
+        panic!("not three lines: {lines:?}")
+    };
     let folder = tempfile::tempdir().unwrap();
-    let programs = emberline().with_file_name("").into_os_string().into_string().unwrap();
+    let programs = emberline()
+        .with_file_name("")
+        .into_os_string()
+        .into_string()
+        .unwrap();
     let shell = |line: &str| {
         let path = std::env::var("PATH").unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", line]).current_dir(folder.path()).env("NO_COLOR", "1");
+        command
+            .args(["-c", line])
+            .current_dir(folder.path())
+            .env("NO_COLOR", "1");
         command.env("PATH", format!("{programs}:{path}"));
         command
     };
     let made = output(&mut shell(certificate));
     assert!(made.status.success(), "{made:?}");
     let said = String::from_utf8(made.stdout).unwrap();
-    let pin = said.lines().find(|line| line.starts_with("sha256=")).unwrap();
+    let pin = said
+        .lines()
+        .find(|line| line.starts_with("sha256="))
+        .unwrap();
     let operator = "emberline token new --data DIR --role operator";
     assert!(readme.contains(operator));
     let made = output(&mut shell(&format!("{operator} -o operator.token")));
@@ -296,7 +380,9 @@ fn the_lines_of_the_readme_work() {
     let steady = Worker::start_by(&mut shell(&work.replace(shown, &url)));
     let token = folder.path().join("operator.token");
     let token = [("EMBERLINE_TOKEN_FILE", &*token)];
-    wait_for("acknowledged flushes", || (acked(&url, &token, "readme") > 1).then_some(()));
+    wait_for("acknowledged flushes", || {
+        (acked(&url, &token, "readme") > 1).then_some(())
+    });
     let (record, log) = steady.finish_with_log();
     assert_eq!(number(&record["report"], "unacked_ns"), 0, "{log}");
 }

@@ -38,12 +38,23 @@ fn the_account_equals_the_fleets_log() {
     fs::create_dir(&logs).unwrap();
     let demo = output(
         Command::new(emberline())
-            .args(["demo", "--seconds", "12", "--listen", "127.0.0.1:0", "--out"])
+            .args([
+                "demo",
+                "--seconds",
+                "12",
+                "--listen",
+                "127.0.0.1:0",
+                "--out",
+            ])
             .args([&out, Path::new("--data"), &data])
             .env(LOG_VARIABLE, &logs)
             .stdin(Stdio::null()),
     );
-    assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
+    assert!(
+        demo.status.success(),
+        "{}",
+        String::from_utf8_lossy(&demo.stderr)
+    );
     let logs: Vec<Log> = (0..WORKERS).map(|index| read_log(&logs, index)).collect();
     let collector = Collector::start_with_data("127.0.0.1:0", &data);
     check_tasks(&collector, &logs);
@@ -55,9 +66,16 @@ fn the_account_equals_the_fleets_log() {
 fn read_log(folder: &Path, index: usize) -> Log {
     let worker = format!("worker-{index}");
     let read = |ending| fs::read_to_string(folder.join(format!("{worker}.{ending}"))).unwrap();
-    let events = read("jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = read("jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let record = serde_json::from_str(&read("json")).unwrap();
-    Log { worker, events, record }
+    Log {
+        worker,
+        events,
+        record,
+    }
 }
 
 /// A time interval whose ends have bounds.
@@ -95,7 +113,10 @@ impl ObservedInterval {
 
 impl Bounds {
     fn of(readings: (u64, u64)) -> Bounds {
-        Bounds { before: readings.0.cast_signed(), after: readings.1.cast_signed() }
+        Bounds {
+            before: readings.0.cast_signed(),
+            after: readings.1.cast_signed(),
+        }
     }
 
     /// Whether a length in the ledger is within the bounds: a moment since the start of a task, or a sum.
@@ -128,19 +149,30 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
             by_thread.entry(event.thread_id).or_default().push(event);
         }
         for event in &log.events {
-            let (Some(name), Some(key)) = (&event.task, &event.key) else { continue };
+            let (Some(name), Some(key)) = (&event.task, &event.key) else {
+                continue;
+            };
             let task = ObservedInterval::of(name, event);
             let found = rows.get(&(&*log.worker, name, key)).into_iter().flatten();
             let from = task.start_ns.before - CLOCK_SLACK_NS;
             let to = task.start_ns.after + CLOCK_SLACK_NS;
-            let row = found.copied().find(|row| (from..=to).contains(&start_of(row)));
+            let row = found
+                .copied()
+                .find(|row| (from..=to).contains(&start_of(row)));
             let row = row.unwrap_or_else(|| panic!("no row for {} {event:?}", log.worker));
             let stop_ns = row["stop_ns"].as_i64().unwrap() - start_of(row);
-            assert!(task.since_start(task.stop_ns).contain(stop_ns), "{event:?} {row}");
+            assert!(
+                task.since_start(task.stop_ns).contain(stop_ns),
+                "{event:?} {row}"
+            );
             assert_eq!(row["thread_id"], event.thread_id, "{row}");
-            let inside = by_thread.get(&event.thread_id).into_iter().flatten().filter(|phase| {
-                phase.start_ns.0 >= event.start_ns.0 && phase.stop_ns.1 <= event.stop_ns.1
-            });
+            let inside = by_thread
+                .get(&event.thread_id)
+                .into_iter()
+                .flatten()
+                .filter(|phase| {
+                    phase.start_ns.0 >= event.start_ns.0 && phase.stop_ns.1 <= event.stop_ns.1
+                });
             let mut expected: Vec<ObservedInterval> = inside
                 .map(|event| ObservedInterval::of(event.phase.as_deref().unwrap(), event))
                 .collect();
@@ -149,18 +181,32 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
             tasks += 1;
         }
     }
-    assert_eq!(tasks, answer["total"].as_u64().unwrap(), "as many rows as tasks");
+    assert_eq!(
+        tasks,
+        answer["total"].as_u64().unwrap(),
+        "as many rows as tasks"
+    );
     assert!(tasks > 500, "a fleet does something: {tasks}");
     let names: Vec<&str> = phases.keys().map(String::as_str).collect();
-    assert_eq!(names, ["deserialize", "disk-read", "queue", "serialize", "transfer"], "{phases:?}");
+    assert_eq!(
+        names,
+        ["deserialize", "disk-read", "queue", "serialize", "transfer"],
+        "{phases:?}"
+    );
 }
 
 /// The wait before a task, as measured by its worker.
 fn queue(queued_ns: u64, task: &ObservedInterval) -> ObservedInterval {
     let queued_ns = queued_ns.cast_signed();
-    let start_ns =
-        Bounds { before: task.start_ns.before - queued_ns, after: task.start_ns.after - queued_ns };
-    ObservedInterval { name: "queue".into(), start_ns, stop_ns: task.start_ns }
+    let start_ns = Bounds {
+        before: task.start_ns.before - queued_ns,
+        after: task.start_ns.after - queued_ns,
+    };
+    ObservedInterval {
+        name: "queue".into(),
+        start_ns,
+        stop_ns: task.start_ns,
+    }
 }
 
 /// The row's phases equal the expected ones: one by one if the row lists them, by sum if it had no
@@ -174,7 +220,11 @@ fn check_phases(
     expected.sort_by_key(|phase| phase.start_ns);
     let told = row["phases"].as_array().unwrap();
     let count = |phase: &Value| phase["count"].as_u64().unwrap();
-    assert_eq!(told.iter().map(count).sum::<u64>(), expected.len() as u64, "{row} {expected:#?}");
+    assert_eq!(
+        told.iter().map(count).sum::<u64>(),
+        expected.len() as u64,
+        "{row} {expected:#?}"
+    );
     for phase in &expected {
         *seen.entry(phase.name.clone()).or_default() += 1;
     }
@@ -200,11 +250,19 @@ fn check_phases(
     }
     for phase in told {
         let name = phase["name"].as_str().unwrap();
-        sums.get_mut(name).unwrap_or_else(|| panic!("{name} in {row}")).2 +=
-            phase["duration_ns"].as_i64().unwrap();
+        sums.get_mut(name)
+            .unwrap_or_else(|| panic!("{name} in {row}"))
+            .2 += phase["duration_ns"].as_i64().unwrap();
     }
     for (name, (least, most, told)) in sums {
-        assert!(Bounds { before: least, after: most }.contain(told), "{name} in {row}");
+        assert!(
+            Bounds {
+                before: least,
+                after: most
+            }
+            .contain(told),
+            "{name} in {row}"
+        );
     }
 }
 
@@ -222,9 +280,10 @@ fn check_transfers(collector: &Collector, logs: &[Log]) {
         );
     }
     for log in logs {
-        for (direction, bytes) in
-            [("outgoing", log.record.bytes_sent), ("incoming", log.record.bytes_received)]
-        {
+        for (direction, bytes) in [
+            ("outgoing", log.record.bytes_sent),
+            ("incoming", log.record.bytes_received),
+        ] {
             for (what, list) in [("links", &answer), ("transfers", &rows)] {
                 let sum: u64 = list[what]
                     .as_array()
@@ -259,22 +318,34 @@ fn check_budget(collector: &Collector, logs: &[Log]) {
             *from = event.start_ns.1.min(*from);
             *to = event.stop_ns.0.max(*to);
         }
-        let longest_ns = blocked_ns.values().map(|(from, to)| to - from).max().unwrap_or(0);
+        let longest_ns = blocked_ns
+            .values()
+            .map(|(from, to)| to - from)
+            .max()
+            .unwrap_or(0);
         let mut count = 0;
         for thread in budget["threads"].as_array().unwrap() {
             let parts = thread["parts"].as_array().unwrap().iter();
             let sum_ns: u64 = parts.map(|part| part["time_ns"].as_u64().unwrap()).sum();
             assert_eq!(thread["total_ns"].as_u64(), Some(sum_ns), "{thread}");
-            assert!(sum_ns * 100 <= elapsed_ns * 101, "{sum_ns} of {elapsed_ns} in {thread}");
+            assert!(
+                sum_ns * 100 <= elapsed_ns * 101,
+                "{sum_ns} of {elapsed_ns} in {thread}"
+            );
             let id = thread["thread_id"].as_u64();
-            let Some((from, to)) = id.and_then(|id| blocked_ns.get(&id)) else { continue };
+            let Some((from, to)) = id.and_then(|id| blocked_ns.get(&id)) else {
+                continue;
+            };
             let least_ns = to - from;
             let is_whole = (sum_ns + UNSEEN_NS) * 100 >= least_ns * 99;
             assert!(is_whole, "{sum_ns} of {least_ns} in {thread}");
             count += u32::from(least_ns * 2 > longest_ns);
         }
         // The demo has one computing thread a worker on two processors, and threads that transfer.
-        assert!(count >= 2, "{worker} has {count} threads that work nearly all the time: {budget}");
+        assert!(
+            count >= 2,
+            "{worker} has {count} threads that work nearly all the time: {budget}"
+        );
     }
 }
 
@@ -285,13 +356,22 @@ fn check_commands(collector: &Collector) {
         (vec!["time"], vec!["TASK", "PHASE", "execute", "transfer"]),
         (vec!["time", "--by", "thread"], vec!["THREAD", "pipeline-0"]),
         (vec!["transfers"], vec!["outgoing", "matrix", "worker-1"]),
-        (vec!["transfers", "--rows", "--type", "answer"], vec!["BYTES", "answer"]),
-        (vec!["resources", "--measure", "process_memory"], vec!["process_memory", "worker-3"]),
+        (
+            vec!["transfers", "--rows", "--type", "answer"],
+            vec!["BYTES", "answer"],
+        ),
+        (
+            vec!["resources", "--measure", "process_memory"],
+            vec!["process_memory", "worker-3"],
+        ),
         (vec!["tasks", "--summary"], vec!["compress"]),
         (vec!["profile", "--phases", "--task", "exchange"], vec![""]),
         (vec!["profile", "--phase", "disk-read"], vec!["read"]),
         (vec!["profile", "--group", "worker"], vec![""]),
-        (vec!["profile", "--label", "role=qr", "--task", "qr"], vec!["matrixmultiply"]),
+        (
+            vec!["profile", "--label", "role=qr", "--task", "qr"],
+            vec!["matrixmultiply"],
+        ),
     ] {
         let range = ["--url", &url, "--from", "-1h"];
         let output = run(&[&command[..], &range].concat());
@@ -304,10 +384,20 @@ fn check_commands(collector: &Collector) {
     }
     let runs = run(&["runs", "--url", &url]);
     let runs = String::from_utf8_lossy(&runs.stdout);
-    assert!(runs.contains("qr-round-0") && runs.contains("worker-0"), "{runs}");
+    assert!(
+        runs.contains("qr-round-0") && runs.contains("worker-0"),
+        "{runs}"
+    );
     // A fast machine has more rounds.
-    let rounds = runs.lines().filter(|line| line.contains("qr-round-")).count();
-    assert!(run(&["run", "start", "second", "--url", &url]).status.success());
+    let rounds = runs
+        .lines()
+        .filter(|line| line.contains("qr-round-"))
+        .count();
+    assert!(
+        run(&["run", "start", "second", "--url", &url])
+            .status
+            .success()
+    );
     let newest = run(&["runs", "--url", &url, "--limit", "1"]);
     let text = String::from_utf8_lossy(&newest.stdout).into_owned();
     let text = text + &String::from_utf8_lossy(&newest.stderr);
@@ -316,8 +406,19 @@ fn check_commands(collector: &Collector) {
             && text.contains("--limit shows more"),
         "{runs}{text}"
     );
-    let of_run = run(&["tasks", "--url", &url, "--run", "qr-round-0", "--task", "qr"]);
-    assert!(String::from_utf8_lossy(&of_run.stdout).contains("qr-0-"), "tasks of the run");
+    let of_run = run(&[
+        "tasks",
+        "--url",
+        &url,
+        "--run",
+        "qr-round-0",
+        "--task",
+        "qr",
+    ]);
+    assert!(
+        String::from_utf8_lossy(&of_run.stdout).contains("qr-0-"),
+        "tasks of the run"
+    );
     check_zones(&url);
 }
 
@@ -325,7 +426,9 @@ fn check_commands(collector: &Collector) {
 fn check_zones(url: &str) {
     let tasks = |options: &[&str]| {
         let mut command = Command::new(emberline());
-        command.args(["tasks", "--url", url, "--task", "qr", "--limit", "1"]).args(options);
+        command
+            .args(["tasks", "--url", url, "--task", "qr", "--limit", "1"])
+            .args(options);
         let output = output(command.env("TZ", "<+0530>-5:30"));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -334,9 +437,19 @@ fn check_zones(url: &str) {
     let start = answer["tasks"][0]["start"].as_str().unwrap();
     let in_utc = format!("{} {}", &start[..10], &start[11..23]);
     let utc = tasks(&["--from", "-1h", "--utc"]);
-    assert!(utc.contains("START (UTC)") && utc.contains(&in_utc), "{in_utc}: {utc}");
+    assert!(
+        utc.contains("START (UTC)") && utc.contains(&in_utc),
+        "{in_utc}: {utc}"
+    );
     let local = tasks(&["--from", "-1h"]);
-    assert!(local.contains("START (local time)") && !local.contains(&in_utc), "{local}");
+    assert!(
+        local.contains("START (local time)") && !local.contains(&in_utc),
+        "{local}"
+    );
     let printed = &local.lines().last().unwrap()[..in_utc.len()];
-    assert_eq!(tasks(&["--from", printed]), local, "a printed time is read back");
+    assert_eq!(
+        tasks(&["--from", printed]),
+        local,
+        "a printed time is read back"
+    );
 }

@@ -19,12 +19,42 @@ struct Wrong {
 }
 
 const WORKERS: [Wrong; 6] = [
-    Wrong { name: "ahead", offset_ms: 10_000, drift_ppm: 0, leap_ms: 0 },
-    Wrong { name: "behind", offset_ms: -10_000, drift_ppm: 0, leap_ms: 0 },
-    Wrong { name: "far-ahead", offset_ms: 6 * HOUR_MS, drift_ppm: 0, leap_ms: 0 },
-    Wrong { name: "far-behind", offset_ms: -6 * HOUR_MS, drift_ppm: 0, leap_ms: 0 },
-    Wrong { name: "drifting", offset_ms: 0, drift_ppm: 200, leap_ms: 0 },
-    Wrong { name: "leaping", offset_ms: -10_000, drift_ppm: -100, leap_ms: 3_000 },
+    Wrong {
+        name: "ahead",
+        offset_ms: 10_000,
+        drift_ppm: 0,
+        leap_ms: 0,
+    },
+    Wrong {
+        name: "behind",
+        offset_ms: -10_000,
+        drift_ppm: 0,
+        leap_ms: 0,
+    },
+    Wrong {
+        name: "far-ahead",
+        offset_ms: 6 * HOUR_MS,
+        drift_ppm: 0,
+        leap_ms: 0,
+    },
+    Wrong {
+        name: "far-behind",
+        offset_ms: -6 * HOUR_MS,
+        drift_ppm: 0,
+        leap_ms: 0,
+    },
+    Wrong {
+        name: "drifting",
+        offset_ms: 0,
+        drift_ppm: 200,
+        leap_ms: 0,
+    },
+    Wrong {
+        name: "leaping",
+        offset_ms: -10_000,
+        drift_ppm: -100,
+        leap_ms: 3_000,
+    },
 ];
 
 /// When the clock jumped, in seconds; rows of that flush may be off by the jump.
@@ -41,9 +71,15 @@ fn residuals(collector: &Collector, worker: &str, record: &Value) -> Vec<(i64, i
     let mut residuals = Vec::new();
     for row in rows {
         let index: usize = row["key"].as_str().unwrap().parse().unwrap();
-        let times: Vec<i64> =
-            truth[index].as_array().unwrap().iter().map(|time| time.as_i64().unwrap()).collect();
-        let [before, after, before_end, after_end] = times[..] else { panic!("{times:?}") };
+        let times: Vec<i64> = truth[index]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|time| time.as_i64().unwrap())
+            .collect();
+        let [before, after, before_end, after_end] = times[..] else {
+            panic!("{times:?}")
+        };
         let off = |time: i64, from: i64, to: i64| (time - time.clamp(from, to)).abs();
         let start = off(row["start_ns"].as_i64().unwrap(), before, after);
         let stop = off(row["stop_ns"].as_i64().unwrap(), before_end, after_end);
@@ -56,24 +92,42 @@ fn residuals(collector: &Collector, worker: &str, record: &Value) -> Vec<(i64, i
 fn round(number_of_round: u32, workers: &[&Wrong]) -> Vec<i64> {
     let collector = Collector::start();
     let start = |wrong: &&Wrong| {
-        let shift = [wrong.offset_ms, wrong.drift_ppm, LEAP_S * 1_000, wrong.leap_ms];
+        let shift = [
+            wrong.offset_ms,
+            wrong.drift_ppm,
+            LEAP_S * 1_000,
+            wrong.leap_ms,
+        ];
         let shift = shift.map(|number| number.to_string());
         let shift: Vec<&str> = shift.iter().map(String::as_str).collect();
         Worker::start("clock", wrong.name, &collector.url(), &shift)
     };
     let running: Vec<Worker> = workers.iter().map(start).collect();
     let begin = Instant::now();
-    wait_for("ten seconds of tasks", || (begin.elapsed().as_secs() >= 10).then_some(()));
+    wait_for("ten seconds of tasks", || {
+        (begin.elapsed().as_secs() >= 10).then_some(())
+    });
     let worst = |(wrong, worker): (&&Wrong, Worker)| {
         let record = worker.finish();
         let report = &record["report"];
-        assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
-        for lost in ["lost_rejected_ns", "lost_queue_ns", "lost_tasks", "unacked_ns"] {
+        assert_eq!(
+            number(report, "accepted_ns"),
+            number(report, "stored_ns"),
+            "{report}"
+        );
+        for lost in [
+            "lost_rejected_ns",
+            "lost_queue_ns",
+            "lost_tasks",
+            "unacked_ns",
+        ] {
             assert_eq!(number(report, lost), 0, "{}: {lost}", wrong.name);
         }
         let near_leap = |since_ns: i64| (since_ns / MS - LEAP_S * 1_000).abs() < 2_500;
         let residuals = residuals(&collector, wrong.name, &record);
-        let counts = residuals.iter().filter(|(at, _)| wrong.leap_ms == 0 || !near_leap(*at));
+        let counts = residuals
+            .iter()
+            .filter(|(at, _)| wrong.leap_ms == 0 || !near_leap(*at));
         let counted: Vec<i64> = counts.map(|(_, residual)| *residual).collect();
         let worst = counted.iter().copied().max().unwrap();
         let tasks = counted.len();
@@ -82,7 +136,10 @@ fn round(number_of_round: u32, workers: &[&Wrong]) -> Vec<i64> {
             "round {number_of_round}, {name}: {tasks} tasks, at most {} µs off",
             worst / 1_000
         );
-        assert!(tasks > 100 && worst < 100 * MS, "{name}: {tasks} tasks, {worst} ns");
+        assert!(
+            tasks > 100 && worst < 100 * MS,
+            "{name}: {tasks} tasks, {worst} ns"
+        );
         worst
     };
     workers.iter().zip(running).map(worst).collect()
@@ -103,18 +160,27 @@ fn corrections_of_a_clock_keep_the_order_of_a_threads_tasks() {
         let answer = collector.json(&format!("/api/v1/tasks?to={until}&from=-1h&limit=10000"));
         answer["tasks"].as_array().cloned().unwrap_or_default()
     };
-    wait_for("tasks of several flushes", || (rows().len() > 1_500).then_some(()));
+    wait_for("tasks of several flushes", || {
+        (rows().len() > 1_500).then_some(())
+    });
     let record = worker.finish();
     let rows = rows();
     // On a busy machine the agent may have summarized some.
     let aggregated = number(&record["report"], "aggregated_tasks");
-    assert_eq!(rows.len() as u64 + aggregated, number(&record, "tasks"), "{record}");
+    assert_eq!(
+        rows.len() as u64 + aggregated,
+        number(&record, "tasks"),
+        "{record}"
+    );
     assert_eq!(number(&record["report"], "lost_tasks"), 0, "{record}");
     let time = |row: &Value, name: &str| row[name].as_i64().unwrap_or_else(|| panic!("{row}"));
     let times = |row| (time(row, "start_ns"), time(row, "stop_ns"));
     let mut tasks: Vec<(i64, i64)> = rows.iter().map(times).collect();
     tasks.sort_unstable();
-    let overlaps = tasks.windows(2).filter(|pair| pair[1].0 < pair[0].1).count();
+    let overlaps = tasks
+        .windows(2)
+        .filter(|pair| pair[1].0 < pair[0].1)
+        .count();
     assert_eq!(overlaps, 0, "of {} tasks", tasks.len());
 }
 

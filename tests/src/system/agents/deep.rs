@@ -16,7 +16,12 @@ const DEPTHS: [usize; 6] = [100, 230, 251, 300, 600, 5_000];
 fn stacks_of_any_depth_are_stored_with_all_that_comes_before_and_after_them() {
     let collector = Collector::start();
     let start = |depth: &usize| {
-        Worker::start("deep", &format!("deep-{depth}"), &collector.url(), &[&depth.to_string()])
+        Worker::start(
+            "deep",
+            &format!("deep-{depth}"),
+            &collector.url(),
+            &[&depth.to_string()],
+        )
     };
     let workers: Vec<Worker> = DEPTHS.iter().map(start).collect();
     for (worker, depth) in workers.into_iter().zip(DEPTHS) {
@@ -24,7 +29,11 @@ fn stacks_of_any_depth_are_stored_with_all_that_comes_before_and_after_them() {
         let report = &record["report"];
         let accepted_ns = number(report, "accepted_ns");
         assert!(accepted_ns > 3_000_000_000, "{depth} levels: {report}");
-        assert_eq!(number(report, "stored_ns"), accepted_ns, "{depth} levels: {report}");
+        assert_eq!(
+            number(report, "stored_ns"),
+            accepted_ns,
+            "{depth} levels: {report}"
+        );
         let profile = collector.json(&format!("/api/v1/profile?stacks=full&worker=deep-{depth}"));
         check_profile(&profile["profile"], depth);
     }
@@ -32,7 +41,11 @@ fn stacks_of_any_depth_are_stored_with_all_that_comes_before_and_after_them() {
         let account = &epoch["account"];
         assert_eq!(account["stored_ns"], account["accepted_ns"], "{epoch}");
         assert!(account["balanced"].as_bool().unwrap(), "{epoch}");
-        assert_eq!((&epoch["rejected"], &epoch["state"]), (&0.into(), &"gone".into()), "{epoch}");
+        assert_eq!(
+            (&epoch["rejected"], &epoch["state"]),
+            (&0.into(), &"gone".into()),
+            "{epoch}"
+        );
         assert_eq!(epoch["disconnect"]["reason"], "clean", "{epoch}");
     }
 }
@@ -53,12 +66,22 @@ fn check_profile(profile: &Value, levels: usize) {
         is_truncated |= depth == 2 && name == "[truncated]";
     }
     for task in ["shallow", "deep", "after"] {
-        assert!(tasks.contains(&task), "{levels} levels: {task} is not among {tasks:?}");
+        assert!(
+            tasks.contains(&task),
+            "{levels} levels: {task} is not among {tasks:?}"
+        );
     }
     let deepest = *depths.iter().max().unwrap();
     assert!(deepest <= DEPTH_MAX, "{levels} levels: depth {deepest}");
     // Of the 512 inner addresses at least three quarters of what is allowed is kept.
     let expected = (levels * 4).min(DEPTH_MAX * 3 / 4);
-    assert!(deepest >= expected, "{levels} levels: depth {deepest}, not {expected}");
-    assert_eq!(is_truncated, levels * 4 > DEPTH_MAX, "{levels} levels: depth {deepest}");
+    assert!(
+        deepest >= expected,
+        "{levels} levels: depth {deepest}, not {expected}"
+    );
+    assert_eq!(
+        is_truncated,
+        levels * 4 > DEPTH_MAX,
+        "{levels} levels: depth {deepest}"
+    );
 }

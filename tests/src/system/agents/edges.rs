@@ -9,20 +9,32 @@ use crate::harness::{Collector, alone, number, output};
 
 fn run(arguments: &[&str]) -> Output {
     let worker = env!("CARGO_BIN_EXE_hostile-worker");
-    output(Command::new(worker).args(arguments).env_remove("EMBERLINE_LOG").stdin(Stdio::null()))
+    output(
+        Command::new(worker)
+            .args(arguments)
+            .env_remove("EMBERLINE_LOG")
+            .stdin(Stdio::null()),
+    )
 }
 
 /// Runs a mode that must succeed; returns its result and its log.
 fn found(arguments: &[&str]) -> (Value, String) {
     let output = run(arguments);
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{arguments:?}: {}\n{log}", output.status);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}\n{log}",
+        output.status
+    );
     (serde_json::from_slice(&output.stdout).unwrap(), log)
 }
 
 /// An address where no collector listens.
 fn nobody() -> String {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     format!("http://{free}")
 }
 
@@ -33,11 +45,19 @@ fn a_program_that_closes_all_descriptors_is_not_harmed() {
     let _machine = alone();
     let collector = Collector::start();
     let (record, log) = found(&["closing", &collector.url(), "60"]);
-    assert_eq!(number(&record, "with_agent"), 3, "the program has its standard streams only");
+    assert_eq!(
+        number(&record, "with_agent"),
+        3,
+        "the program has its standard streams only"
+    );
     assert_eq!(number(&record, "foreign_bytes"), 0, "{record}");
     assert_eq!(number(&record, "closed_by_others"), 0, "{record}");
     let report = &record["report"];
-    assert_eq!((number(report, "connects"), number(report, "unacked_ns")), (1, 0), "{record}");
+    assert_eq!(
+        (number(report, "connects"), number(report, "unacked_ns")),
+        (1, 0),
+        "{record}"
+    );
     assert_eq!(report["stored_ns"], report["accepted_ns"], "{record}");
     assert!(number(report, "stored_ns") > 0, "{record}");
     assert_eq!(log, "");
@@ -55,7 +75,11 @@ fn a_program_whose_descriptors_are_shared_is_not_harmed() {
     let report = &record["report"];
     assert_eq!(log.matches("so shipping has ended").count(), 1, "{log}");
     let settled = ["stored_ns", "unacked_ns", "lost_queue_ns"].map(|part| number(report, part));
-    assert_eq!(settled.iter().sum::<u64>(), number(report, "accepted_ns"), "{record}");
+    assert_eq!(
+        settled.iter().sum::<u64>(),
+        number(report, "accepted_ns"),
+        "{record}"
+    );
 }
 
 /// Without a table of its own the agent ships all the same, and leaves no descriptor behind.
@@ -63,9 +87,15 @@ fn a_program_whose_descriptors_are_shared_is_not_harmed() {
 fn an_agent_without_a_table_of_its_own_ships() {
     let collector = Collector::start();
     let (record, log) = found(&["shared", &collector.url()]);
-    assert!(number(&record, "with_agent") > number(&record, "before"), "{record}");
+    assert!(
+        number(&record, "with_agent") > number(&record, "before"),
+        "{record}"
+    );
     assert_eq!(record["after"], record["before"], "{record}");
-    assert_eq!(record["report"]["stored_ns"], record["report"]["accepted_ns"], "{record}");
+    assert_eq!(
+        record["report"]["stored_ns"], record["report"]["accepted_ns"],
+        "{record}"
+    );
     assert!(log.contains("close_range and unshare are refused"), "{log}");
 }
 
@@ -76,9 +106,16 @@ fn a_program_with_five_or_sixteen_descriptors_is_profiled() {
     for count in [5, 16] {
         let collector = Collector::start();
         let (record, log) = found(&["few-descriptors", &collector.url(), &count.to_string()]);
-        assert_eq!(number(&record, "own"), count - 3, "the agent takes none of them: {record}");
+        assert_eq!(
+            number(&record, "own"),
+            count - 3,
+            "the agent takes none of them: {record}"
+        );
         assert_eq!(record["mode"], "full", "{record}\n{log}");
-        assert!(number(&record["report"], "stored_ns") > 0, "{record}\n{log}");
+        assert!(
+            number(&record["report"], "stored_ns") > 0,
+            "{record}\n{log}"
+        );
     }
 }
 
@@ -89,7 +126,10 @@ fn a_refused_start_leaves_no_worker() {
     for count in [1, 2, 3, 4] {
         let (record, _) = found(&["few-threads", &collector.url(), &count.to_string()]);
         let refused = record["refused"].as_str().unwrap();
-        assert!(refused.starts_with("cannot start a thread of the agent: Resource"), "{refused}");
+        assert!(
+            refused.starts_with("cannot start a thread of the agent: Resource"),
+            "{refused}"
+        );
     }
     assert_eq!(collector.epochs(), Vec::<Value>::new());
 }
@@ -102,10 +142,17 @@ fn a_program_with_little_address_space_lives() {
         let (record, _) = found(&["address-space", &mebibytes.to_string()]);
         assert_eq!(record["own_sum"], record["own_bytes"], "{record}");
         let refused = record["refused"].as_str().unwrap();
-        assert!(refused.starts_with("too little address space (ulimit -v): "), "{refused}");
+        assert!(
+            refused.starts_with("too little address space (ulimit -v): "),
+            "{refused}"
+        );
     }
     let (record, _) = found(&["address-space", "3000"]);
-    assert_eq!((&record["refused"], &record["named"]), (&Value::Null, &json!(true)), "{record}");
+    assert_eq!(
+        (&record["refused"], &record["named"]),
+        (&Value::Null, &json!(true)),
+        "{record}"
+    );
 }
 
 /// Handlers keep their flags while the agent runs, and are restored when it ends.
@@ -129,7 +176,10 @@ fn a_missing_collector_is_reported_once() {
     let url = nobody();
     let (_, log) = found(&["silent", &url]);
     assert_eq!(log.lines().count(), 1, "{log}");
-    assert!(log.starts_with(&format!("emberline: no collector at {url} (")), "{log}");
+    assert!(
+        log.starts_with(&format!("emberline: no collector at {url} (")),
+        "{log}"
+    );
     assert!(log.contains("onnection refused"), "{log}");
 
     let worker = env!("CARGO_BIN_EXE_hostile-worker");
@@ -150,7 +200,10 @@ fn the_end_has_a_limit_while_the_symbolizer_is_stuck() {
                 { for (volatile long i = 0; i < 1000000; i++) n ^= i; return n; }\n";
     std::fs::write(&source, code).unwrap();
     let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-g", "-o"]).arg(&library).arg(&source);
+    compiler
+        .args(["-shared", "-fPIC", "-g", "-o"])
+        .arg(&library)
+        .arg(&source);
     let compiled = compiler.status().unwrap();
     assert!(compiled.success());
     let (record, _) = found(&["stuck", &nobody(), library.to_str().unwrap()]);

@@ -18,7 +18,10 @@ fn run(words: &[&str]) -> Output {
 /// The result of a program that ended well.
 fn result(words: &[&str]) -> Option<Value> {
     let output = run(words);
-    output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    output
+        .status
+        .success()
+        .then(|| serde_json::from_slice(&output.stdout).unwrap())
 }
 
 /// Checks that a program lives with an agent, if it lives without one, and that it was sampled. Returns
@@ -33,7 +36,11 @@ fn check_lives(mode: &str, arguments: &[&str]) -> bool {
             let words = with_start(start);
             let output = run(&words);
             let log = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{words:?}: {}\n{log}", output.status);
+            assert!(
+                output.status.success(),
+                "{words:?}: {}\n{log}",
+                output.status
+            );
             let record: Value = serde_json::from_slice(&output.stdout).unwrap();
             assert_eq!(record["mode"], "full", "{words:?}: {record}");
             assert!(number(&record, "samples") > 0, "{words:?}: {record}");
@@ -47,13 +54,19 @@ fn check_lives(mode: &str, arguments: &[&str]) -> bool {
 #[test]
 fn null_reads_on_alternate_stacks_of_any_size_are_resolved() {
     let _machine = alone();
-    let sizes = ["2048", "3456", "3584", "4096", "5000", "6144", "8192", "65536"];
+    let sizes = [
+        "2048", "3456", "3584", "4096", "5000", "6144", "8192", "65536",
+    ];
     let lives = sizes.map(|bytes| check_lives("null-reads", &[bytes, "0"]));
     assert!(lives[sizes.len() - 1], "the program itself");
     for start in STARTS {
         let record = result(&["null-reads", start, "8192", "0"]).unwrap();
         let states = (&record["changed"], &record["restored"]);
-        assert_eq!(states, (&true.into(), &true.into()), "the program's action: {record}");
+        assert_eq!(
+            states,
+            (&true.into(), &true.into()),
+            "the program's action: {record}"
+        );
     }
     // Whose handler may be interrupted by another fault.
     let flags = libc::SA_NODEFER.to_string();
@@ -80,6 +93,10 @@ fn threads_in_strict_seccomp_are_sampled_and_finish() {
     assert!(check_lives("strict-seccomp", &[]));
     for start in STARTS {
         let record = result(&["strict-seccomp", start]).unwrap();
-        assert_eq!(number(&record, "finished"), 4, "a thread was killed: {record}");
+        assert_eq!(
+            number(&record, "finished"),
+            4,
+            "a thread was killed: {record}"
+        );
     }
 }

@@ -31,7 +31,10 @@ fn share(record: &Value) -> f64 {
 fn a_forked_child_is_not_sampled_until_it_starts_its_own_agent() {
     let record = found("fork");
     assert_eq!(record["exits"], serde_json::json!([0, 0]), "{record}");
-    assert!(number(&record, "ticks") > 0, "the parent's agent goes on: {record}");
+    assert!(
+        number(&record, "ticks") > 0,
+        "the parent's agent goes on: {record}"
+    );
 }
 
 /// A pending signal of the sampler never kills the program that a process becomes.
@@ -46,7 +49,10 @@ fn a_thread_that_blocks_all_signals_keeps_its_time() {
     let record = found("deaf");
     assert!((0.9..1.1).contains(&share(&record)), "{record}");
     let without_stack = number(&record, "signal_blocked_ns");
-    assert!(without_stack * 10 > number(&record, "sampled_ns") * 9, "{record}");
+    assert!(
+        without_stack * 10 > number(&record, "sampled_ns") * 9,
+        "{record}"
+    );
 }
 
 /// A program that uses both signals that the sampler chooses from gets every one of its own.
@@ -54,7 +60,11 @@ fn a_thread_that_blocks_all_signals_keeps_its_time() {
 fn an_existing_handler_gets_all_its_signals() {
     let record = found("handler-before");
     let raised = number(&record, "raised");
-    assert_eq!(record["seen"], serde_json::json!([raised, raised]), "{record}");
+    assert_eq!(
+        record["seen"],
+        serde_json::json!([raised, raised]),
+        "{record}"
+    );
     assert!(number(&record, "program_ns") > 0, "{record}");
 }
 
@@ -62,7 +72,10 @@ fn an_existing_handler_gets_all_its_signals() {
 #[test]
 fn a_later_handler_gets_all_its_signals() {
     let record = found("handler-after");
-    assert!(number(&record, "seen") >= number(&record, "raised"), "{record}");
+    assert!(
+        number(&record, "seen") >= number(&record, "raised"),
+        "{record}"
+    );
 }
 
 /// The stack of 100,000 frames is cut, and so is one of 600: at 512 frames.
@@ -72,7 +85,10 @@ fn deep_stacks_are_visibly_truncated() {
     for depth in ["600", "100000"] {
         let all = number(&record[depth], "ns");
         let cut = number(&record[depth], "truncated_ns");
-        assert!(all >= 400_000_000 && cut * 10 >= all * 9, "{depth}: {record}");
+        assert!(
+            all >= 400_000_000 && cut * 10 >= all * 9,
+            "{depth}: {record}"
+        );
     }
 }
 
@@ -80,7 +96,12 @@ fn deep_stacks_are_visibly_truncated() {
 fn a_stack_overflow_ends_as_it_would_without_an_agent() {
     let output = run("overflow");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.signal(), Some(6), "SIGABRT, not {}", output.status);
+    assert_eq!(
+        output.status.signal(),
+        Some(6),
+        "SIGABRT, not {}",
+        output.status
+    );
     assert!(said.contains("has overflowed its stack"), "{said}");
 }
 
@@ -105,8 +126,14 @@ fn time_without_descriptors_is_kept() {
 fn a_sandboxed_process_survives() {
     let check = |refused, mode: &str| {
         let record = found(refused);
-        let told = record["mode"].as_str().or(record["skipped"].as_str()).unwrap_or_default();
-        assert!(told.starts_with(mode) || record["mode"].is_null(), "{refused}: {record}");
+        let told = record["mode"]
+            .as_str()
+            .or(record["skipped"].as_str())
+            .unwrap_or_default();
+        assert!(
+            told.starts_with(mode) || record["mode"].is_null(),
+            "{refused}: {record}"
+        );
         assert!(!told.is_empty(), "{refused}: {record}");
     };
     check("nobody", "running threads only");
@@ -135,7 +162,12 @@ fn the_sampler_works_around_denied_calls() {
     let _machine = alone();
     for (refused, mode) in [("no-vm-read", "full"), ("no-timer", "blocked threads only")] {
         let record = found(refused);
-        assert!(record["mode"].as_str().is_some_and(|told| told.starts_with(mode)), "{record}");
+        assert!(
+            record["mode"]
+                .as_str()
+                .is_some_and(|told| told.starts_with(mode)),
+            "{record}"
+        );
         for field in ["busy_ns", "waiting_ns"] {
             let told = number(&record, field);
             let length = number(&record, "length_ns");
@@ -161,8 +193,16 @@ fn the_handler_does_not_allocate() {
     let worker = env!("CARGO_BIN_EXE_aborting-worker");
     let status = Command::new(worker).stdout(Stdio::null()).status().unwrap();
     assert!(status.success(), "{status}");
-    let status = Command::new(worker).arg("alone").stdout(Stdio::null()).status().unwrap();
-    assert_eq!(status.signal(), Some(6), "its own allocation ends it: {status}");
+    let status = Command::new(worker)
+        .arg("alone")
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(
+        status.signal(),
+        Some(6),
+        "its own allocation ends it: {status}"
+    );
 }
 
 /// The soak at a twentieth, by the program that `cargo xtask soak` runs.

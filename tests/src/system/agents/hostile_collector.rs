@@ -50,7 +50,10 @@ const FINISH_SLACK_MS: u64 = 2_000;
 /// The most memory that a worker has had, in bytes.
 fn memory_peak(worker: &Worker) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", worker.process.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
@@ -66,14 +69,22 @@ fn check_all(check: impl Fn(&Case) -> Result<(), String> + Sync) {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(why) = check(case) {
-                        failures.lock().unwrap().push(format!("{}: {why}", case.name));
+                        failures
+                            .lock()
+                            .unwrap()
+                            .push(format!("{}: {why}", case.name));
                     }
                 }
             });
         }
     });
     let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{} attacks:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} attacks:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 /// Fails if not.
@@ -100,7 +111,12 @@ fn a_hostile_collector_costs_little_and_loses_nothing() {
         let url = format!("http://{}", server.address);
         let mut worker = Worker::start("attacked", case.name, &url, &["60"]);
         let cost: Value = serde_json::from_str(&worker.line()).unwrap();
-        check_cost(case, &server, &cost, memory_peak(&worker).saturating_sub(memory_alone))?;
+        check_cost(
+            case,
+            &server,
+            &cost,
+            memory_peak(&worker).saturating_sub(memory_alone),
+        )?;
         let address = server.address.clone();
         drop(server);
         let collector = Collector::start_at(&address);
@@ -124,19 +140,33 @@ fn check_cost(case: &Case, server: &Server, cost: &Value, memory: u64) -> Result
         case.name
     );
     ensure(connections >= 1, || "was not reached".into())?;
-    ensure(connections <= CONNECTIONS_MAX, || format!("{connections} connections"))?;
-    ensure(cpu_ms <= seconds * 10 * CPU_PERCENT_MAX, || format!("{cpu_ms} ms of CPU"))?;
+    ensure(connections <= CONNECTIONS_MAX, || {
+        format!("{connections} connections")
+    })?;
+    ensure(cpu_ms <= seconds * 10 * CPU_PERCENT_MAX, || {
+        format!("{cpu_ms} ms of CPU")
+    })?;
     ensure(memory <= MEMORY_MAX, || format!("{memory} bytes of memory"))?;
-    ensure(written <= WRITTEN_BYTES_MAX * connections, || format!("{written} bytes"))?;
+    ensure(written <= WRITTEN_BYTES_MAX * connections, || {
+        format!("{written} bytes")
+    })?;
     let wakeups_max = WAKEUPS_PER_SECOND_MAX * seconds + WAKEUPS_PER_CONNECTION_MAX * connections;
-    ensure(wakeups <= wakeups_max, || format!("{wakeups} wake-ups in {seconds} s"))
+    ensure(wakeups <= wakeups_max, || {
+        format!("{wakeups} wake-ups in {seconds} s")
+    })
 }
 
 /// The log has few lines, none with text that controls a terminal, and no panic.
 fn check_log(log: &str) -> Result<(), String> {
-    ensure(log.lines().count() <= 8, || format!("a log of many lines:\n{log}"))?;
-    ensure(!log.contains('\x1b'), || format!("escape sequences in the log:\n{log:?}"))?;
-    ensure(!log.contains("bug in Emberline"), || format!("a panic:\n{log}"))
+    ensure(log.lines().count() <= 8, || {
+        format!("a log of many lines:\n{log}")
+    })?;
+    ensure(!log.contains('\x1b'), || {
+        format!("escape sequences in the log:\n{log:?}")
+    })?;
+    ensure(!log.contains("bug in Emberline"), || {
+        format!("a panic:\n{log}")
+    })
 }
 
 /// Everything is accounted for, and what the healthy collector stores is there once.
@@ -144,18 +174,33 @@ fn check_kept(case: &Case, record: &Value, collector: &Collector) -> Result<(), 
     let report = &record["report"];
     let of = |field| number(report, field);
     let lost = of("lost_rejected_ns") + of("lost_by_collector_ns") + of("lost_queue_ns");
-    ensure(of("unacked_ns") == 0, || format!("unacknowledged at the end: {record}"))?;
-    ensure(of("accepted_ns") == of("stored_ns") + lost, || format!("the account: {record}"))?;
+    ensure(of("unacked_ns") == 0, || {
+        format!("unacknowledged at the end: {record}")
+    })?;
+    ensure(of("accepted_ns") == of("stored_ns") + lost, || {
+        format!("the account: {record}")
+    })?;
     let profile = collector.json("/api/v1/profile?from=-1h&threads=all");
     let stored = number(&profile["totals"], "total_ns");
-    ensure(stored == of("stored_ns"), || format!("{stored} ns stored: {record}"))?;
+    ensure(stored == of("stored_ns"), || {
+        format!("{stored} ns stored: {record}")
+    })?;
     let answer = collector.json("/api/v1/tasks?from=-1h&limit=10000");
     let tasks = answer["tasks"].as_array().unwrap();
-    let keys: BTreeSet<&str> = tasks.iter().map(|task| task["key"].as_str().unwrap()).collect();
-    ensure(keys.len() == tasks.len(), || "a task is stored twice".into())?;
+    let keys: BTreeSet<&str> = tasks
+        .iter()
+        .map(|task| task["key"].as_str().unwrap())
+        .collect();
+    ensure(keys.len() == tasks.len(), || {
+        "a task is stored twice".into()
+    })?;
     if case.kept == Retained::All {
-        ensure(lost == 0 && of("lost_tasks") == 0, || format!("something is lost: {record}"))?;
-        ensure(keys.len() == TASKS, || format!("{} tasks: {record}", keys.len()))?;
+        ensure(lost == 0 && of("lost_tasks") == 0, || {
+            format!("something is lost: {record}")
+        })?;
+        ensure(keys.len() == TASKS, || {
+            format!("{} tasks: {record}", keys.len())
+        })?;
     }
     ensure(keys.contains("499"), || "the last task is missing".into())
 }
@@ -173,12 +218,19 @@ fn a_peer_that_never_answers_a_handshake_costs_little() {
         let url = format!("https://{}#sha256={}", server.address, "0".repeat(64));
         let mut worker = Worker::start("attacked", case.name, &url, &["1"]);
         let cost: Value = serde_json::from_str(&worker.line()).unwrap();
-        check_cost(case, &server, &cost, memory_peak(&worker).saturating_sub(memory_alone))?;
+        check_cost(
+            case,
+            &server,
+            &cost,
+            memory_peak(&worker).saturating_sub(memory_alone),
+        )?;
         let (record, log) = worker.finish_with_log();
         check_log(&log)?;
         let report = &record["report"];
         let of = |field| number(report, field);
-        ensure(of("accepted_ns") == of("unacked_ns"), || format!("the account: {record}"))
+        ensure(of("accepted_ns") == of("unacked_ns"), || {
+            format!("the account: {record}")
+        })
     });
 }
 
@@ -196,8 +248,12 @@ fn the_end_of_an_agent_keeps_its_limit_under_attack() {
         let of = |field| number(report, field);
         let sum = of("stored_ns") + of("unacked_ns") + of("lost_rejected_ns");
         let sum = sum + of("lost_by_collector_ns") + of("lost_queue_ns");
-        ensure(of("accepted_ns") == sum, || format!("the account: {record}"))?;
+        ensure(of("accepted_ns") == sum, || {
+            format!("the account: {record}")
+        })?;
         let finish_ms = number(&record, "finish_ms");
-        ensure(finish_ms <= 1_000 + FINISH_SLACK_MS, || format!("the end took {finish_ms} ms"))
+        ensure(finish_ms <= 1_000 + FINISH_SLACK_MS, || {
+            format!("the end took {finish_ms} ms")
+        })
     });
 }

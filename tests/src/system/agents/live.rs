@@ -13,7 +13,11 @@ fn ask(collector: &Collector, arguments: &[&str], code: i32) -> (String, String)
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let said = text(&output.stdout);
     let noted = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}{noted}");
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{arguments:?}: {said}{noted}"
+    );
     (said, noted)
 }
 
@@ -22,7 +26,10 @@ fn start(collector: &Collector) -> Worker {
     let worker = Worker::start("known", WORKER, &collector.url(), &[]);
     wait_for("its first flush", || {
         let epochs = collector.epochs();
-        epochs.first().filter(|epoch| number(&epoch["account"], "stored_ns") > 0).map(|_| ())
+        epochs
+            .first()
+            .filter(|epoch| number(&epoch["account"], "stored_ns") > 0)
+            .map(|_| ())
     });
     worker
 }
@@ -53,7 +60,11 @@ fn settings_reach_a_running_worker() {
     let collector = Collector::start();
     let worker = start(&collector);
     let set = |change: &[&str]| {
-        let (said, _) = ask(&collector, &[&["workers", "set", WORKER], change].concat(), 0);
+        let (said, _) = ask(
+            &collector,
+            &[&["workers", "set", WORKER], change].concat(),
+            0,
+        );
         assert!(said.contains("yes"), "{said}");
         said
     };
@@ -63,7 +74,10 @@ fn settings_reach_a_running_worker() {
     let due = number(&profile, "sampled_ns") / 50_000_000;
     let expected = number(&profile, "ticks_expected");
     let windows = number(&profile, "worker_seconds");
-    assert!(expected.abs_diff(due) <= windows, "{expected} ticks in the time of {due}");
+    assert!(
+        expected.abs_diff(due) <= windows,
+        "{expected} ticks in the time of {due}"
+    );
     assert!(ask(&collector, &["workers"], 0).0.contains("50.0 ms"));
 
     // While sampling is off nothing is accepted, and the ledger goes on.
@@ -93,16 +107,28 @@ fn settings_reach_a_running_worker() {
 fn group_of(stacks: &Value, thread: &str) -> Value {
     let groups = stacks["workers"][0]["groups"].as_array().unwrap();
     let holds = |group: &&Value| {
-        group["threads"].as_array().unwrap().iter().any(|found| found["name"] == thread)
+        group["threads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|found| found["name"] == thread)
     };
     let found: Vec<_> = groups.iter().filter(holds).collect();
-    let [group] = found[..] else { panic!("{thread} in {stacks:#}") };
+    let [group] = found[..] else {
+        panic!("{thread} in {stacks:#}")
+    };
     group.clone()
 }
 
 fn has_function(group: &Value, name: &str) -> bool {
-    let names = group["stack"].as_array().unwrap().iter().map(|frame| &frame["name"]);
-    names.into_iter().any(|found| found.as_str().unwrap().rsplit("::").next() == Some(name))
+    let names = group["stack"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|frame| &frame["name"]);
+    names
+        .into_iter()
+        .any(|found| found.as_str().unwrap().rsplit("::").next() == Some(name))
 }
 
 #[test]
@@ -111,7 +137,11 @@ fn a_thread_dump_shows_every_thread() {
     let collector = Collector::start();
     let worker = start(&collector);
     // A long interval does not delay the answer.
-    ask(&collector, &["workers", "set", "--all", "--interval", "1s"], 0);
+    ask(
+        &collector,
+        &["workers", "set", "--all", "--interval", "1s"],
+        0,
+    );
     let stacks = || -> Value {
         let (said, _) = ask(&collector, &["thread-dump", "--format", "json"], 0);
         serde_json::from_str(&said).unwrap()
@@ -119,26 +149,39 @@ fn a_thread_dump_shows_every_thread() {
     let first = stacks();
     let spinner = group_of(&first, "spinner");
     assert_eq!(spinner["task"], "spin");
-    assert!(["cpu", "runnable"].contains(&spinner["state"].as_str().unwrap()), "{spinner}");
+    assert!(
+        ["cpu", "runnable"].contains(&spinner["state"].as_str().unwrap()),
+        "{spinner}"
+    );
     assert!(has_function(&spinner, "spins"), "{spinner}");
     let second = stacks();
-    for (thread, task, function) in
-        [("locked", Value::from("guarded"), "waits_for_lock"), ("sleeper", Value::Null, "sleeps")]
-    {
+    for (thread, task, function) in [
+        ("locked", Value::from("guarded"), "waits_for_lock"),
+        ("sleeper", Value::Null, "sleeps"),
+    ] {
         let blocked_ns = |stacks: &Value| {
             let group = group_of(stacks, thread);
             assert!(has_function(&group, function), "{group}");
             assert_eq!(group["task"], task);
-            assert!(!["cpu", "runnable"].contains(&group["state"].as_str().unwrap()), "{group}");
+            assert!(
+                !["cpu", "runnable"].contains(&group["state"].as_str().unwrap()),
+                "{group}"
+            );
             number(&group["threads"][0], "blocked_ns")
         };
-        assert!(blocked_ns(&first) < blocked_ns(&second), "{thread} waits on");
+        assert!(
+            blocked_ns(&first) < blocked_ns(&second),
+            "{thread} waits on"
+        );
     }
 
     let (said, _) = ask(&collector, &["thread-dump", "--task", "spin"], 0);
     assert!(said.starts_with("live-1: 1 thread\n\nspinner ("), "{said}");
     let (said, _) = ask(&collector, &["thread-dump", "--thread", "locked"], 0);
-    assert!(said.contains("waits_for_lock (") && said.contains("test_worker.rs:"), "{said}");
+    assert!(
+        said.contains("waits_for_lock (") && said.contains("test_worker.rs:"),
+        "{said}"
+    );
     let (said, _) = ask(&collector, &["thread-dump", "--threads", "agent"], 0);
     assert!(said.contains("emberline-syms"), "{said}");
     worker.finish();
@@ -153,7 +196,9 @@ fn a_thread_that_blocks_the_signal_is_reported() {
     let worker = Worker::start("blocking", "blocking-1", &collector.url(), &[]);
     let epoch = wait_for("the report of the thread", || {
         let epochs = collector.epochs();
-        epochs.into_iter().find(|epoch| epoch["signal_blocked_threads"] == 1)
+        epochs
+            .into_iter()
+            .find(|epoch| epoch["signal_blocked_threads"] == 1)
     });
     assert_eq!(epoch["sampler_mode"], "full");
     assert!(epoch["signal_blocked_since"].is_string(), "{epoch}");
@@ -162,7 +207,10 @@ fn a_thread_that_blocks_the_signal_is_reported() {
     assert!(notes.contains(expected), "{notes}");
     let doctor = run(&["doctor", "--url", &collector.url()]);
     let doctor = unwrapped(&doctor.stdout);
-    assert!(doctor.contains("block the sampler's signal: blocking-1 1 since "), "{doctor}");
+    assert!(
+        doctor.contains("block the sampler's signal: blocking-1 1 since "),
+        "{doctor}"
+    );
     let profile = from_now(&collector);
     for task in ["blocked one", "blocked two"] {
         let nodes = profile["profile"]["nodes"].as_array().unwrap();

@@ -28,7 +28,10 @@ impl Site {
     /// Weight that all epochs have stored here.
     fn stored_ns(&self) -> u64 {
         let epochs = self.collector.epochs();
-        epochs.iter().map(|epoch| number(&epoch["account"], "stored_ns")).sum()
+        epochs
+            .iter()
+            .map(|epoch| number(&epoch["account"], "stored_ns"))
+            .sum()
     }
 
     /// Weight that a query finds here.
@@ -40,12 +43,19 @@ impl Site {
     /// All tasks, by outcome.
     fn tasks(&self, outcome: &str) -> Vec<Value> {
         let path = format!("/api/v1/tasks?from=-1h&limit=10000&outcome={outcome}");
-        self.collector.json(&path)["tasks"].as_array().unwrap().clone()
+        self.collector.json(&path)["tasks"]
+            .as_array()
+            .unwrap()
+            .clone()
     }
 }
 
 fn list_of(sites: &[Site]) -> String {
-    sites.iter().map(|site| site.collector.url()).collect::<Vec<_>>().join(",")
+    sites
+        .iter()
+        .map(|site| site.collector.url())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// Waits until a site has stored more than before.
@@ -59,7 +69,11 @@ fn check_sums(sites: &[Site], record: &Value) {
     let report = &record["report"];
     assert_eq!(number(report, "unacked_ns"), 0, "{report}");
     assert_eq!(number(report, "lost_by_collector_ns"), 0, "{report}");
-    assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
+    assert_eq!(
+        number(report, "accepted_ns"),
+        number(report, "stored_ns"),
+        "{report}"
+    );
     let stored: u64 = sites.iter().map(Site::stored_ns).sum();
     assert_eq!(stored, number(report, "stored_ns"), "{report}");
     let found: u64 = sites.iter().map(Site::found_ns).sum();
@@ -80,7 +94,9 @@ fn check_sums(sites: &[Site], record: &Value) {
 fn a_worker_moves_when_its_collector_is_killed_and_returns() {
     let mut sites = [Site::start(), Site::start()];
     let worker = Worker::start("steady", "moving-1", &list_of(&sites), &[]);
-    let home = wait_for("samples", || sites.iter().position(|site| site.stored_ns() > 0));
+    let home = wait_for("samples", || {
+        sites.iter().position(|site| site.stored_ns() > 0)
+    });
     wait_for_more(&sites[home]);
     sites[home].collector.process.kill();
     wait_for_more(&sites[1 - home]);
@@ -102,7 +118,11 @@ fn a_short_program_ships_to_a_collector_that_lives() {
     let mut stored = 0;
     for worker in workers {
         let report = &worker.finish()["report"];
-        assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
+        assert_eq!(
+            number(report, "accepted_ns"),
+            number(report, "stored_ns"),
+            "{report}"
+        );
         stored += number(report, "stored_ns");
     }
     assert_eq!(sites[1].stored_ns(), stored);
@@ -113,7 +133,9 @@ fn a_short_program_ships_to_a_collector_that_lives() {
 fn a_collector_that_was_paused_keeps_what_it_has_and_its_agent_knows() {
     let sites = [Site::start(), Site::start()];
     let worker = Worker::start("steady", "moving-2", &list_of(&sites), &[]);
-    let home = wait_for("samples", || sites.iter().position(|site| site.stored_ns() > 0));
+    let home = wait_for("samples", || {
+        sites.iter().position(|site| site.stored_ns() > 0)
+    });
     wait_for_more(&sites[home]);
     sites[home].collector.process.signal(Signal::SIGSTOP);
     wait_for_more(&sites[1 - home]);

@@ -22,7 +22,11 @@ fn seconds_by(profile: &Value, keep: impl Fn(&str) -> Option<String>) -> BTreeMa
         let mut path = paths[parent].clone();
         let kept = keep(node["name"].as_str().unwrap());
         if let Some(name) = &kept {
-            path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+            path = if path.is_empty() {
+                name.clone()
+            } else {
+                format!("{path}/{name}")
+            };
             *sums.entry(path.clone()).or_default() += seconds(&node["total"]);
         }
         paths.push(path);
@@ -34,13 +38,18 @@ fn seconds_by(profile: &Value, keep: impl Fn(&str) -> Option<String>) -> BTreeMa
 /// The seconds of a weight in all its states.
 fn seconds(weight: &Value) -> f64 {
     let parts = ["cpu", "runnable", "wait"];
-    parts.iter().map(|part| number(weight, part) as f64 * 1e-9).sum()
+    parts
+        .iter()
+        .map(|part| number(weight, part) as f64 * 1e-9)
+        .sum()
 }
 
 /// A task's name, or one of the worker's three functions.
 fn known(name: &str) -> Option<String> {
     let last = name.rsplit("::").next().unwrap();
-    ["one", "two", "alpha", "beta", "gamma"].contains(&last).then(|| last.to_owned())
+    ["one", "two", "alpha", "beta", "gamma"]
+        .contains(&last)
+        .then(|| last.to_owned())
 }
 
 /// Three threads, two tasks, three functions: half, three tenths and two tenths of the time, in
@@ -77,7 +86,10 @@ fn a_known_split_of_time_is_measured() {
         let found = measured.get(path).copied().unwrap_or(0.0) / measured_total;
         let allowed = ERRORS_MAX * error;
         println!("{path}: true {share:.4}, measured {found:.4} ± {allowed:.4}, {samples} samples");
-        assert!((found - share).abs() < allowed, "{path}: {found} instead of {share}");
+        assert!(
+            (found - share).abs() < allowed,
+            "{path}: {found} instead of {share}"
+        );
     }
     assert_eq!(measured.len(), truth.len(), "{measured:?}");
     check_innermost_frame(&profile, measured_total);
@@ -96,13 +108,18 @@ fn check_innermost_frame(profile: &Value, total: f64) {
         })
         .map(|node| seconds(&node["self"]))
         .sum();
-    assert!(own > 0.8 * total, "only {own} s of {total} s in the functions themselves");
+    assert!(
+        own > 0.8 * total,
+        "only {own} s of {total} s in the functions themselves"
+    );
 }
 
 /// Weight accepted by the agent equals weight stored by the collector, to the nanosecond.
 fn check_account(collector: &Collector, record: &Value) {
     let epochs = collector.epochs();
-    let [epoch] = &epochs[..] else { panic!("one life only: {epochs:?}") };
+    let [epoch] = &epochs[..] else {
+        panic!("one life only: {epochs:?}")
+    };
     let report = &record["report"];
     assert_eq!(epoch["epoch"], report["epoch"]);
     assert_eq!(epoch["account"]["stored_ns"], report["accepted_ns"]);
@@ -130,7 +147,10 @@ fn ticks_are_counted_and_the_rate_is_reported() {
         let share = profile["achieved_share"].as_f64().unwrap();
         assert!((share - ticks as f64 / expected as f64).abs() < 1e-9);
         let saved = number(&profile, "ticks_throttled");
-        assert_eq!(number(&profile, "ticks_missed"), expected.saturating_sub(ticks + saved));
+        assert_eq!(
+            number(&profile, "ticks_missed"),
+            expected.saturating_sub(ticks + saved)
+        );
         if share >= 0.99 {
             return;
         }

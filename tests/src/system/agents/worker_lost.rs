@@ -25,17 +25,26 @@ fn a_killed_workers_samples_stay_and_its_tasks_end_as_lost() {
         let task = collector.json("/api/v1/tasks")["tasks"][0].clone();
         (task["outcome"] != "running").then_some(task)
     });
-    assert_eq!((&task["outcome"], &task["name"]), (&"lost".into(), &"doomed".into()));
+    assert_eq!(
+        (&task["outcome"], &task["name"]),
+        (&"lost".into(), &"doomed".into())
+    );
     assert_eq!(task["key"], "doomed-1");
     assert!(number(&task, "stop_ns") >= number(&task, "start_ns"));
     let epoch = &collector.epochs()[0];
     assert!(number(&epoch["account"], "stored_ns") >= stored);
     assert!(epoch["account"]["balanced"].as_bool().unwrap());
     let profile = collector.json("/api/v1/profile?task=doomed");
-    assert!(number(&profile["totals"], "total_ns") > 0, "its acked samples stay");
+    assert!(
+        number(&profile["totals"], "total_ns") > 0,
+        "its acked samples stay"
+    );
     let failed = run(&["tasks", "--failed", "--url", &collector.url()]);
     let table = String::from_utf8(failed.stdout).unwrap();
-    let row = table.lines().find(|line| line.contains("doomed")).expect(&table);
+    let row = table
+        .lines()
+        .find(|line| line.contains("doomed"))
+        .expect(&table);
     assert!(row.contains("lost"), "{table}");
 }
 
@@ -67,7 +76,9 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
     let mut doomed = Worker::start("doomed", "doomed-1", &collector.url(), &[]);
     assert_eq!(doomed.line(), "ready");
     let clean = Worker::start("steady", "clean-1", &collector.url(), &[]);
-    wait_for("all workers", || (collector.epochs().len() == 3).then_some(()));
+    wait_for("all workers", || {
+        (collector.epochs().len() == 3).then_some(())
+    });
     clean.finish();
     let pid = doomed.process.id();
     doomed.process.kill();
@@ -81,9 +92,15 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
     let crash = gone(&collector, "doomed-1");
     assert_eq!(crash["reason"], "crashed", "{crash}");
     let next_step = crash["next_step"].as_str().unwrap();
-    assert!(next_step.contains(&format!("process {pid} on ")), "{next_step}");
+    assert!(
+        next_step.contains(&format!("process {pid} on ")),
+        "{next_step}"
+    );
     let exit = gone(&collector, "clean-1");
-    assert_eq!((&exit["reason"], &exit["next_step"]), (&"clean".into(), &Value::Null));
+    assert_eq!(
+        (&exit["reason"], &exit["next_step"]),
+        (&"clean".into(), &Value::Null)
+    );
 
     let event = |worker: &str| {
         let path = format!("/api/v1/events/recent?kind=worker_gone&worker={worker}");
@@ -91,7 +108,12 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
     };
     assert_eq!(event("doomed-1")["disconnect"], crash);
     assert_eq!(number(&event("doomed-1"), "pid"), u64::from(pid));
-    assert!(event("doomed-1")["last_seen"].as_str().unwrap().ends_with('Z'));
+    assert!(
+        event("doomed-1")["last_seen"]
+            .as_str()
+            .unwrap()
+            .ends_with('Z')
+    );
     assert_eq!(event("clean-1")["disconnect"], exit);
 
     let workers = run(&["workers", "--url", &collector.url()]);
@@ -100,19 +122,30 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
         let row = table.lines().find(|row| row.starts_with(worker)).unwrap();
         row.split_whitespace().nth(1).unwrap().to_owned()
     };
-    assert_eq!(["doomed-1", "clean-1", "steady-1"].map(state), ["crashed", "gone", "connected"]);
+    assert_eq!(
+        ["doomed-1", "clean-1", "steady-1"].map(state),
+        ["crashed", "gone", "connected"]
+    );
     let notes = String::from_utf8_lossy(&workers.stderr);
-    assert!(notes.contains(&format!("doomed-1 crashed (process {pid} on ")), "{notes}");
+    assert!(
+        notes.contains(&format!("doomed-1 crashed (process {pid} on ")),
+        "{notes}"
+    );
     assert!(!notes.contains("clean-1"), "{notes}");
     let doctor = run(&["doctor", "--url", &collector.url()]);
     let findings = String::from_utf8_lossy(&doctor.stdout);
     assert_eq!(doctor.status.code(), Some(1), "{findings}");
-    assert!(findings.contains("bad   workers            doomed-1 crashed"), "{findings}");
+    assert!(
+        findings.contains("bad   workers            doomed-1 crashed"),
+        "{findings}"
+    );
 
     // The next sealing stores how they ended, and the collector knows it after a restart. One that
     // is under way may have read the sessions before.
     let version = manifest_version(folder.path());
-    wait_for("two sealings", || (manifest_version(folder.path()) >= version + 2).then_some(()));
+    wait_for("two sealings", || {
+        (manifest_version(folder.path()) >= version + 2).then_some(())
+    });
     let address = collector.address.clone();
     collector.process.signal(Signal::SIGTERM);
     assert!(collector.process.wait().success(), "{}", collector.log());

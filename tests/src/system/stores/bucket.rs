@@ -33,7 +33,10 @@ fn place(prefix: &str) -> String {
 /// Runs `emberline` with these arguments and the server's variables to its end.
 fn emberline_with(environment: &[(String, String)], arguments: &[&str]) -> Output {
     let mut command = Command::new(emberline());
-    command.args(arguments).envs(environment.iter().cloned()).env("NO_COLOR", "1");
+    command
+        .args(arguments)
+        .envs(environment.iter().cloned())
+        .env("NO_COLOR", "1");
     output(command.stdin(Stdio::null()))
 }
 
@@ -64,7 +67,10 @@ pub(crate) fn server() -> Option<Server> {
 
 /// Whether [`with_each_server`] can start all.
 pub(crate) fn has_servers() -> bool {
-    has_client() && Product::ALL.iter().all(|product| product.installed(build()).is_some())
+    has_client()
+        && Product::ALL
+            .iter()
+            .all(|product| product.installed(build()).is_some())
 }
 
 fn has_client() -> bool {
@@ -94,14 +100,18 @@ fn said(output: &Output) -> String {
 
 /// Number of lines of an error, without those of the log.
 fn error_lines(text: &str) -> usize {
-    text.lines().skip_while(|line| !line.starts_with("error: ")).count()
+    text.lines()
+        .skip_while(|line| !line.starts_with("error: "))
+        .count()
 }
 
 /// Starts a collector in the bucket, which replaces a dead one after a moment.
 fn start(server: &Server, prefix: &str) -> Collector {
     let mut command = Command::new(emberline());
     command.args(["serve", "--listen", "127.0.0.1:0"]);
-    command.args(store_arguments(&place(prefix), "c1")).envs(server.environment());
+    command
+        .args(store_arguments(&place(prefix), "c1"))
+        .envs(server.environment());
     Collector::start_by(&mut command)
 }
 
@@ -120,7 +130,10 @@ fn check_lost_machines(server: &Server) {
         environment: environment(proxy.port),
     };
     let kills = env::var(KILLS_VARIABLE).map_or(KILLS, |kills| kills.parse().unwrap());
-    let options = Options { store: Some(store), ..Options::new(&emberline(), kills, 2) };
+    let options = Options {
+        store: Some(store),
+        ..Options::new(&emberline(), kills, 2)
+    };
     let report = run(&options).unwrap_or_else(|error| panic!("{error:?}"));
     println!("{report}");
     let faults = &proxy.faults;
@@ -166,7 +179,10 @@ fn check_names(server: &Server) {
     let text = said(&second);
     assert!(!second.status.success(), "{text}");
     let owner = format!("process {}", first.process.id());
-    assert!(text.contains(&owner) && text.contains("choose another `--name`"), "{text}");
+    assert!(
+        text.contains(&owner) && text.contains("choose another `--name`"),
+        "{text}"
+    );
     assert_eq!(error_lines(&text), 1, "{text}");
 
     let url = format!("http://{}", first.address);
@@ -180,13 +196,20 @@ fn check_names(server: &Server) {
     let _worker = Running::new(worker);
     let pid = Pid::from_raw(first.process.id().cast_signed());
     wait_for("an acknowledged flush", || {
-        first.epochs().iter().any(|epoch| number(epoch, "acked_seq") > 0).then_some(())
+        first
+            .epochs()
+            .iter()
+            .any(|epoch| number(epoch, "acked_seq") > 0)
+            .then_some(())
     });
     kill(pid, Signal::SIGSTOP).unwrap();
     let successor = start(server, "names");
     kill(pid, Signal::SIGCONT).unwrap();
     wait_for("the first collector to say what happened", || {
-        first.log().contains("another collector has taken this store over").then_some(())
+        first
+            .log()
+            .contains("another collector has taken this store over")
+            .then_some(())
     });
     wait_for("the first collector to count as blocked", || {
         let ready = ureq::get(&format!("{url}/readyz"))
@@ -199,22 +222,39 @@ fn check_names(server: &Server) {
         text.contains("log_failed").then_some(())
     });
     // The flushes that the first one acknowledged are in the store.
-    let workers =
-        ureq::get(&format!("http://{}/api/v1/workers", successor.address)).call().unwrap();
+    let workers = ureq::get(&format!("http://{}/api/v1/workers", successor.address))
+        .call()
+        .unwrap();
     assert!(workers.into_body().read_to_string().unwrap().contains("w1"));
-    assert!(!successor.log().contains("taken this store over"), "{}", successor.log());
+    assert!(
+        !successor.log().contains("taken this store over"),
+        "{}",
+        successor.log()
+    );
 }
 
 #[test]
 fn bad_input_is_named_in_one_line() {
     with_each_server(check_bad_input);
-    let Some(strict) = Server::start_strict(build()).unwrap() else { return };
+    let Some(strict) = Server::start_strict(build()).unwrap() else {
+        return;
+    };
     let c1 = ["--store", &place("bad"), "--name", "c1"];
-    check_line(&strict.environment(), &c1, "rejects the credentials (InvalidAccessKeyId)");
+    check_line(
+        &strict.environment(),
+        &c1,
+        "rejects the credentials (InvalidAccessKeyId)",
+    );
     check_line(&strict.environment(), &c1, "check AWS_ACCESS_KEY_ID");
     let nobody = error_of(&environment(1), &c1);
-    assert!(nobody.contains("WARN") && nobody.contains("it is repeated for 10s"), "{nobody}");
-    assert!(nobody.contains("Connection refused (os error 111)"), "{nobody}");
+    assert!(
+        nobody.contains("WARN") && nobody.contains("it is repeated for 10s"),
+        "{nobody}"
+    );
+    assert!(
+        nobody.contains("Connection refused (os error 111)"),
+        "{nobody}"
+    );
     assert!(nobody.contains("check AWS_ENDPOINT"), "{nobody}");
     assert_eq!(error_lines(&nobody), 1, "{nobody}");
     let endpoint = [("AWS_ENDPOINT".to_owned(), "127.0.0.1:9000".to_owned())];
@@ -249,17 +289,32 @@ fn check_bad_input(server: &Server) {
     let photos = format!("s3://{BUCKET}/photos");
     for (arguments, expected) in [
         (&["--store", &place][..], "--name <NAME>"),
-        (&["--store", "profiles", "--name", "c1"], "expected s3://BUCKET/PREFIX or file:///FOLDER"),
-        (&["--store", &place, "--name", "a/b"], "a name has 1 to 64 letters"),
+        (
+            &["--store", "profiles", "--name", "c1"],
+            "expected s3://BUCKET/PREFIX or file:///FOLDER",
+        ),
+        (
+            &["--store", &place, "--name", "a/b"],
+            "a name has 1 to 64 letters",
+        ),
         (&["--name", "c1"], "--store <URL>"),
     ] {
         let text = error_of(&good, arguments);
         assert!(text.contains(expected), "{arguments:?}: {text}");
     }
     for (arguments, expected) in [
-        (&["--store", &place, "--name", "c1", "--ack", "disk"][..], "add `--data DIR`"),
-        (&["--store", "s3://no-such-bucket/x", "--name", "c1"], "there is no such bucket"),
-        (&["--store", &photos, "--name", "c1"], "has other objects, such as cat.jpg"),
+        (
+            &["--store", &place, "--name", "c1", "--ack", "disk"][..],
+            "add `--data DIR`",
+        ),
+        (
+            &["--store", "s3://no-such-bucket/x", "--name", "c1"],
+            "there is no such bucket",
+        ),
+        (
+            &["--store", &photos, "--name", "c1"],
+            "has other objects, such as cat.jpg",
+        ),
     ] {
         check_line(&good, arguments, expected);
     }

@@ -28,8 +28,15 @@ fn the_oracle_detects_every_kind_of_fault() {
         (Tamper::Task, "tasks?"),
     ] {
         let tamper = Some(tamper);
-        let options = Options { recent: true, tamper, ..Options::new(&emberline(), 1, 2) };
+        let options = Options {
+            recent: true,
+            tamper,
+            ..Options::new(&emberline(), 1, 2)
+        };
         let error = format!("{:?}", run(&options).unwrap_err());
-        assert!(error.contains("wrong answers") && error.contains(expected), "{error}");
+        assert!(
+            error.contains("wrong answers") && error.contains(expected),
+            "{error}"
+        );
     }
 }

@@ -26,20 +26,29 @@ fn connect(collector: &Collector) -> TcpStream {
 }
 
 fn head(collector: &Collector, request: &str, more: &str) -> Vec<u8> {
-    format!("{request} HTTP/1.1\r\nhost: {}\r\n{more}\r\n", collector.address).into_bytes()
+    format!(
+        "{request} HTTP/1.1\r\nhost: {}\r\n{more}\r\n",
+        collector.address
+    )
+    .into_bytes()
 }
 
 /// Opens a stream of server-sent events and reads the head of its answer.
 fn events(collector: &Collector, path: &str) -> BufReader<TcpStream> {
     let mut stream = connect(collector);
-    stream.write_all(&head(collector, &format!("GET {path}"), "")).unwrap();
+    stream
+        .write_all(&head(collector, &format!("GET {path}"), ""))
+        .unwrap();
     let mut reader = BufReader::new(stream);
     let mut answer = String::new();
     while !answer.ends_with("\r\n\r\n") {
         assert!(reader.read_line(&mut answer).unwrap() > 0, "{answer}");
     }
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(answer.contains("content-type: text/event-stream"), "{answer}");
+    assert!(
+        answer.contains("content-type: text/event-stream"),
+        "{answer}"
+    );
     reader
 }
 
@@ -47,7 +56,10 @@ fn events(collector: &Collector, path: &str) -> BufReader<TcpStream> {
 fn reader_that_stalls(collector: &Collector) -> TcpStream {
     let (status, document) = collector.get("/");
     assert_eq!(status, 200);
-    let script = document.split("src=\"./").nth(1).and_then(|rest| rest.split('"').next());
+    let script = document
+        .split("src=\"./")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
     let request = head(collector, &format!("GET /{}", script.unwrap()), "");
     let mut stream = connect(collector);
     let mut sender = stream.try_clone().unwrap();
@@ -62,13 +74,23 @@ fn reader_that_stalls(collector: &Collector) -> TcpStream {
 /// Sends the head of a push and a part of its body.
 fn push_that_stalls(collector: &Collector) -> TcpStream {
     let mut stream = connect(collector);
-    let head = head(collector, "POST /ingest?name=stalled", "content-length: 1000\r\n");
-    stream.write_all(&[&head[..], b"main;work 1"].concat()).unwrap();
+    let head = head(
+        collector,
+        "POST /ingest?name=stalled",
+        "content-length: 1000\r\n",
+    );
+    stream
+        .write_all(&[&head[..], b"main;work 1"].concat())
+        .unwrap();
     stream
 }
 
 fn stored_ns(collector: &Collector) -> u64 {
-    collector.epochs().iter().map(|epoch| number(&epoch["account"], "stored_ns")).sum()
+    collector
+        .epochs()
+        .iter()
+        .map(|epoch| number(&epoch["account"], "stored_ns"))
+        .sum()
 }
 
 fn found_ns(collector: &Collector, filter: &str) -> u64 {
@@ -84,7 +106,14 @@ fn a_stop_takes_at_most_ten_seconds_and_loses_nothing_that_was_acknowledged() {
     let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
     let forward = format!("http://{}", receiver.local_addr().unwrap());
     let data = folder.path().to_str().unwrap();
-    let options = ["--data", data, "--forward", &forward, "--forward-every", "300ms"];
+    let options = [
+        "--data",
+        data,
+        "--forward",
+        &forward,
+        "--forward-every",
+        "300ms",
+    ];
     let mut collector = Collector::start_with(&[&["--listen", RESTARTABLE], &options[..]].concat());
     let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
     wait_for("the worker", || (stored_ns(&collector) > 0).then_some(()));
@@ -103,7 +132,11 @@ fn a_stop_takes_at_most_ten_seconds_and_loses_nothing_that_was_acknowledged() {
     let status = collector.process.wait();
     let taken = begin.elapsed();
     assert_eq!(status.code(), Some(0), "{}", collector.log());
-    assert!(taken < STOP_MAX, "the stop took {taken:?}:\n{}", collector.log());
+    assert!(
+        taken < STOP_MAX,
+        "the stop took {taken:?}:\n{}",
+        collector.log()
+    );
     // The clients did hold it up.
     let log = wait_for("the last line", || {
         let log = collector.log();
@@ -117,11 +150,23 @@ fn a_stop_takes_at_most_ten_seconds_and_loses_nothing_that_was_acknowledged() {
 
     let collector = Collector::start_with_data(&collector.address, folder.path());
     let kept_ns = stored_ns(&collector);
-    assert!(kept_ns >= acknowledged_ns, "{acknowledged_ns} ns were stored, {kept_ns} ns were kept");
-    assert_eq!(found_ns(&collector, "&label=service_name=pushed"), 70_000_000);
-    wait_for("more of the worker", || (stored_ns(&collector) > kept_ns).then_some(()));
+    assert!(
+        kept_ns >= acknowledged_ns,
+        "{acknowledged_ns} ns were stored, {kept_ns} ns were kept"
+    );
+    assert_eq!(
+        found_ns(&collector, "&label=service_name=pushed"),
+        70_000_000
+    );
+    wait_for("more of the worker", || {
+        (stored_ns(&collector) > kept_ns).then_some(())
+    });
     let report = worker.finish()["report"].clone();
-    assert_eq!(number(&report, "accepted_ns"), number(&report, "stored_ns"), "{report}");
+    assert_eq!(
+        number(&report, "accepted_ns"),
+        number(&report, "stored_ns"),
+        "{report}"
+    );
     assert_eq!(number(&report, "lost_by_collector_ns"), 0, "{report}");
     assert_eq!(found_ns(&collector, ""), stored_ns(&collector));
 }

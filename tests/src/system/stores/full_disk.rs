@@ -29,7 +29,10 @@ const MUCH_MIB: usize = 44;
 fn on_small_disk(unshare: &str, folder: &Path, then: &[&str]) -> Command {
     let mount = format!(r#"mount -t tmpfs -o size={DISK_MIB}m small "$0" && exec "$@""#);
     let mut command = Command::new("unshare");
-    command.args([unshare, "sh", "-c", &mount]).arg(folder).args(then);
+    command
+        .args([unshare, "sh", "-c", &mount])
+        .arg(folder)
+        .args(then);
     command
 }
 
@@ -74,7 +77,9 @@ fn total_ns(collector: &Collector) -> u64 {
 }
 
 fn wait_for_more(collector: &Collector, than_ns: u64) -> u64 {
-    wait_for("more samples", || Some(stored_ns(collector)).filter(|ns| *ns > than_ns))
+    wait_for("more samples", || {
+        Some(stored_ns(collector)).filter(|ns| *ns > than_ns)
+    })
 }
 
 /// Ingest events of the collector, oldest first.
@@ -82,7 +87,9 @@ fn told(collector: &Collector) -> Vec<String> {
     let kinds = "kind=ingest_stopped&kind=ingest_resumed";
     let recent = collector.json(&format!("/api/v1/events/recent?{kinds}"));
     let events = recent["events"].as_array().unwrap().iter().rev();
-    events.map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
+    events
+        .map(|event| event["kind"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Waits until the agent was rejected; all stored data is found, and the reason is reported.
@@ -90,10 +97,17 @@ fn told(collector: &Collector) -> Vec<String> {
 fn check_full(collector: &Collector, folder: &Path) -> u64 {
     wait_for("the refusal", || {
         let epochs = collector.epochs();
-        epochs.iter().all(|epoch| epoch["connected"] == false).then_some(())
+        epochs
+            .iter()
+            .all(|epoch| epoch["connected"] == false)
+            .then_some(())
     });
     let stored_ns = stored_ns(collector);
-    assert_eq!(total_ns(collector), stored_ns, "queries are answered, and no flush is half stored");
+    assert_eq!(
+        total_ns(collector),
+        stored_ns,
+        "queries are answered, and no flush is half stored"
+    );
     let workers = collector.json("/api/v1/workers");
     let ingest = &workers["ingest"];
     assert_eq!(
@@ -102,13 +116,22 @@ fn check_full(collector: &Collector, folder: &Path) -> u64 {
         "{ingest}"
     );
     assert_eq!(number(ingest, "disk_bytes"), (DISK_MIB as u64) << 20);
-    assert!(number(ingest, "free_bytes") < number(ingest, "needed_bytes"), "{ingest}");
+    assert!(
+        number(ingest, "free_bytes") < number(ingest, "needed_bytes"),
+        "{ingest}"
+    );
     for command in ["workers", "doctor"] {
         let told = run(&[command, "--url", &collector.url()]);
         let said = [told.stdout, told.stderr].concat();
         let said = unwrapped(&said);
-        let why = format!("free of {DISK_MIB} MiB, 32 MiB needed in {}", folder.display());
-        assert!(said.contains("ingestion is stopped") && said.contains(&why), "{said}");
+        let why = format!(
+            "free of {DISK_MIB} MiB, 32 MiB needed in {}",
+            folder.display()
+        );
+        assert!(
+            said.contains("ingestion is stopped") && said.contains(&why),
+            "{said}"
+        );
         assert!(!said.contains("start the agent"), "{said}");
     }
     stored_ns
@@ -116,7 +139,11 @@ fn check_full(collector: &Collector, folder: &Path) -> u64 {
 
 /// Fills the disk to the last byte.
 fn fill(filler: &Path) {
-    let mut file = OpenOptions::new().create(true).append(true).open(filler).unwrap();
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(filler)
+        .unwrap();
     let mut piece = vec![7; 1 << 20];
     while !piece.is_empty() {
         match file.write(&piece) {
@@ -138,7 +165,14 @@ fn a_full_disk_stops_ingest_but_not_queries_and_ingest_resumes_by_itself() {
     let data_text = data.to_str().unwrap();
     // Sealing also has no space.
     let start = |listen: &str| {
-        Collector::start_with(&["--listen", listen, "--data", data_text, "--seal-every", "200ms"])
+        Collector::start_with(&[
+            "--listen",
+            listen,
+            "--data",
+            data_text,
+            "--seal-every",
+            "200ms",
+        ])
     };
     let mut collector = start(RESTARTABLE);
     let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
@@ -176,19 +210,34 @@ fn a_full_disk_stops_ingest_but_not_queries_and_ingest_resumes_by_itself() {
     assert!(log.contains("MiB free, 32 MiB needed"), "{log}");
     let report = &record["report"];
     assert!(number(report, "accepted_ns") > kept_ns);
-    assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
-    for lost in
-        ["unacked_ns", "lost_rejected_ns", "lost_by_collector_ns", "lost_queue_ns", "lost_tasks"]
-    {
+    assert_eq!(
+        number(report, "accepted_ns"),
+        number(report, "stored_ns"),
+        "{report}"
+    );
+    for lost in [
+        "unacked_ns",
+        "lost_rejected_ns",
+        "lost_by_collector_ns",
+        "lost_queue_ns",
+        "lost_tasks",
+    ] {
         assert_eq!(number(report, lost), 0, "{lost} in {report}");
     }
     let epochs = collector.epochs();
     assert_eq!(epochs.len(), 1);
-    assert!(epochs[0]["account"]["balanced"].as_bool().unwrap(), "{}", epochs[0]);
+    assert!(
+        epochs[0]["account"]["balanced"].as_bool().unwrap(),
+        "{}",
+        epochs[0]
+    );
     assert_eq!(stored_ns(&collector), number(report, "stored_ns"));
     assert_eq!(total_ns(&collector), stored_ns(&collector));
     let summary = collector.json("/api/v1/tasks?task=steady&from=-1h&summary=true");
-    assert_eq!(number(&summary["names"][0]["outcomes"], "ok"), number(&record, "tasks"));
+    assert_eq!(
+        number(&summary["names"][0]["outcomes"], "ok"),
+        number(&record, "tasks")
+    );
     collector.process.kill();
     let verified = run(&["store", "verify", "--data", data_text]);
     assert!(verified.status.success(), "{verified:?}");

@@ -20,11 +20,20 @@ fn make_pipe(path: &Path) {
 /// A collector whose log hangs at the next flush, and a worker that sends it.
 fn collector_that_hangs(data: &Path, watchdog: &str) -> (Collector, Worker) {
     let folder = data.to_str().unwrap();
-    let options = ["--listen", "127.0.0.1:0", "--data", folder, "--watchdog", watchdog];
+    let options = [
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        folder,
+        "--watchdog",
+        watchdog,
+    ];
     let collector = Collector::start_with(&options);
     make_pipe(&data.join("wal/acknowledged"));
     let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
-    wait_for("the log's thread to hang", || is_opening(&collector).then_some(()));
+    wait_for("the log's thread to hang", || {
+        is_opening(&collector).then_some(())
+    });
     (collector, worker)
 }
 
@@ -40,7 +49,9 @@ fn is_opening(collector: &Collector) -> bool {
 
 /// The log of a collector that has ended, with this line in it.
 fn log_with(collector: &Collector, line: &str) -> String {
-    wait_for(line, || Some(collector.log()).filter(|log| log.contains(line)))
+    wait_for(line, || {
+        Some(collector.log()).filter(|log| log.contains(line))
+    })
 }
 
 #[test]
@@ -49,7 +60,11 @@ fn a_disk_that_hangs_ends_the_collector_with_its_stacks_and_loses_nothing_acknow
     let before = Collector::start_with_data("127.0.0.1:0", folder.path());
     let worker = Worker::start("steady", "before", &before.url(), &[]);
     let stored = |collector: &Collector| -> u64 {
-        collector.epochs().iter().map(|epoch| number(&epoch["account"], "stored_ns")).sum()
+        collector
+            .epochs()
+            .iter()
+            .map(|epoch| number(&epoch["account"], "stored_ns"))
+            .sum()
     };
     wait_for("a flush", || (stored(&before) > 0).then_some(()));
     drop(worker);
@@ -59,7 +74,12 @@ fn a_disk_that_hangs_ends_the_collector_with_its_stacks_and_loses_nothing_acknow
 
     let (mut collector, _worker) = collector_that_hangs(folder.path(), "5");
     assert_eq!(collector.get("/livez").0, 200, "only the log hangs");
-    assert_eq!(collector.process.wait().code(), Some(70), "{}", collector.log());
+    assert_eq!(
+        collector.process.wait().code(),
+        Some(70),
+        "{}",
+        collector.log()
+    );
     let log = log_with(&collector, "stack: ");
     assert!(log.contains("a hang: the thread emberline-log"), "{log}");
     assert!(log.contains("thread emberline-log ("), "{log}");
@@ -67,7 +87,10 @@ fn a_disk_that_hangs_ends_the_collector_with_its_stacks_and_loses_nothing_acknow
 
     fs::remove_file(folder.path().join("wal/acknowledged")).unwrap();
     let collector = Collector::start_with_data("127.0.0.1:0", folder.path());
-    assert!(stored(&collector) >= acknowledged_ns, "{acknowledged_ns} ns were acknowledged");
+    assert!(
+        stored(&collector) >= acknowledged_ns,
+        "{acknowledged_ns} ns were acknowledged"
+    );
 }
 
 #[test]
@@ -76,7 +99,12 @@ fn a_stop_during_a_hang_ends_and_says_what_hung() {
     let (mut collector, _worker) = collector_that_hangs(folder.path(), "0");
     let begin = Instant::now();
     collector.process.signal(Signal::SIGTERM);
-    assert_eq!(collector.process.wait().code(), Some(71), "{}", collector.log());
+    assert_eq!(
+        collector.process.wait().code(),
+        Some(71),
+        "{}",
+        collector.log()
+    );
     assert!(begin.elapsed() < STOP_MAX, "{:?}", begin.elapsed());
     let log = log_with(&collector, "is cut off; what hangs:");
     assert!(log.contains("the thread emberline-log"), "{log}");
@@ -86,7 +114,12 @@ fn a_stop_during_a_hang_ends_and_says_what_hung() {
     collector.process.signal(Signal::SIGINT);
     log_with(&collector, "stopping; a second Ctrl-C stops at once");
     collector.process.signal(Signal::SIGINT);
-    assert_eq!(collector.process.wait().code(), Some(130), "{}", collector.log());
+    assert_eq!(
+        collector.process.wait().code(),
+        Some(130),
+        "{}",
+        collector.log()
+    );
 }
 
 #[test]
@@ -94,9 +127,21 @@ fn a_runtime_that_hangs_ends_the_collector() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens.json");
     let file = tokens.to_str().unwrap();
-    let options = ["--listen", "127.0.0.1:0", "--tokens", file, "--watchdog", "5"];
+    let options = [
+        "--listen",
+        "127.0.0.1:0",
+        "--tokens",
+        file,
+        "--watchdog",
+        "5",
+    ];
     let mut collector = Collector::start_with(&options);
     make_pipe(&tokens);
-    assert_eq!(collector.process.wait().code(), Some(70), "{}", collector.log());
+    assert_eq!(
+        collector.process.wait().code(),
+        Some(70),
+        "{}",
+        collector.log()
+    );
     log_with(&collector, "a hang: the runtime");
 }

@@ -21,7 +21,12 @@ fn total_ns(collector: &Collector) -> u64 {
 type Stored = BTreeMap<String, u64>;
 
 fn stored(collector: &Collector) -> Stored {
-    let of = |epoch: &Value| (epoch["epoch"].to_string(), number(&epoch["account"], "stored_ns"));
+    let of = |epoch: &Value| {
+        (
+            epoch["epoch"].to_string(),
+            number(&epoch["account"], "stored_ns"),
+        )
+    };
     collector.epochs().iter().map(of).collect()
 }
 
@@ -33,7 +38,9 @@ fn stored_ns(collector: &Collector) -> u64 {
 fn wait_for_more(collector: &Collector, than: &Stored) -> u64 {
     let more = |(epoch, ns): (&String, &u64)| *ns > than.get(epoch).copied().unwrap_or(0);
     let all_more = |now: &Stored| now.len() == 2 && now.iter().all(more);
-    let now = wait_for("more samples of both", || Some(stored(collector)).filter(all_more));
+    let now = wait_for("more samples of both", || {
+        Some(stored(collector)).filter(all_more)
+    });
     now.values().sum()
 }
 
@@ -54,27 +61,46 @@ fn a_killed_collector_keeps_its_history_and_its_agents_continue() {
         let kept = stored(&collector);
         let kept_ns = kept.values().sum::<u64>();
         let held_ns = total_ns(&collector);
-        assert!(kept_ns >= acked_ns, "{acked_ns} ns were stored, {kept_ns} ns were kept");
-        assert!(held_ns >= acked_ns, "{acked_ns} ns were stored, {held_ns} ns are found");
+        assert!(
+            kept_ns >= acked_ns,
+            "{acked_ns} ns were stored, {kept_ns} ns were kept"
+        );
+        assert!(
+            held_ns >= acked_ns,
+            "{acked_ns} ns were stored, {held_ns} ns are found"
+        );
         before_ns = wait_for_more(&collector, &kept);
     }
     let running = collector.json("/api/v1/tasks?task=doomed&from=-1h");
-    assert_eq!(running["tasks"][0]["outcome"], "running", "its worker came back: {running}");
+    assert_eq!(
+        running["tasks"][0]["outcome"], "running",
+        "its worker came back: {running}"
+    );
     doomed.process.kill();
     let record = worker.finish();
 
     let report = &record["report"];
     assert_eq!(number(report, "unacked_ns"), 0);
     assert_eq!(number(report, "lost_by_collector_ns"), 0, "{report}");
-    assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
+    assert_eq!(
+        number(report, "accepted_ns"),
+        number(report, "stored_ns"),
+        "{report}"
+    );
     assert!(number(report, "connects") >= 4);
     let epochs = collector.epochs();
     assert_eq!(epochs.len(), 2);
     for epoch in &epochs {
         assert!(epoch["account"]["balanced"].as_bool().unwrap(), "{epoch}");
     }
-    let steady = epochs.iter().find(|epoch| epoch["epoch"] == report["epoch"]).unwrap();
-    assert_eq!(number(&steady["account"], "stored_ns"), number(report, "stored_ns"));
+    let steady = epochs
+        .iter()
+        .find(|epoch| epoch["epoch"] == report["epoch"])
+        .unwrap();
+    assert_eq!(
+        number(&steady["account"], "stored_ns"),
+        number(report, "stored_ns")
+    );
     // Data counted as stored is found exactly once.
     assert_eq!(total_ns(&collector), stored_ns(&collector));
     let summary = collector.json("/api/v1/tasks?task=steady&from=-1h&summary=true");
@@ -93,7 +119,10 @@ fn a_data_directory_belongs_to_one_collector() {
     );
     let said = String::from_utf8_lossy(&second.stderr);
     assert!(!second.status.success(), "{said}");
-    assert!(said.contains("is in use by another collector; stop it"), "{said}");
+    assert!(
+        said.contains("is in use by another collector; stop it"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -114,7 +143,11 @@ fn all_files_of_the_store_are_private() {
     let mut collector = Collector::start_with_data("127.0.0.1:0", folder.path());
     let worker = Worker::start("steady", "w", &collector.url(), &[]);
     wait_for("acknowledged flushes", || {
-        collector.epochs().iter().any(|epoch| number(epoch, "acked_seq") > 1).then_some(())
+        collector
+            .epochs()
+            .iter()
+            .any(|epoch| number(epoch, "acked_seq") > 1)
+            .then_some(())
     });
     worker.finish();
     // Seals what is in memory.

@@ -41,7 +41,11 @@ fn golden() -> Option<Golden> {
     let folder = tempfile::tempdir().unwrap();
     let collector = golden_collector(folder.path());
     let store = folder.path().join("store");
-    Some(Golden { folder, collector, store })
+    Some(Golden {
+        folder,
+        collector,
+        store,
+    })
 }
 
 fn said(output: &Output) -> String {
@@ -58,7 +62,9 @@ fn rows(arguments: &[&str], query: &str) -> Vec<Value> {
 }
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
 }
 
 /// Nanoseconds by name in rows of a name and a number.
@@ -74,17 +80,25 @@ fn by_name(rows: &[Value]) -> Vec<(String, u64)> {
 #[test]
 fn sums_of_sql_are_those_of_the_api() {
     let Some(golden) = golden() else { return };
-    let Golden { collector, store, .. } = &golden;
+    let Golden {
+        collector, store, ..
+    } = &golden;
     let url = collector.url();
     let asked = ["--url", &url];
     let range = format!("from={}&to={}&threads=all", RANGE[1], RANGE[3]);
     let profile = collector.json(&format!("/api/v1/profile?{range}&state=all"));
     for resolution in ["1s", "1m", "10m", "1h", "1d"] {
         let query = format!("SELECT sum(weight_ns) FROM samples('{resolution}')");
-        assert_eq!(rows(&asked, &query)[0][0], profile["totals"]["total_ns"], "{query}");
+        assert_eq!(
+            rows(&asked, &query)[0][0],
+            profile["totals"]["total_ns"],
+            "{query}"
+        );
     }
     let mut states = 0;
-    for state in ["cpu", "runnable", "lock", "sleep", "network", "disk", "other"] {
+    for state in [
+        "cpu", "runnable", "lock", "sleep", "network", "disk", "other",
+    ] {
         let timeline = collector.json(&format!("/api/v1/timeline?{range}&state={state}"));
         let series = timeline["series"].as_array().unwrap().iter();
         let totals = series.map(|one| json!([one["name"], one["totals"]["total_ns"]]));
@@ -106,8 +120,10 @@ fn sums_of_sql_are_those_of_the_api() {
                  AND ts < '2023-11-14T22:13:30Z'";
     assert_eq!(rows(&asked, query)[0][0], of_task["totals"]["total_ns"]);
     // Each task once, and those that came as sums have no row.
-    let listed =
-        collector.json(&format!("/api/v1/tasks?from={}&to={}&limit=100000", RANGE[1], RANGE[3]));
+    let listed = collector.json(&format!(
+        "/api/v1/tasks?from={}&to={}&limit=100000",
+        RANGE[1], RANGE[3]
+    ));
     let listed = listed["tasks"].as_array().unwrap().iter();
     let ended = listed.filter(|task| task["outcome"] != "running").count();
     let query = "SELECT count(*) FROM tasks WHERE outcome <> 'running'";
@@ -125,7 +141,10 @@ fn sums_are_the_same_before_and_after_names() {
     const LATE_SUM: &str = "sum(abs(weight_ns))";
     let Some(golden) = golden() else { return };
     let data = ["--data", golden.store.to_str().unwrap()];
-    let worker = rows(&data, "SELECT min(worker) FROM workers")[0][0].as_str().unwrap().to_owned();
+    let worker = rows(&data, "SELECT min(worker) FROM workers")[0][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let mut found = 0;
     for resolution in ["1s", "1m", "1d"] {
         for query in [
@@ -157,11 +176,24 @@ fn sums_are_the_same_before_and_after_names() {
     assert!(found > 200, "the store has few sums: {found}");
     // A sum without stacks reads a table that has none.
     let plan = |sum: &str| {
-        let plan = rows(&data, &format!("EXPLAIN SELECT task, {sum} FROM samples GROUP BY task"));
-        plan.iter().map(|row| row[1].as_str().unwrap().to_owned()).collect::<String>()
+        let plan = rows(
+            &data,
+            &format!("EXPLAIN SELECT task, {sum} FROM samples GROUP BY task"),
+        );
+        plan.iter()
+            .map(|row| row[1].as_str().unwrap().to_owned())
+            .collect::<String>()
     };
-    assert!(plan("sum(weight_ns)").contains("tables/totals_1m/"), "{}", plan("sum(weight_ns)"));
-    assert!(plan(LATE_SUM).contains("tables/samples_1m/"), "{}", plan(LATE_SUM));
+    assert!(
+        plan("sum(weight_ns)").contains("tables/totals_1m/"),
+        "{}",
+        plan("sum(weight_ns)")
+    );
+    assert!(
+        plan(LATE_SUM).contains("tables/samples_1m/"),
+        "{}",
+        plan(LATE_SUM)
+    );
 }
 
 /// The lines of a plan that read a table.
@@ -169,7 +201,10 @@ fn scans(data: &[&str], query: &str, table: &str) -> Vec<String> {
     let plan = rows(data, &format!("EXPLAIN {query}"));
     let physical = plan.iter().find(|row| row[0] == "physical_plan").unwrap();
     let lines = physical[1].as_str().unwrap().lines();
-    lines.filter(|line| line.contains(&format!("tables/{table}/"))).map(str::to_owned).collect()
+    lines
+        .filter(|line| line.contains(&format!("tables/{table}/")))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Workers are selected by name, and rows of others are dropped where they are read.
@@ -181,10 +216,18 @@ fn rows_of_other_workers_are_not_summed() {
         &data,
         "SELECT worker, task, node, sum(weight_ns) FROM samples GROUP BY 1, 2, 3 ORDER BY 2, 3, 1",
     );
-    let worker = rows(&data, "SELECT min(worker) FROM workers")[0][0].as_str().unwrap().to_owned();
+    let worker = rows(&data, "SELECT min(worker) FROM workers")[0][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let of_worker = by_worker.iter().filter(|row| row[0] == *worker);
-    let expected: Vec<Value> = of_worker.map(|row| json!([row[1], row[2], row[3]])).collect();
-    assert!(expected.len() > 10 && expected.len() < by_worker.len(), "{expected:?}");
+    let expected: Vec<Value> = of_worker
+        .map(|row| json!([row[1], row[2], row[3]]))
+        .collect();
+    assert!(
+        expected.len() > 10 && expected.len() < by_worker.len(),
+        "{expected:?}"
+    );
     for selection in [
         format!("worker = '{worker}'"),
         format!("worker IN (SELECT worker FROM workers WHERE worker = '{worker}')"),
@@ -198,17 +241,29 @@ fn rows_of_other_workers_are_not_summed() {
         assert_eq!(rows(&data, &query), expected, "{query}");
         let scans = scans(&data, &query, "samples_1m");
         let is_filtered = |scan: &String| scan.contains("DynamicFilter");
-        assert!(!scans.is_empty() && scans.iter().all(is_filtered), "{query}: {scans:?}");
+        assert!(
+            !scans.is_empty() && scans.iter().all(is_filtered),
+            "{query}: {scans:?}"
+        );
     }
     // A condition on stacks is tried for each stack, not for each row.
     let query = "SELECT task, sum(weight_ns) FROM samples WHERE stack(node) LIKE '%1%' GROUP BY 1";
     let scans = scans(&data, query, "samples_1m_all");
-    assert!(scans.len() == 1 && !scans[0].contains("stack("), "{scans:?}");
+    assert!(
+        scans.len() == 1 && !scans[0].contains("stack("),
+        "{scans:?}"
+    );
     // The other worker's life is no longer listed, but its rows are part of the whole.
     let count = |condition: &str| {
-        rows(&data, &format!("SELECT count(*) FROM samples WHERE worker {condition}"))
+        rows(
+            &data,
+            &format!("SELECT count(*) FROM samples WHERE worker {condition}"),
+        )
     };
-    assert_eq!(count("NOT IN (SELECT worker FROM workers)"), count(&format!("<> '{worker}'")));
+    assert_eq!(
+        count("NOT IN (SELECT worker FROM workers)"),
+        count(&format!("<> '{worker}'"))
+    );
 }
 
 /// A collector seals what it has in memory before it answers.
@@ -251,7 +306,10 @@ fn phases_have_all_time_of_tasks() {
         assert_eq!(rows(&data, &executed), rows(&data, tasks), "{resolution}");
         let others =
             format!("SELECT sum(duration_ns) FROM phases('{resolution}') WHERE phase <> 'execute'");
-        assert!(number(&rows(&data, &others)[0][0]) > 0, "the store has no other phases");
+        assert!(
+            number(&rows(&data, &others)[0][0]) > 0,
+            "the store has no other phases"
+        );
     }
 }
 
@@ -259,8 +317,19 @@ fn phases_have_all_time_of_tasks() {
 fn each_view_has_rows_with_names_and_a_node_has_its_stack() {
     let Some(golden) = golden() else { return };
     let data = ["--data", golden.store.to_str().unwrap()];
-    for view in ["samples", "stacks", "tasks", "phases", "transfers", "resources", "workers"] {
-        let count = rows(&data, &format!("SELECT count(*), min(collector) FROM {view}"));
+    for view in [
+        "samples",
+        "stacks",
+        "tasks",
+        "phases",
+        "transfers",
+        "resources",
+        "workers",
+    ] {
+        let count = rows(
+            &data,
+            &format!("SELECT count(*), min(collector) FROM {view}"),
+        );
         assert!(number(&count[0][0]) > 0, "{view}");
         assert_eq!(count[0][1], "store", "{view}");
     }
@@ -270,7 +339,10 @@ fn each_view_has_rows_with_names_and_a_node_has_its_stack() {
          ORDER BY weight_ns DESC LIMIT 1",
     );
     let [stack, task, function] = [0, 1, 2].map(|cell| hottest[0][cell].as_str().unwrap());
-    assert!(stack.starts_with(task) && stack.ends_with(function), "{hottest:?}");
+    assert!(
+        stack.starts_with(task) && stack.ends_with(function),
+        "{hottest:?}"
+    );
     let durations = rows(&data, "SELECT count(*) FROM tasks WHERE duration_ns < 0");
     assert_eq!(durations, [json!([0])]);
     // Of several rows of a task one counts.
@@ -278,13 +350,20 @@ fn each_view_has_rows_with_names_and_a_node_has_its_stack() {
                  GROUP BY 1, 2, 3 HAVING count(*) > 1)";
     assert_eq!(rows(&data, twice), [json!([0])]);
     let tables = rows(&data, "SHOW TABLES");
-    assert!(tables.iter().any(|row| row[1] == "store" && row[2] == "samples_1s"), "{tables:?}");
+    assert!(
+        tables
+            .iter()
+            .any(|row| row[1] == "store" && row[2] == "samples_1s"),
+        "{tables:?}"
+    );
 }
 
 #[test]
 fn rows_leave_as_a_table_and_as_files() {
     let Some(golden) = golden() else { return };
-    let Golden { folder, collector, .. } = &golden;
+    let Golden {
+        folder, collector, ..
+    } = &golden;
     let url = collector.url();
     let query = "SELECT 'größe' AS name, 1.5 AS value, now() < now() AS is_late, NULL AS nothing";
     let table = run(&["sql", "--url", &url, query]);
@@ -293,7 +372,14 @@ fn rows_leave_as_a_table_and_as_files() {
     assert!(said(&table).starts_with("data until "), "{}", said(&table));
     for (file, start) in [("a.csv", &b"name\n"[..]), ("a.parquet", b"PAR1")] {
         let path = folder.path().join(file);
-        let done = run(&["sql", "--url", &url, "-o", path.to_str().unwrap(), "SELECT 'x' AS name"]);
+        let done = run(&[
+            "sql",
+            "--url",
+            &url,
+            "-o",
+            path.to_str().unwrap(),
+            "SELECT 'x' AS name",
+        ]);
         assert!(done.status.success(), "{}", said(&done));
         assert!(fs::read(&path).unwrap().starts_with(start), "{file}");
     }
@@ -305,14 +391,29 @@ fn rows_leave_as_a_table_and_as_files() {
             .stdin(fs::File::open(&query).unwrap()),
     );
     assert_eq!(String::from_utf8_lossy(&piped.stdout), "n\n7\n");
-    let few = run(&["sql", "--url", &url, "--rows", "1", "SELECT node FROM stacks"]);
-    assert!(said(&few).contains("only the first 1 rows"), "{}", said(&few));
+    let few = run(&[
+        "sql",
+        "--url",
+        &url,
+        "--rows",
+        "1",
+        "SELECT node FROM stacks",
+    ]);
+    assert!(
+        said(&few).contains("only the first 1 rows"),
+        "{}",
+        said(&few)
+    );
 }
 
 #[test]
 fn statements_that_write_or_read_other_files_are_rejected() {
     let Some(golden) = golden() else { return };
-    let Golden { folder, collector, store } = &golden;
+    let Golden {
+        folder,
+        collector,
+        store,
+    } = &golden;
     let secret = folder.path().join("secret.csv");
     fs::write(&secret, "a\n1\n").unwrap();
     let secret = secret.display();
@@ -320,22 +421,43 @@ fn statements_that_write_or_read_other_files_are_rejected() {
     let target = written.display();
     let url = collector.url();
     for (statement, reason) in [
-        (format!("COPY (SELECT 1) TO '{target}' STORED AS CSV"), "queries only read"),
-        (format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{secret}'"), "queries only read"),
+        (
+            format!("COPY (SELECT 1) TO '{target}' STORED AS CSV"),
+            "queries only read",
+        ),
+        (
+            format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{secret}'"),
+            "queries only read",
+        ),
         ("CREATE TABLE t AS SELECT 1".to_owned(), "queries only read"),
-        ("CREATE VIEW samples AS SELECT 1".to_owned(), "queries only read"),
+        (
+            "CREATE VIEW samples AS SELECT 1".to_owned(),
+            "queries only read",
+        ),
         ("DROP VIEW samples".to_owned(), "queries only read"),
-        ("INSERT INTO store.tasks SELECT * FROM store.tasks".to_owned(), "queries only read"),
+        (
+            "INSERT INTO store.tasks SELECT * FROM store.tasks".to_owned(),
+            "queries only read",
+        ),
         ("DELETE FROM store.tasks".to_owned(), "queries only read"),
-        ("SET datafusion.execution.target_partitions = 1000".to_owned(), "queries only read"),
+        (
+            "SET datafusion.execution.target_partitions = 1000".to_owned(),
+            "queries only read",
+        ),
         (format!("SELECT * FROM '{secret}'"), "not found"),
-        (format!("SELECT * FROM read_parquet('{secret}')"), "not found"),
+        (
+            format!("SELECT * FROM read_parquet('{secret}')"),
+            "not found",
+        ),
         (format!("SELECT * FROM read_csv('{secret}')"), "not found"),
         ("SELECT 1; SELECT 2".to_owned(), "single SQL statement"),
         ("SELEC 1".to_owned(), "Expected"),
         ("SELECT * FROM nothing".to_owned(), "SHOW TABLES lists them"),
         ("SELECT nothing FROM tasks".to_owned(), "nothing"),
-        ("SELECT * FROM samples('2s')".to_owned(), "needs a resolution"),
+        (
+            "SELECT * FROM samples('2s')".to_owned(),
+            "needs a resolution",
+        ),
         ("SELECT 1 / 0".to_owned(), "Divide by zero"),
         (String::new(), "No SQL statements"),
     ] {
@@ -349,7 +471,11 @@ fn statements_that_write_or_read_other_files_are_rejected() {
         }
     }
     assert!(!written.exists());
-    assert_eq!(rows(&["--url", &url], "SELECT 1"), [json!([1])], "the collector still answers");
+    assert_eq!(
+        rows(&["--url", &url], "SELECT 1"),
+        [json!([1])],
+        "the collector still answers"
+    );
 }
 
 /// Processes of queries, whose parent is the collector.
@@ -359,7 +485,10 @@ fn children(collector: &Collector) -> Vec<String> {
 
 fn children_of(parent: u32) -> Vec<String> {
     let listed = output(Command::new("pgrep").args(["-P", &parent.to_string()]));
-    String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect()
+    String::from_utf8_lossy(&listed.stdout)
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -387,11 +516,17 @@ fn a_query_that_explodes_is_ended_and_one_ends_with_its_reader() {
         .unwrap();
     let child = wait_for("the query's process", || children(collector).pop());
     let of_child = |file: &str| fs::read_to_string(format!("/proc/{child}/{file}")).unwrap();
-    wait_for("its limits", || of_child("limits").contains("8589934592").then_some(()));
-    wait_for("its rank", || (of_child("oom_score_adj").trim() == "1000").then_some(()));
+    wait_for("its limits", || {
+        of_child("limits").contains("8589934592").then_some(())
+    });
+    wait_for("its rank", || {
+        (of_child("oom_score_adj").trim() == "1000").then_some(())
+    });
     reader.kill().unwrap();
     reader.wait().unwrap();
-    wait_for("the end of the query's process", || children(collector).is_empty().then_some(()));
+    wait_for("the end of the query's process", || {
+        children(collector).is_empty().then_some(())
+    });
     assert_eq!(rows(&["--url", &url], "SELECT 1"), [json!([1])]);
 }
 
@@ -404,14 +539,27 @@ fn two_queries_run_at_once_and_each_for_a_minute_at_most() {
     let endless = "SELECT count(*) FROM generate_series(1, 1000000000000000) WHERE value % 7 = 8";
     let start = || {
         let mut reader = Command::new(emberline());
-        reader.args(["sql", "--url", &url, endless]).stdin(Stdio::null()).stdout(Stdio::null());
-        reader.env("NO_COLOR", "1").stderr(Stdio::piped()).spawn().unwrap()
+        reader
+            .args(["sql", "--url", &url, endless])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        reader
+            .env("NO_COLOR", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     let readers = [start(), start()];
-    wait_for("both queries", || (children(collector).len() == 2).then_some(()));
+    wait_for("both queries", || {
+        (children(collector).len() == 2).then_some(())
+    });
     let third = run(&["sql", "--url", &url, "SELECT 1"]);
     assert!(!third.status.success());
-    assert!(said(&third).contains("too many other queries"), "{}", said(&third));
+    assert!(
+        said(&third).contains("too many other queries"),
+        "{}",
+        said(&third)
+    );
     assert_eq!(children(collector).len(), 2);
     for reader in readers {
         let done = reader.wait_with_output().unwrap();
@@ -446,7 +594,10 @@ fn a_query_over_a_place_has_the_rows_of_all_collectors() {
         assert!(collector.process.wait().success());
     }
     let of_place = ["--store", &place];
-    let workers = rows(&of_place, "SELECT collector, worker FROM workers ORDER BY 1, 2");
+    let workers = rows(
+        &of_place,
+        "SELECT collector, worker FROM workers ORDER BY 1, 2",
+    );
     let expected = [
         json!(["c-2", "c-2-0"]),
         json!(["c-2", "c-2-1"]),
@@ -463,7 +614,10 @@ fn a_query_over_a_place_has_the_rows_of_all_collectors() {
     assert_eq!(rows(&one, by_collector), [json!(["c-2", sums[1]])]);
     let stacks = "SELECT count(*), count(stack(node)) FROM samples";
     let found = rows(&of_place, stacks);
-    assert_eq!(found[0][0], found[0][1], "each node of each store has its stack");
+    assert_eq!(
+        found[0][0], found[0][1],
+        "each node of each store has its stack"
+    );
 }
 
 /// Tables in a bucket of a real S3 server.
@@ -472,25 +626,44 @@ fn a_query_reads_the_stores_of_a_bucket() {
     if !has_sql() {
         return;
     }
-    let Some(server) = bucket::server() else { return };
+    let Some(server) = bucket::server() else {
+        return;
+    };
     let place = format!("s3://{}/sql", simulation::s3::BUCKET);
     let mut sums = Vec::new();
     for name in ["c1", "c2"] {
         let mut command = Command::new(emberline());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--store", &place, "--name", name]);
+        command.args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            &place,
+            "--name",
+            name,
+        ]);
         let mut collector = Collector::start_by(command.envs(server.environment()));
         let worker = Worker::start("truth", &format!("{name}-w"), &collector.url(), &["1"]);
         worker.finish();
         let profile = collector.json("/api/v1/profile?from=-1h&threads=all&state=all");
         sums.push(number(&profile["totals"]["total_ns"]));
-        kill(Pid::from_raw(collector.process.id().cast_signed()), Signal::SIGTERM).unwrap();
+        kill(
+            Pid::from_raw(collector.process.id().cast_signed()),
+            Signal::SIGTERM,
+        )
+        .unwrap();
         assert!(collector.process.wait().success());
     }
     let environment = server.environment();
     let ask = |query: &str| {
         let mut command = Command::new(emberline());
         command.args(["sql", "--format", "json", "--store", &place, query]);
-        output(command.envs(environment.iter().cloned()).env("NO_COLOR", "1").stdin(Stdio::null()))
+        output(
+            command
+                .envs(environment.iter().cloned())
+                .env("NO_COLOR", "1")
+                .stdin(Stdio::null()),
+        )
     };
     let done = ask("SELECT collector, sum(weight_ns) FROM samples('1s') GROUP BY 1 ORDER BY 1");
     assert!(done.status.success(), "{}", said(&done));

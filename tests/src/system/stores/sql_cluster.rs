@@ -51,7 +51,12 @@ fn said(output: &Output) -> String {
 /// Runs a query on the golden store.
 fn ask(store: &Path, more: &[&str], query: &str) -> Output {
     let data = store.to_str().unwrap();
-    run(&[&["sql", "--format", "json", "--data", data][..], more, &[query]].concat())
+    run(&[
+        &["sql", "--format", "json", "--data", data][..],
+        more,
+        &[query],
+    ]
+    .concat())
 }
 
 fn rows(store: &Path, more: &[&str], query: &str) -> Value {
@@ -112,10 +117,17 @@ fn a_cluster_finds_the_sums_that_one_process_finds() {
         let alone = rows(&store, &[], query);
         assert!(!alone.as_array().unwrap().is_empty(), "{query}");
         assert_eq!(rows(&store, &on_cluster, query), alone, "{query}");
-        assert_eq!(finished_jobs(&cluster), number + 1, "{query}: not on the cluster");
+        assert_eq!(
+            finished_jobs(&cluster),
+            number + 1,
+            "{query}: not on the cluster"
+        );
     }
     // Executors have no names, but they drop the rows of other workers.
-    for selection in ["= 'worker-1'", "IN (SELECT worker FROM workers WHERE worker LIKE '%-1')"] {
+    for selection in [
+        "= 'worker-1'",
+        "IN (SELECT worker FROM workers WHERE worker LIKE '%-1')",
+    ] {
         let query = format!(
             "SELECT task, node, sum(weight_ns) FROM samples('1s') WHERE worker {selection} \
              GROUP BY 1, 2 ORDER BY 1, 2"
@@ -131,15 +143,29 @@ fn a_cluster_finds_the_sums_that_one_process_finds() {
     drop(collector);
     let own = ["--listen", "127.0.0.1:0", "--data", store.to_str().unwrap()];
     let collector = Collector::start_with(&[&own[..], &on_cluster].concat());
-    let done = run(&["sql", "--format", "json", "--url", &collector.url(), QUERIES[0]]);
+    let done = run(&[
+        "sql",
+        "--format",
+        "json",
+        "--url",
+        &collector.url(),
+        QUERIES[0],
+    ]);
     assert!(done.status.success(), "{}", said(&done));
     let answer: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(answer["rows"], rows(&store, &[], QUERIES[0]));
-    assert_eq!(finished_jobs(&cluster), QUERIES.len() + 3, "not on the cluster");
+    assert_eq!(
+        finished_jobs(&cluster),
+        QUERIES.len() + 3,
+        "not on the cluster"
+    );
 
     // So are the samples of its profiles, and of a command that reads the stores of a place.
     let place = tempfile::tempdir().unwrap();
-    let copied = Command::new("cp").arg("-r").args([&store, &place.path().join("c1")]).status();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .args([&store, &place.path().join("c1")])
+        .status();
     assert!(copied.unwrap().success());
     let place = format!("file://{}", place.path().display());
     let copy = tempfile::tempdir().unwrap();
@@ -166,23 +192,39 @@ fn a_cluster_finds_the_sums_that_one_process_finds() {
     let before = finished_jobs(&cluster);
     let expected = rows(&store, &[], QUERIES[0]);
     std::thread::scope(|scope| {
-        let asker = scope.spawn(|| (0..6).map(|_| rows(&store, &on_cluster, QUERIES[0])).collect());
-        wait_for("two queries", || (finished_jobs(&cluster) >= before + 2).then_some(()));
+        let asker = scope.spawn(|| {
+            (0..6)
+                .map(|_| rows(&store, &on_cluster, QUERIES[0]))
+                .collect()
+        });
+        wait_for("two queries", || {
+            (finished_jobs(&cluster) >= before + 2).then_some(())
+        });
         drop(cluster.services.remove(0));
         let found: Vec<Value> = asker.join().unwrap();
-        assert!(found.iter().all(|rows| *rows == expected), "{found:?} instead of {expected}");
+        assert!(
+            found.iter().all(|rows| *rows == expected),
+            "{found:?} instead of {expected}"
+        );
     });
 
     // Without a scheduler the query runs here, and says so.
     drop(cluster);
     let done = ask(&store, &on_cluster, QUERIES[0]);
     assert!(done.status.success(), "{}", said(&done));
-    assert!(said(&done).contains("no scheduler answers at"), "{}", said(&done));
+    assert!(
+        said(&done).contains("no scheduler answers at"),
+        "{}",
+        said(&done)
+    );
     let answer: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(answer["rows"], rows(&store, &[], QUERIES[0]));
     let done = run_profile(&[&["--store", &place][..], &on_cluster].concat(), &[]);
     let said = said(&done);
-    assert!(said.contains("the cluster did not sum, so this process reads the files"), "{said}");
+    assert!(
+        said.contains("the cluster did not sum, so this process reads the files"),
+        "{said}"
+    );
     let stacks = String::from_utf8(done.stdout).unwrap();
     assert_eq!(stacks, profile(&["--store", &place], &[]));
     drop(collector);
@@ -198,23 +240,41 @@ fn a_port_without_a_scheduler_is_named_and_bad_input_is_rejected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let done = ask(&store, &[&["--scheduler", &address][..], &ALL].concat(), QUERIES[0]);
+    let done = ask(
+        &store,
+        &[&["--scheduler", &address][..], &ALL].concat(),
+        QUERIES[0],
+    );
     let text = said(&done);
     assert_eq!(done.status.code(), Some(1), "{text}");
-    assert!(text.contains("the cluster of the scheduler") && text.contains(&address), "{text}");
+    assert!(
+        text.contains("the cluster of the scheduler") && text.contains(&address),
+        "{text}"
+    );
     for (arguments, reason) in [
         (&["--scheduler", "nowhere"][..], "expected HOST:PORT"),
         (&["--distribute-over", "1GB"], "--scheduler"),
-        (&["--scheduler", &address, "--distribute-over", "much"], "a size is"),
+        (
+            &["--scheduler", &address, "--distribute-over", "much"],
+            "a size is",
+        ),
     ] {
         let done = ask(&store, arguments, "SELECT 1");
         assert_eq!(done.status.code(), Some(2), "{arguments:?}");
-        assert!(said(&done).contains(reason), "{arguments:?}: {}", said(&done));
+        assert!(
+            said(&done).contains(reason),
+            "{arguments:?}: {}",
+            said(&done)
+        );
     }
     let url = collector.url();
     let done = run(&["sql", "--url", &url, "--scheduler", &address, "SELECT 1"]);
     assert_eq!(done.status.code(), Some(2));
-    assert!(said(&done).contains("emberline serve --scheduler"), "{}", said(&done));
+    assert!(
+        said(&done).contains("emberline serve --scheduler"),
+        "{}",
+        said(&done)
+    );
 }
 
 /// Processes below a process.
@@ -222,7 +282,9 @@ fn descendants(parent: u32) -> Vec<u32> {
     let listed = output(Command::new("pgrep").args(["-P", &parent.to_string()]));
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
     let children = text.lines().filter_map(|line| line.parse::<u32>().ok());
-    children.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
+    children
+        .flat_map(|child| [vec![child], descendants(child)].concat())
+        .collect()
 }
 
 fn is_alive(process: u32) -> bool {
@@ -241,20 +303,32 @@ fn a_cluster_of_all_parts_starts_and_ends_without_a_trace() {
     }
     let _alone = alone();
     let mut command = Command::new(program);
-    command.args(["cluster", "--workers", "4", "--seconds", "300", "--emberline"]);
+    command.args([
+        "cluster",
+        "--workers",
+        "4",
+        "--seconds",
+        "300",
+        "--emberline",
+    ]);
     command.arg(emberline());
     match env::var_os(BALLISTA_VARIABLE) {
         Some(ballista) => command.arg("--ballista").arg(ballista),
         None => command.arg("--no-ballista"),
     };
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut cluster = Running::new(child);
     let mut collectors = Vec::new();
     for line in lines.map_while(Result::ok) {
-        if let Some((_, url)) =
-            line.strip_prefix("collector").and_then(|rest| rest.split_once(" at "))
+        if let Some((_, url)) = line
+            .strip_prefix("collector")
+            .and_then(|rest| rest.split_once(" at "))
         {
             collectors.push(url.to_owned());
         }
@@ -277,6 +351,9 @@ fn a_cluster_of_all_parts_starts_and_ends_without_a_trace() {
     let status = cluster.wait();
     assert!(status.success(), "{status}");
     assert!(begin.elapsed() < Duration::from_secs(120));
-    let left: Vec<_> = processes.into_iter().filter(|process| is_alive(*process)).collect();
+    let left: Vec<_> = processes
+        .into_iter()
+        .filter(|process| is_alive(*process))
+        .collect();
     assert!(left.is_empty(), "{left:?} are left");
 }

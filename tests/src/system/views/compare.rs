@@ -24,8 +24,13 @@ fn what_got_slower_is_named_with_the_function_that_explains_it() {
     let sides = format!("from={middle}&to={end}&before_from={begin}&before_to={middle}");
     let answer = collector.json(&format!("/api/v1/tasks/compare?{sides}"));
     let names = answer["names"].as_array().unwrap();
-    let [slows, stays] = &names[..] else { panic!("two names: {answer}") };
-    assert_eq!((&slows["name"], &stays["name"]), (&"slows".into(), &"stays".into()));
+    let [slows, stays] = &names[..] else {
+        panic!("two names: {answer}")
+    };
+    assert_eq!(
+        (&slows["name"], &stays["name"]),
+        (&"slows".into(), &"stays".into())
+    );
     assert_eq!(slows["verdict"], "slower", "{slows}");
     assert_eq!(slows["p50"]["verdict"], "slower", "{slows}");
     // The machine is shared, so either half may have waited for a processor.
@@ -38,36 +43,62 @@ fn what_got_slower_is_named_with_the_function_that_explains_it() {
         }
     }
     let summary = collector.json("/api/v1/tasks?summary=true");
-    let ended =
-        summary["names"].as_array().unwrap().iter().map(|name| number(&name["outcomes"], "ok"));
-    let compared =
-        names.iter().map(|name| number(&name["before"], "ended") + number(&name["after"], "ended"));
+    let ended = summary["names"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| number(&name["outcomes"], "ok"));
+    let compared = names
+        .iter()
+        .map(|name| number(&name["before"], "ended") + number(&name["after"], "ended"));
     // Seconds belong to the range in which they start, so the very first may be in neither.
     assert!(compared.sum::<u64>() <= ended.sum());
 
-    let trend = collector
-        .json(&format!("/api/v1/tasks/durations?task=slows&from={begin}&to={end}&step=1s"));
-    let medians: Vec<u64> =
-        trend["points"].as_array().unwrap().iter().map(|point| number(point, "p50_ns")).collect();
+    let trend = collector.json(&format!(
+        "/api/v1/tasks/durations?task=slows&from={begin}&to={end}&step=1s"
+    ));
+    let medians: Vec<u64> = trend["points"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| number(point, "p50_ns"))
+        .collect();
     assert!((14..=17).contains(&medians.len()), "{medians:?}");
     let sum = |medians: &[u64]| medians.iter().sum::<u64>();
     let [first, last] = [&medians[..6], &medians[medians.len() - 6..]].map(sum);
     assert!(last as f64 > 1.6 * first as f64, "{medians:?}");
 
-    check_table(&collector.url(), &format!("{begin}..{middle}"), &format!("{middle}..{end}"));
+    check_table(
+        &collector.url(),
+        &format!("{begin}..{middle}"),
+        &format!("{middle}..{end}"),
+    );
 }
 
 fn check_table(url: &str, before: &str, after: &str) {
-    let command = ["compare", "--url", url, "--before", before, "--after", after];
+    let command = [
+        "compare", "--url", url, "--before", before, "--after", after,
+    ];
     let output = run(&command);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
     let slows = text.lines().nth(1).unwrap();
-    assert!(slows.starts_with("slows") && slows.ends_with("slower, exceeds noise"), "{text}");
+    assert!(
+        slows.starts_with("slows") && slows.ends_with("slower, exceeds noise"),
+        "{text}"
+    );
     // They sleep longer.
-    let mut explained =
-        text.lines().skip_while(|line| !line.starts_with("slows: self time per task"));
+    let mut explained = text
+        .lines()
+        .skip_while(|line| !line.starts_with("slows: self time per task"));
     let first = explained.nth(2).unwrap();
     assert!(first.contains(" +") && first.contains(" sleep "), "{text}");
 
@@ -90,12 +121,18 @@ fn check_table(url: &str, before: &str, after: &str) {
     let picture = run(&[&command[..], &["--format", "svg", "--task", "slows"]].concat());
     let text = String::from_utf8(picture.stdout).unwrap();
     assert!(text.contains(">Change of slows</text>"), "{text}");
-    assert!(text.contains("<title>slows (100% → 100%, No change)</title>"), "{text}");
+    assert!(
+        text.contains("<title>slows (100% → 100%, No change)</title>"),
+        "{text}"
+    );
 
     let invalid = run(&["compare", "--url", url, "--before", "-10m"]);
     assert_eq!(invalid.status.code(), Some(2));
     let unknown = run(&["compare", "--url", url, "--before-run", "nightly"]);
     let error = String::from_utf8(unknown.stderr).unwrap();
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(error.contains("the side before: no run is called \"nightly\""), "{error}");
+    assert!(
+        error.contains("the side before: no run is called \"nightly\""),
+        "{error}"
+    );
 }

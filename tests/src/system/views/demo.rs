@@ -44,19 +44,31 @@ fn the_demo_answers_queries_and_writes_its_files() {
         }
     });
     let first = lines.recv().unwrap();
-    let link = first.strip_prefix("Open ").and_then(|rest| rest.strip_suffix(" in a browser"));
-    let (url, token) = link.and_then(|link| link.split_once("/login#token=")).expect(&first);
+    let link = first
+        .strip_prefix("Open ")
+        .and_then(|rest| rest.strip_suffix(" in a browser"));
+    let (url, token) = link
+        .and_then(|link| link.split_once("/login#token="))
+        .expect(&first);
     let run_as = |home: &Path, arguments: &[&str]| {
         let mut command = Command::new(emberline());
-        command.args(arguments).args(["--url", url]).env("NO_COLOR", "1").stdin(Stdio::null());
-        command.env("XDG_RUNTIME_DIR", home).env_remove("EMBERLINE_TOKEN_FILE");
+        command
+            .args(arguments)
+            .args(["--url", url])
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+            .env("XDG_RUNTIME_DIR", home)
+            .env_remove("EMBERLINE_TOKEN_FILE");
         output(command.env_remove("EMBERLINE_TOKEN"))
     };
     let run = |arguments: &[&str]| run_as(home.path(), arguments);
 
     for task in SAMPLED {
         wait_for(&format!("samples of {task}"), || {
-            let profile = run(&["profile", "--task", task, "--from", "-5m", "--format", "json"]);
+            let profile = run(&[
+                "profile", "--task", task, "--from", "-5m", "--format", "json",
+            ]);
             let profile: Value = serde_json::from_slice(&profile.stdout).ok()?;
             (profile["totals"]["cpu_ns"].as_u64()? > 0).then_some(())
         });
@@ -64,21 +76,37 @@ fn the_demo_answers_queries_and_writes_its_files() {
     let summary = run(&["tasks", "--summary"]);
     assert!(summary.status.success());
     let summary = String::from_utf8_lossy(&summary.stdout);
-    assert!(summary.contains("tokenize") && summary.contains("qr"), "{summary}");
+    assert!(
+        summary.contains("tokenize") && summary.contains("qr"),
+        "{summary}"
+    );
     let svg = out.path().join("x.svg");
     let path = svg.to_str().unwrap();
-    let profile = run(&["profile", "--task", "qr", "--from", "-5m", "--format", "svg", "-o", path]);
-    assert!(profile.status.success(), "{}", String::from_utf8_lossy(&profile.stderr));
+    let profile = run(&[
+        "profile", "--task", "qr", "--from", "-5m", "--format", "svg", "-o", path,
+    ]);
+    assert!(
+        profile.status.success(),
+        "{}",
+        String::from_utf8_lossy(&profile.stderr)
+    );
     assert!(fs::read_to_string(&svg).unwrap().contains("matrixmultiply"));
     let stranger = tempfile::tempdir().unwrap();
     let refused = run_as(stranger.path(), &["tasks"]);
     let refused = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.contains("this collector needs a token"), "{refused}");
+    assert!(
+        refused.contains("this collector needs a token"),
+        "{refused}"
+    );
     assert_eq!(get(url, "/api/v1/workers").0, 401);
     check_token_files(home.path(), token);
 
     demo.signal(Signal::SIGINT);
-    assert!(demo.wait().success(), "{:?}", lines.iter().collect::<Vec<_>>());
+    assert!(
+        demo.wait().success(),
+        "{:?}",
+        lines.iter().collect::<Vec<_>>()
+    );
     let left = fs::read_dir(home.path().join("emberline")).unwrap().count();
     assert_eq!(left, 0, "the tokens' files are removed");
     check_files(out.path());
@@ -86,7 +114,9 @@ fn the_demo_answers_queries_and_writes_its_files() {
 
 /// Only this user can read the files, and the link's token is one of them.
 fn check_token_files(home: &Path, operator: &str) {
-    let files = fs::read_dir(home.join("emberline")).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(home.join("emberline"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let texts: BTreeMap<_, _> = files
         .map(|path| {
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -102,12 +132,19 @@ fn check_token_files(home: &Path, operator: &str) {
 fn check_files(out: &Path) {
     let read = |name| fs::read_to_string(out.join(name)).unwrap();
     let collapsed = read("profile.collapsed");
-    let tops: BTreeSet<&str> =
-        collapsed.lines().map(|line| line.split(';').next().unwrap()).collect();
+    let tops: BTreeSet<&str> = collapsed
+        .lines()
+        .map(|line| line.split(';').next().unwrap())
+        .collect();
     let ledger: Value = serde_json::from_str(&read("ledger.json")).unwrap();
     let tasks = ledger["tasks"].as_array().unwrap();
-    let names: BTreeSet<&str> = tasks.iter().map(|task| task["name"].as_str().unwrap()).collect();
-    for name in ["qr", "dot", "transfer", "tokenize", "compress", "exchange", "request", "client"] {
+    let names: BTreeSet<&str> = tasks
+        .iter()
+        .map(|task| task["name"].as_str().unwrap())
+        .collect();
+    for name in [
+        "qr", "dot", "transfer", "tokenize", "compress", "exchange", "request", "client",
+    ] {
         assert!(names.contains(name), "no task {name} in {names:?}");
     }
     for name in SAMPLED {
@@ -118,19 +155,31 @@ fn check_files(out: &Path) {
             .lines()
             .any(|line| line.starts_with(&format!("{task};")) && line.contains(function))
     };
-    assert!(below("qr", "matrixmultiply") && below("compress", "ZSTD"), "the work's own functions");
-    let workers: BTreeSet<&str> =
-        tasks.iter().map(|task| task["worker"].as_str().unwrap()).collect();
+    assert!(
+        below("qr", "matrixmultiply") && below("compress", "ZSTD"),
+        "the work's own functions"
+    );
+    let workers: BTreeSet<&str> = tasks
+        .iter()
+        .map(|task| task["worker"].as_str().unwrap())
+        .collect();
     assert_eq!(workers.len(), 4, "four processes report: {workers:?}");
     for task in tasks.iter().filter(|task| !task["stop_ns"].is_null()) {
         assert!(task["stop_ns"].as_i64() >= task["start_ns"].as_i64());
     }
     let report: Value = serde_json::from_str(&read("report.json")).unwrap();
     let listed = report["columns"]["columns"]["id"].as_array().unwrap().len();
-    assert_eq!(listed, tasks.len(), "the report has the tasks of the ledger");
+    assert_eq!(
+        listed,
+        tasks.len(),
+        "the report has the tasks of the ledger"
+    );
     assert!(read("report.html").contains("id=\"answer-columns\""));
     for name in ["tasks", "functions", "resources", "transfers", "timeline"] {
-        assert!(out.join(format!("report.{name}.parquet")).is_file(), "no rows of {name}");
+        assert!(
+            out.join(format!("report.{name}.parquet")).is_file(),
+            "no rows of {name}"
+        );
     }
     let svg = read("profile.svg");
     assert!(svg.contains("</svg>") && svg.contains("tokenize") && svg.contains("matrixmultiply"));

@@ -40,7 +40,11 @@ const EXPORTS: [(&str, &[&str], &[&str]); 3] = [
             "parquet",
         ],
     ),
-    ("tasks", &ENDED, &["csv", "parquet", "trace", "firefox.json", "json"]),
+    (
+        "tasks",
+        &ENDED,
+        &["csv", "parquet", "trace", "firefox.json", "json"],
+    ),
     ("tasks", &[], &["hlog"]),
 ];
 
@@ -63,7 +67,11 @@ fn a_file_of_each_format_is_its_golden_file() {
                 let url = collector.url();
                 let options = [&[command, "--url", &url, "-o", file], selection, &RANGE].concat();
                 let done = run(&options);
-                assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+                assert!(
+                    done.status.success(),
+                    "{}",
+                    String::from_utf8_lossy(&done.stderr)
+                );
                 fs::read(file).unwrap()
             };
             let found = write(folder.path().join("once"));
@@ -93,20 +101,36 @@ fn a_range_without_data_writes_no_file() {
     let url = collector.url();
     let files = folder.path().join("files");
     fs::create_dir_all(&files).unwrap();
-    let before_all = ["--from", "2020-01-01T00:00:00Z", "--to", "2020-01-01T01:00:00Z"];
+    let before_all = [
+        "--from",
+        "2020-01-01T00:00:00Z",
+        "--to",
+        "2020-01-01T01:00:00Z",
+    ];
     let rows = ("transfers", &["--rows"][..], &["csv", "parquet"][..]);
     let stream = ("tasks", &[][..], &["html"][..]);
     let series = ("resources", &[][..], &["parquet", "html"][..]);
     for (command, selection, extensions) in EXPORTS.into_iter().chain([rows, stream, series]) {
         // JSON of tasks is the collector's answer, which says that there are none.
-        for extension in extensions.iter().filter(|name| (command, **name) != ("tasks", "json")) {
+        for extension in extensions
+            .iter()
+            .filter(|name| (command, **name) != ("tasks", "json"))
+        {
             let file = files.join(format!("empty.{extension}"));
             let file = file.to_str().unwrap();
-            let options = [&[command, "--url", &url, "-o", file], selection, &before_all].concat();
+            let options = [
+                &[command, "--url", &url, "-o", file],
+                selection,
+                &before_all,
+            ]
+            .concat();
             let done = run(&options);
             let said = String::from_utf8_lossy(&done.stderr).into_owned();
             assert_eq!(done.status.code(), Some(2), "{command} {extension}: {said}");
-            assert!(said.contains("so nothing was written"), "{command} {extension}: {said}");
+            assert!(
+                said.contains("so nothing was written"),
+                "{command} {extension}: {said}"
+            );
         }
     }
     assert_eq!(fs::read_dir(&files).unwrap().count(), 0);

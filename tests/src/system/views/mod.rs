@@ -43,27 +43,41 @@ fn the_command_line_shows_the_time_of_the_page() {
     let shown_ns = number(&shown["totals"], "total_ns");
     let hidden_ns = number(&shown["hidden"], "total_ns");
     let whole = collector.json("/api/v1/profile?from=-1h");
-    assert!(shown_ns > 0 && hidden_ns > 0, "{shown_ns} ns shown, {hidden_ns} ns hidden");
+    assert!(
+        shown_ns > 0 && hidden_ns > 0,
+        "{shown_ns} ns shown, {hidden_ns} ns hidden"
+    );
     assert_eq!(shown_ns + hidden_ns, number(&whole["totals"], "total_ns"));
 
     let (json, _) = profile(&collector, &["--format", "json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&json["totals"], &json["hidden"]), (&shown["totals"], &shown["hidden"]));
-    assert_eq!(sum(&profile(&collector, &["--format", "collapsed"]).0), shown_ns);
+    assert_eq!(
+        (&json["totals"], &json["hidden"]),
+        (&shown["totals"], &shown["hidden"])
+    );
+    assert_eq!(
+        sum(&profile(&collector, &["--format", "collapsed"]).0),
+        shown_ns
+    );
     let (svg, _) = profile(&collector, &["--format", "svg"]);
     assert!(svg.contains(&format!(r#"total_samples="{shown_ns}""#)));
 
     let (table, summary) = profile(&collector, &["--top", "2", "--sort", "total"]);
     assert_eq!(
-        table.lines().filter(|line| line.contains(" s ") || line.contains(" ms ")).count(),
+        table
+            .lines()
+            .filter(|line| line.contains(" s ") || line.contains(" ms "))
+            .count(),
         3,
         "{table}"
     );
     assert!(summary.contains("\nhidden: "), "{summary}");
 
     let everything = ["--runnable", "--waiting", "--outside", "--stacks", "full"];
-    let (stacks, summary) =
-        profile(&collector, &[&everything[..], &["--format", "collapsed"]].concat());
+    let (stacks, summary) = profile(
+        &collector,
+        &[&everything[..], &["--format", "collapsed"]].concat(),
+    );
     assert_eq!(sum(&stacks), number(&whole["totals"], "total_ns"));
     assert!(!summary.contains("hidden: "), "{summary}");
 }
@@ -78,14 +92,24 @@ fn a_profile_of_one_task_says_what_it_covers() {
     let (stacks, summary) = profile(&collector, &["--key", key, "--format", "collapsed"]);
     let thread = task["thread_name"].as_str().unwrap();
     assert!(
-        summary.contains(&format!("on thread {thread} of views-2; the profile covers the ")),
+        summary.contains(&format!(
+            "on thread {thread} of views-2; the profile covers the "
+        )),
         "{summary}"
     );
     let name = task["name"].as_str().unwrap();
-    assert!(stacks.lines().all(|line| line.starts_with(&format!("{name};"))), "{stacks}");
+    assert!(
+        stacks
+            .lines()
+            .all(|line| line.starts_with(&format!("{name};"))),
+        "{stacks}"
+    );
     let url = collector.url();
     let unknown = run(&["profile", "--key", "no such key", "--url", &url]);
     assert_eq!(unknown.status.code(), Some(2));
     let error = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert!(error.contains("no task with the key \"no such key\""), "{error}");
+    assert!(
+        error.contains("no task with the key \"no such key\""),
+        "{error}"
+    );
 }

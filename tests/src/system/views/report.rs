@@ -24,14 +24,21 @@ fn json_of(path: &Path) -> Value {
 /// Runs the command, which must succeed, and returns its stdout.
 fn printed(arguments: &[&str]) -> String {
     let output = run(arguments);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The largest memory that a process has had, in kilobytes.
 fn memory_peak_kb(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
@@ -54,7 +61,12 @@ fn a_hundred_thousand_tasks_are_a_small_file_that_is_written_in_little_memory() 
     }
     let record = worker.finish();
     let aggregated = number(&record["report"], "aggregated_tasks");
-    for lost in ["lost_tasks", "lost_queue_ns", "lost_rejected_ns", "unacked_ns"] {
+    for lost in [
+        "lost_tasks",
+        "lost_queue_ns",
+        "lost_rejected_ns",
+        "unacked_ns",
+    ] {
         assert_eq!(number(&record["report"], lost), 0, "{lost}: {record}");
     }
 
@@ -64,11 +76,23 @@ fn a_hundred_thousand_tasks_are_a_small_file_that_is_written_in_little_memory() 
     assert_eq!(drawn + aggregated, TASKS);
     assert_eq!(number(&json["columns"], "total"), drawn);
     let names = json["summary"]["names"].as_array().unwrap();
-    assert_eq!(names.iter().map(|name| number(&name["outcomes"], "ok")).sum::<u64>(), TASKS);
+    assert_eq!(
+        names
+            .iter()
+            .map(|name| number(&name["outcomes"], "ok"))
+            .sum::<u64>(),
+        TASKS
+    );
     let bytes = fs::metadata(&file).unwrap().len();
-    assert!(bytes < DOCUMENT_BYTES_MAX, "{bytes} bytes for {drawn} tasks");
+    assert!(
+        bytes < DOCUMENT_BYTES_MAX,
+        "{bytes} bytes for {drawn} tasks"
+    );
     let of_tasks = json["columns"].to_string().len() as u64;
-    assert!(of_tasks <= 30 * drawn + 10_000, "{of_tasks} bytes for {drawn} tasks");
+    assert!(
+        of_tasks <= 30 * drawn + 10_000,
+        "{of_tasks} bytes for {drawn} tasks"
+    );
 
     // The pipe holds less than the script that follows the answers, so the command waits there.
     let mut command = Command::new(emberline());
@@ -81,7 +105,12 @@ fn a_hundred_thousand_tasks_are_a_small_file_that_is_written_in_little_memory() 
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let child = Running::new(child);
     let is_last = |line: &String| line.contains("id=\"answer-events\"");
-    assert!(lines.by_ref().map(Result::unwrap).any(|line| is_last(&line)));
+    assert!(
+        lines
+            .by_ref()
+            .map(Result::unwrap)
+            .any(|line| is_last(&line))
+    );
     let peak_kb = memory_peak_kb(child.id());
     assert!(peak_kb <= MEMORY_KB_MAX, "{peak_kb} kB for {bytes} bytes");
 }
@@ -99,7 +128,14 @@ fn a_diff_tells_slower_tasks_from_noise_and_fails_on_request() {
         let file = path(&format!("{name}.html"));
         let seconds = |ns: i64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
         let ends = [from_ns, to_ns].map(seconds);
-        let range = ["--from", &ends[0], "--to", &ends[1], "-o", file.to_str().unwrap()];
+        let range = [
+            "--from",
+            &ends[0],
+            "--to",
+            &ends[1],
+            "-o",
+            file.to_str().unwrap(),
+        ];
         printed(&[&["report", "--url", &url], &range[..]].concat());
         file.with_extension("json").to_str().unwrap().to_owned()
     };
@@ -123,7 +159,10 @@ fn a_diff_tells_slower_tasks_from_noise_and_fails_on_request() {
 
     let text = printed(&["report", "diff", &before, &after]);
     assert!(text.contains("slower, exceeds noise"), "{text}");
-    assert!(text.contains("slows: self time per task, by function\n"), "{text}");
+    assert!(
+        text.contains("slows: self time per task, by function\n"),
+        "{text}"
+    );
     let failing = run(&["report", "diff", &before, &after, "--fail-on-regression"]);
     assert_eq!(failing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&failing.stderr).contains("got slower or failed more often"));
@@ -133,7 +172,10 @@ fn a_diff_tells_slower_tasks_from_noise_and_fails_on_request() {
     let rejected = run(&["report", "diff", document.to_str().unwrap(), &after]);
     assert_eq!(rejected.status.code(), Some(2));
     let error = String::from_utf8_lossy(&rejected.stderr).into_owned();
-    assert!(error.contains("is a document; expected the JSON"), "{error}");
+    assert!(
+        error.contains("is a document; expected the JSON"),
+        "{error}"
+    );
     let cut = path("cut.json");
     fs::write(&cut, &fs::read(&before).unwrap()[..1_000]).unwrap();
     let rejected = run(&["report", "diff", cut.to_str().unwrap(), &after]);
@@ -153,7 +195,12 @@ fn single_parts_are_documents_and_a_run_of_an_import_is_only_that() {
 
     for (command, answers) in [
         ("profile", &["about", "timeline", "profile"][..]),
-        ("tasks", &["about", "timeline", "tasks", "longest", "columns", "summary"]),
+        (
+            "tasks",
+            &[
+                "about", "timeline", "tasks", "longest", "columns", "summary",
+            ],
+        ),
         ("resources", &["about", "timeline", "resources"]),
     ] {
         let file = path(&format!("{command}.html"));
@@ -164,9 +211,14 @@ fn single_parts_are_documents_and_a_run_of_an_import_is_only_that() {
             .map(|(at, start)| document[at + start.len()..].split('"').next().unwrap())
             .collect();
         assert_eq!(found, answers, "{command}");
-        assert!(document.contains(&format!("\"part\":\"{command}\"")), "{command}");
+        assert!(
+            document.contains(&format!("\"part\":\"{command}\"")),
+            "{command}"
+        );
     }
-    let stdout = printed(&["profile", "--url", &url, "--from", "-1h", "--format", "html"]);
+    let stdout = printed(&[
+        "profile", "--url", &url, "--from", "-1h", "--format", "html",
+    ]);
     assert!(stdout.starts_with("<!doctype html>"));
 
     let report = path("old.html");
@@ -174,8 +226,17 @@ fn single_parts_are_documents_and_a_run_of_an_import_is_only_that() {
     let json = json_of(&Path::new(&report).with_extension("json"));
     assert_eq!(number(&json["profile"]["totals"], "total_ns"), 300_000_000);
     assert_eq!(json["summary"]["names"].as_array().unwrap().len(), 1);
-    let none =
-        run(&["tasks", "--url", &url, "--from", "-2d", "--to", "-1d", "-o", &path("no.html")]);
+    let none = run(&[
+        "tasks",
+        "--url",
+        &url,
+        "--from",
+        "-2d",
+        "--to",
+        "-1d",
+        "-o",
+        &path("no.html"),
+    ]);
     assert_eq!(none.status.code(), Some(2));
     assert!(!Path::new(&path("no.html")).exists());
 }

@@ -13,8 +13,12 @@ use crate::harness::{Collector, output, run};
 pub(crate) const UPDATE_VARIABLE: &str = "UPDATE_EXPECT";
 
 /// All data of the golden store.
-pub(crate) const RANGE: [&str; 4] =
-    ["--from", "2023-11-14T22:13:20Z", "--to", "2023-11-14T22:15:41Z"];
+pub(crate) const RANGE: [&str; 4] = [
+    "--from",
+    "2023-11-14T22:13:20Z",
+    "--to",
+    "2023-11-14T22:15:41Z",
+];
 
 /// The rows of the range, as a query to the collector.
 const ROWS_QUERY: &str = "from=2023-11-14T22:13:20Z&to=2023-11-14T22:15:41Z&limit=100000";
@@ -40,7 +44,9 @@ fn report(collector: &Collector, file: &Path, range: &[&str]) -> std::process::O
 
 /// A member of a member, which must exist.
 fn member<'a>(report: &'a mut Map<String, Value>, part: &str, name: &str) -> &'a mut Value {
-    report[part].get_mut(name).unwrap_or_else(|| panic!("no {part}/{name}"))
+    report[part]
+        .get_mut(name)
+        .unwrap_or_else(|| panic!("no {part}/{name}"))
 }
 
 /// Removes what depends on the call and its time: the command, the version, the state of the collector, and
@@ -59,7 +65,10 @@ fn without_time(report: &mut Map<String, Value>) {
         }
     }
     let outcomes = member(report, "columns", "outcomes").as_array().unwrap();
-    let running = outcomes.iter().position(|outcome| outcome == "running").unwrap();
+    let running = outcomes
+        .iter()
+        .position(|outcome| outcome == "running")
+        .unwrap();
     let columns = member(report, "columns", "columns");
     let of_tasks = columns["outcome"].as_array().unwrap().clone();
     for (task, outcome) in of_tasks.iter().enumerate() {
@@ -71,8 +80,10 @@ fn without_time(report: &mut Map<String, Value>) {
 
 /// A line for each part.
 fn lines(report: &Map<String, Value>) -> String {
-    let parts: Vec<String> =
-        report.iter().map(|(name, part)| format!("{}: {part}", Value::from(&**name))).collect();
+    let parts: Vec<String> = report
+        .iter()
+        .map(|(name, part)| format!("{}: {part}", Value::from(&**name)))
+        .collect();
     format!("{{\n{}\n}}\n", parts.join(",\n"))
 }
 
@@ -82,7 +93,11 @@ fn the_report_of_the_golden_store_is_the_golden_file() {
     let collector = golden_collector(folder.path());
     let file = folder.path().join("report.html");
     let written = report(&collector, &file, &RANGE);
-    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    assert!(
+        written.status.success(),
+        "{}",
+        String::from_utf8_lossy(&written.stderr)
+    );
     let json = fs::read(file.with_extension("json")).unwrap();
     let mut json: Map<String, Value> = serde_json::from_slice(&json).unwrap();
     without_time(&mut json);
@@ -114,9 +129,17 @@ fn the_rows_of_a_report_are_those_of_the_collector() {
     fs::create_dir(&reports).unwrap();
     let file = reports.join("report.html");
 
-    let nothing = report(&collector, &file, &["--from", "2001-01-01", "--to", "2001-01-02"]);
+    let nothing = report(
+        &collector,
+        &file,
+        &["--from", "2001-01-01", "--to", "2001-01-02"],
+    );
     assert_eq!(nothing.status.code(), Some(2), "{nothing:?}");
-    assert_eq!(fs::read_dir(&reports).unwrap().count(), 0, "nothing is written without data");
+    assert_eq!(
+        fs::read_dir(&reports).unwrap().count(),
+        0,
+        "nothing is written without data"
+    );
 
     assert!(report(&collector, &file, &RANGE).status.success());
     for (name, query) in [
@@ -132,7 +155,10 @@ fn the_rows_of_a_report_are_those_of_the_collector() {
     }
     for name in ["tasks", "resources", "timeline"] {
         let rows = fs::read(file.with_extension(format!("{name}.parquet"))).unwrap();
-        assert!(rows.starts_with(b"PAR1") && rows.ends_with(b"PAR1"), "{name}");
+        assert!(
+            rows.starts_with(b"PAR1") && rows.ends_with(b"PAR1"),
+            "{name}"
+        );
     }
     let url = collector.url();
     let piped = run(&["report", "--url", &url, "--parquet", "-o", "-"]);

@@ -28,7 +28,12 @@ impl Programs {
         let programs = Programs(tempfile::tempdir().unwrap());
         fs::copy(TEST_WORKER, programs.whole()).unwrap();
         let stripped = programs.stripped();
-        let done = output(Command::new("strip").arg("-o").arg(&stripped).arg(programs.whole()));
+        let done = output(
+            Command::new("strip")
+                .arg("-o")
+                .arg(&stripped)
+                .arg(programs.whole()),
+        );
         assert!(done.status.success(), "{}", text(&done.stderr));
         programs
     }
@@ -51,13 +56,21 @@ impl Programs {
         let whole = self.whole();
         let [symbols, whole] = [&symbols, &whole].map(|path| path.to_str().unwrap());
         let made = text(&run(&["symbols", "reduce", "--output", symbols, whole]).stdout);
-        made.split("build id ").nth(1).unwrap().split(',').next().unwrap().to_owned()
+        made.split("build id ")
+            .nth(1)
+            .unwrap()
+            .split(',')
+            .next()
+            .unwrap()
+            .to_owned()
     }
 
     /// Runs a worker, which stays at known places for some seconds.
     fn work(&self, collector: &Collector, program: &Path, id: &str, symbols: &str) {
         let mut command = Command::new(program);
-        command.args(["known", id, &collector.url()]).env("EMBERLINE_SYMBOLS", symbols);
+        command
+            .args(["known", id, &collector.url()])
+            .env("EMBERLINE_SYMBOLS", symbols);
         let worker = Worker::start_by(&mut command);
         wait_for("three seconds of samples", || {
             let profile = profile(collector, id);
@@ -92,7 +105,9 @@ fn stacks(collector: &Collector, worker: &str) -> Vec<(String, u64)> {
 }
 
 fn has_names(collector: &Collector, worker: &str) -> bool {
-    stacks(collector, worker).iter().any(|(stack, _)| stack.contains("test_worker::"))
+    stacks(collector, worker)
+        .iter()
+        .any(|(stack, _)| stack.contains("test_worker::"))
 }
 
 /// Returns the stacks of the program's own functions that have a tenth of the time or more: each of the
@@ -101,8 +116,10 @@ fn has_names(collector: &Collector, worker: &str) -> bool {
 fn places(collector: &Collector, worker: &str) -> BTreeSet<String> {
     let mut places: BTreeMap<String, u64> = BTreeMap::new();
     for (stack, weight) in stacks(collector, worker) {
-        let own: Vec<&str> =
-            stack.split(';').filter(|frame| frame.contains("test_worker")).collect();
+        let own: Vec<&str> = stack
+            .split(';')
+            .filter(|frame| frame.contains("test_worker"))
+            .collect();
         *places.entry(own.join(";")).or_default() += weight;
     }
     let total: u64 = places.values().sum();
@@ -111,7 +128,11 @@ fn places(collector: &Collector, worker: &str) -> BTreeSet<String> {
 }
 
 fn symbols(collector: &Collector, arguments: &[&str]) -> Output {
-    run(&[&["symbols", arguments[0], "--url", &collector.url()], &arguments[1..]].concat())
+    run(&[
+        &["symbols", arguments[0], "--url", &collector.url()],
+        &arguments[1..],
+    ]
+    .concat())
 }
 
 fn upload(collector: &Collector, file: &Path) -> String {
@@ -134,7 +155,12 @@ fn an_upload_names_the_functions_of_a_stripped_program_in_the_past() {
     let module = modules.iter().find(own).unwrap();
     assert_eq!(module["reason"], "no_file", "{before}");
     let build_id = module["build_id"].as_str().unwrap();
-    assert!(module["help"].as_str().unwrap().contains("emberline symbols upload FILE"));
+    assert!(
+        module["help"]
+            .as_str()
+            .unwrap()
+            .contains("emberline symbols upload FILE")
+    );
     assert!(!has_names(&collector, "stripped"));
     let doctor = unwrapped(&run(&["doctor", "--url", &collector.url()]).stdout);
     assert!(doctor.contains("of the time has no names"), "{doctor}");
@@ -142,7 +168,10 @@ fn an_upload_names_the_functions_of_a_stripped_program_in_the_past() {
     let printed = upload(&collector, &programs.whole());
     assert!(printed.contains(build_id), "{printed}");
     let after = profile(&collector, "stripped");
-    assert_eq!(number(&after["totals"], "total_ns"), number(&before["totals"], "total_ns"));
+    assert_eq!(
+        number(&after["totals"], "total_ns"),
+        number(&before["totals"], "total_ns")
+    );
     let unnamed = |profile: &Value| number(&profile["unnamed"], "total_ns");
     assert!(unnamed(&after) < unnamed(&before), "{}", after["unnamed"]);
     let named = places(&collector, "named");
@@ -168,14 +197,26 @@ fn a_folder_of_debug_files_names_functions_by_itself() {
     let build_id = programs.build_id();
     let folder = debug.join(".build-id").join(&build_id[..2]);
     fs::create_dir_all(&folder).unwrap();
-    fs::copy(programs.whole(), folder.join(format!("{}.debug", &build_id[2..]))).unwrap();
+    fs::copy(
+        programs.whole(),
+        folder.join(format!("{}.debug", &build_id[2..])),
+    )
+    .unwrap();
 
     let data = programs.data();
     let [data, debug] = [&data, &debug].map(|path| path.to_str().unwrap());
-    let collector =
-        Collector::start_with(&["--listen", "127.0.0.1:0", "--data", data, "--symbols", debug]);
+    let collector = Collector::start_with(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        data,
+        "--symbols",
+        debug,
+    ]);
     programs.work(&collector, &programs.stripped(), "stripped", "collector");
-    wait_for("names from the folder", || has_names(&collector, "stripped").then_some(()));
+    wait_for("names from the folder", || {
+        has_names(&collector, "stripped").then_some(())
+    });
     let list = text(&symbols(&collector, &["list"]).stdout);
     assert!(list.contains("1 symbol file, "), "{list}");
 }
@@ -212,15 +253,27 @@ fn a_debuginfod_server_is_asked_for_names() {
     let build_id = programs.build_id();
     let path = format!("/buildid/{build_id}/debuginfo");
     let none = serve_files(BTreeMap::new());
-    let server = serve_files(BTreeMap::from([(path, fs::read(programs.whole()).unwrap())]));
+    let server = serve_files(BTreeMap::from([(
+        path,
+        fs::read(programs.whole()).unwrap(),
+    )]));
 
     let data = programs.data();
     let data = data.to_str().unwrap();
     let servers = format!("{none} {server}");
-    let arguments = ["--listen", "127.0.0.1:0", "--data", data, "--debuginfod", &servers];
+    let arguments = [
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        data,
+        "--debuginfod",
+        &servers,
+    ];
     let collector = Collector::start_with(&arguments);
     programs.work(&collector, &programs.stripped(), "stripped", "collector");
-    wait_for("names from the server", || has_names(&collector, "stripped").then_some(()));
+    wait_for("names from the server", || {
+        has_names(&collector, "stripped").then_some(())
+    });
     // The C library is nowhere.
     let list = text(&symbols(&collector, &["list"]).stdout);
     assert!(list.contains("1 symbol file, "), "{list}");
@@ -245,7 +298,9 @@ fn a_worker_sends_its_symbols_when_it_is_asked() {
     let build_id = programs.build_id();
     let start = |collector: &Collector, id: &str| {
         let mut command = Command::new(&compressed);
-        command.args(["known", id, &collector.url()]).env("EMBERLINE_SYMBOLS", "collector");
+        command
+            .args(["known", id, &collector.url()])
+            .env("EMBERLINE_SYMBOLS", "collector");
         let worker = Worker::start_by(&mut command);
         wait_for("three seconds of samples", || {
             (number(&profile(collector, id), "sampled_ns") >= 3_000_000_000).then_some(())
@@ -253,18 +308,34 @@ fn a_worker_sends_its_symbols_when_it_is_asked() {
         worker
     };
     let nobody = symbols(&collector, &["fetch", &build_id]);
-    assert!(text(&nobody.stderr).contains("no connected worker"), "{}", text(&nobody.stderr));
+    assert!(
+        text(&nobody.stderr).contains("no connected worker"),
+        "{}",
+        text(&nobody.stderr)
+    );
     let worker = start(&collector, "asked");
     assert!(!has_names(&collector, "asked"));
     let fetches = &collector.json("/api/v1/symbols")["fetches"];
-    assert_eq!(fetches.as_array().unwrap().len(), 0, "nobody is asked by itself");
+    assert_eq!(
+        fetches.as_array().unwrap().len(),
+        0,
+        "nobody is asked by itself"
+    );
     let fetched = symbols(&collector, &["fetch", &build_id]);
     assert!(fetched.status.success(), "{}", text(&fetched.stderr));
     assert!(text(&fetched.stdout).contains(&format!("{build_id}: lines")));
-    assert!(text(&fetched.stderr).contains("worker asked has sent"), "{}", text(&fetched.stderr));
+    assert!(
+        text(&fetched.stderr).contains("worker asked has sent"),
+        "{}",
+        text(&fetched.stderr)
+    );
     assert_eq!(places(&collector, "asked"), named);
     let again = symbols(&collector, &["fetch", &build_id]);
-    assert!(text(&again.stderr).contains("already"), "{}", text(&again.stderr));
+    assert!(
+        text(&again.stderr).contains("already"),
+        "{}",
+        text(&again.stderr)
+    );
     worker.finish();
     collector.process.kill();
 
@@ -278,7 +349,9 @@ fn a_worker_sends_its_symbols_when_it_is_asked() {
         "--symbols-from-agents",
     ]);
     let worker = start(&collector, "by-itself");
-    wait_for("names from the worker", || has_names(&collector, "by-itself").then_some(()));
+    wait_for("names from the worker", || {
+        has_names(&collector, "by-itself").then_some(())
+    });
     assert_eq!(places(&collector, "by-itself"), named);
     worker.finish();
 }
@@ -309,7 +382,11 @@ fn files_that_are_no_symbols_are_rejected_with_the_reason() {
     let forgetful = Collector::start();
     let whole = programs.whole();
     let done = symbols(&forgetful, &["upload", whole.to_str().unwrap()]);
-    assert!(text(&done.stderr).contains("start it with --data DIR"), "{}", text(&done.stderr));
+    assert!(
+        text(&done.stderr).contains("start it with --data DIR"),
+        "{}",
+        text(&done.stderr)
+    );
 }
 
 /// Compiles a program with a package of split debug information next to it.
@@ -325,7 +402,13 @@ fn compile_split(folder: &Path, name: &str, constant: u64) -> PathBuf {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let done = output(
         Command::new(rustc)
-            .args(["-O", "-g", "-Csplit-debuginfo=packed", "-Clink-arg=-Wl,--build-id", "-o"])
+            .args([
+                "-O",
+                "-g",
+                "-Csplit-debuginfo=packed",
+                "-Clink-arg=-Wl,--build-id",
+                "-o",
+            ])
             .args([&program, &source]),
     );
     assert!(done.status.success(), "{}", text(&done.stderr));
@@ -349,15 +432,24 @@ fn split_debug_information_is_uploaded_with_its_program() {
         "{warning}"
     );
     assert!(text(&partial.stdout).contains(", lines without inlined functions, "));
-    let alone = symbols(&collector, &["upload", path("elsewhere.dwp").to_str().unwrap()]);
+    let alone = symbols(
+        &collector,
+        &["upload", path("elsewhere.dwp").to_str().unwrap()],
+    );
     let reason = text(&alone.stderr);
-    assert!(reason.contains("its program must be next to it, as"), "{reason}");
+    assert!(
+        reason.contains("its program must be next to it, as"),
+        "{reason}"
+    );
 
     compile_split(folder.path(), "other", 2);
     fs::copy(path("other.dwp"), &package).unwrap();
     let other = symbols(&collector, &["upload", package.to_str().unwrap()]);
     let reason = text(&other.stderr);
-    assert!(reason.contains("is of another build: it has none of the 1 units"), "{reason}");
+    assert!(
+        reason.contains("is of another build: it has none of the 1 units"),
+        "{reason}"
+    );
 
     // It replaces what has less.
     fs::rename(path("elsewhere.dwp"), &package).unwrap();
@@ -366,11 +458,22 @@ fn split_debug_information_is_uploaded_with_its_program() {
     assert!(upload(&collector, &program).contains("already there"));
     let stripped = path("stripped");
     fs::copy(&package, path("stripped.dwp")).unwrap();
-    let strip =
-        output(Command::new("strip").arg("--strip-debug").arg("-o").args([&stripped, &program]));
+    let strip = output(
+        Command::new("strip")
+            .arg("--strip-debug")
+            .arg("-o")
+            .args([&stripped, &program]),
+    );
     assert!(strip.status.success());
-    let done = symbols(&collector, &["upload", path("stripped.dwp").to_str().unwrap()]);
-    assert!(text(&done.stderr).contains("was it stripped?"), "{}", text(&done.stderr));
+    let done = symbols(
+        &collector,
+        &["upload", path("stripped.dwp").to_str().unwrap()],
+    );
+    assert!(
+        text(&done.stderr).contains("was it stripped?"),
+        "{}",
+        text(&done.stderr)
+    );
 }
 
 #[test]
@@ -380,7 +483,9 @@ fn a_worker_that_refuses_sends_no_symbols() {
     let build_id = programs.build_id();
     let mut command = Command::new(programs.whole());
     command.args(["known", "refuses", &collector.url()]);
-    command.env("EMBERLINE_SYMBOLS", "collector").env("EMBERLINE_SYMBOL_UPLOAD", "off");
+    command
+        .env("EMBERLINE_SYMBOLS", "collector")
+        .env("EMBERLINE_SYMBOL_UPLOAD", "off");
     let worker = Worker::start_by(&mut command);
     wait_for("samples", || {
         (number(&profile(&collector, "refuses"), "sampled_ns") >= 1_000_000_000).then_some(())
@@ -388,7 +493,10 @@ fn a_worker_that_refuses_sends_no_symbols() {
     let refused = symbols(&collector, &["fetch", &build_id]);
     assert!(!refused.status.success());
     let reason = text(&refused.stderr);
-    assert!(reason.contains("set to send no symbols (EMBERLINE_SYMBOL_UPLOAD)"), "{reason}");
+    assert!(
+        reason.contains("set to send no symbols (EMBERLINE_SYMBOL_UPLOAD)"),
+        "{reason}"
+    );
     worker.finish();
 }
 
@@ -419,12 +527,24 @@ fn a_stripped_fleet_with_uploaded_symbols_has_the_flame_graph_of_an_unstripped_o
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let stripped = path("emberline");
-    let done = output(Command::new("strip").arg("-o").arg(&stripped).arg(emberline()));
+    let done = output(
+        Command::new("strip")
+            .arg("-o")
+            .arg(&stripped)
+            .arg(emberline()),
+    );
     assert!(done.status.success(), "{}", text(&done.stderr));
     let demo = |program: &Path, name: &str| {
         let done = output(
             Command::new(program)
-                .args(["demo", "--seconds", "8", "--listen", "127.0.0.1:0", "--data"])
+                .args([
+                    "demo",
+                    "--seconds",
+                    "8",
+                    "--listen",
+                    "127.0.0.1:0",
+                    "--data",
+                ])
                 .args([path(name), "--out".into(), path(&format!("{name}-out"))])
                 .env("XDG_RUNTIME_DIR", folder.path()),
         );
@@ -442,17 +562,27 @@ fn a_stripped_fleet_with_uploaded_symbols_has_the_flame_graph_of_an_unstripped_o
     let collector = Collector::start_with_data("127.0.0.1:0", &path("stripped"));
     // A frame without a name is shown by its module.
     let is_unnamed = |function: &str| function == "emberline";
-    assert!(shares(&collector).keys().any(|function| is_unnamed(function)));
+    assert!(
+        shares(&collector)
+            .keys()
+            .any(|function| is_unnamed(function))
+    );
     upload(&collector, &emberline());
     let named = shares(&collector);
-    assert!(!named.keys().any(|function| is_unnamed(function)), "all of the program has names");
+    assert!(
+        !named.keys().any(|function| is_unnamed(function)),
+        "all of the program has names"
+    );
 
     let mut compared = 0;
     for (one, other) in [(&whole, &named), (&named, &whole)] {
         for (function, share) in one.iter().filter(|(_, share)| **share >= 0.02) {
             let expected = other.get(function).copied().unwrap_or(0.0);
             let is_close = (share - expected).abs() <= 0.05 + 0.3 * share.max(expected);
-            assert!(is_close && expected > 0.0, "{function}: {share} and {expected}");
+            assert!(
+                is_close && expected > 0.0,
+                "{function}: {share} and {expected}"
+            );
             compared += 1;
         }
     }

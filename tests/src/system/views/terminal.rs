@@ -34,7 +34,10 @@ impl Terminal {
                 *writer.lock().unwrap() += &String::from_utf8_lossy(&bytes[..count]);
             }
         });
-        Terminal { process: Running::new(child), shown }
+        Terminal {
+            process: Running::new(child),
+            shown,
+        }
     }
 
     /// The output, once it contains the text.

@@ -43,11 +43,21 @@ fn read(trace: &Value) -> Shown {
         let span = |begin: &Value, stop_ns: i64| {
             let thread = name_of("thread_name", track);
             let start_ns = base_ns + nanoseconds(&begin["ts"]);
-            (name_of("process_name", process), thread, name.clone(), start_ns, stop_ns)
+            (
+                name_of("process_name", process),
+                thread,
+                name.clone(),
+                start_ns,
+                stop_ns,
+            )
         };
         match event["ph"].as_str().unwrap() {
             "M" => {
-                let place = if name.starts_with("process") { process } else { track };
+                let place = if name.starts_with("process") {
+                    process
+                } else {
+                    track
+                };
                 if let Some(said) = event["args"]["name"].as_str() {
                     names.insert((name, place), said.to_owned());
                 }
@@ -56,10 +66,17 @@ fn read(trace: &Value) -> Shown {
                 let stop_ns = at_ns() + nanoseconds(&event["dur"]);
                 let above = open.entry(track).or_default();
                 above.retain(|above_ns| *above_ns > at_ns());
-                assert!(above.iter().all(|above_ns| stop_ns <= *above_ns), "{event}: {above:?}");
+                assert!(
+                    above.iter().all(|above_ns| stop_ns <= *above_ns),
+                    "{event}: {above:?}"
+                );
                 above.push(stop_ns);
                 let span = span(event, stop_ns);
-                shown.tracks.entry(span.1.clone()).or_default().insert(track);
+                shown
+                    .tracks
+                    .entry(span.1.clone())
+                    .or_default()
+                    .insert(track);
                 if event["cat"] == "task" {
                     let id = number(&event["args"], "id");
                     let told = shown.tasks.insert(id, (span, event["args"].clone()));
@@ -96,11 +113,23 @@ fn check_tasks(tasks: &[Value], shown: &Shown) -> BTreeSet<Span> {
         );
         assert_eq!(&task["start_ns"].as_i64().unwrap(), start_ns);
         assert_eq!(&task["stop_ns"].as_i64().unwrap(), stop_ns);
-        for field in ["key", "outcome", "parent", "attempt", "result_bytes", "thread_id"] {
+        for field in [
+            "key",
+            "outcome",
+            "parent",
+            "attempt",
+            "result_bytes",
+            "thread_id",
+        ] {
             assert_eq!(task[field], args[field], "{field} of {task}");
         }
         let labels = task["labels"].as_object().unwrap();
-        assert!(labels.iter().all(|(key, value)| args["labels"][key] == *value), "{args}");
+        assert!(
+            labels
+                .iter()
+                .all(|(key, value)| args["labels"][key] == *value),
+            "{args}"
+        );
         for phase in task["phases"].as_array().unwrap() {
             let start_ns = phase["start_ns"].as_i64().unwrap();
             let stop_ns = start_ns + phase["duration_ns"].as_i64().unwrap();
@@ -125,7 +154,10 @@ fn a_trace_equals_the_ledger() {
         let file = file.to_str().unwrap();
         let done = run(&["tasks", "--url", &url, "--from", "-1h", "-o", file]);
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(done.status.success() && said.starts_with(&format!("wrote {file}")), "{said}");
+        assert!(
+            done.status.success() && said.starts_with(&format!("wrote {file}")),
+            "{said}"
+        );
         assert!(done.stdout.is_empty());
     }
     let [rows, trace] = [rows, trace].map(|file| fs::read_to_string(file).unwrap());
@@ -142,7 +174,11 @@ fn a_trace_equals_the_ledger() {
     let names: BTreeSet<&str> = phases.iter().map(|phase| &*phase.2).collect();
     assert_eq!(names, BTreeSet::from(["check", "queue", "transfer"]));
     let tracks: Vec<&str> = shown.tracks.keys().map(String::as_str).collect();
-    assert_eq!(tracks, ["test-worker", "test-worker (2)", "test-worker (3)"], "a future on each");
+    assert_eq!(
+        tracks,
+        ["test-worker", "test-worker (2)", "test-worker (3)"],
+        "a future on each"
+    );
 
     // The newest task alone, to the terminal; and invalid combinations.
     let few = run(&["tasks", "--url", &url, "--format", "trace", "--limit", "3"]);
@@ -150,7 +186,10 @@ fn a_trace_equals_the_ledger() {
     assert_eq!(read(&trace).tasks.len(), 3);
     assert_eq!(number(&trace["otherData"], "omitted"), 40);
     let said = String::from_utf8_lossy(&few.stderr).into_owned();
-    assert!(said.starts_with("transfers are left out with --key"), "{said}");
+    assert!(
+        said.starts_with("transfers are left out with --key"),
+        "{said}"
+    );
     assert!(said.ends_with("\n40 tasks are left out\n"), "{said}");
     let both = run(&["tasks", "--url", &url, "--format", "trace", "--summary"]);
     assert_eq!(both.status.code(), Some(2), "{}", emberline().display());
@@ -170,9 +209,14 @@ fn transfers_of_the_account_are_in_the_trace_and_in_the_firefox_profile() {
         let file = folder.path().join(name);
         let file = file.to_str().unwrap();
         let url = collector.url();
-        let done = run(&["tasks", "--url", &url, "--from", range[0], "--to", range[1], "-o", file]);
+        let done = run(&[
+            "tasks", "--url", &url, "--from", range[0], "--to", range[1], "-o", file,
+        ]);
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(said.contains(&format!("and {} transfers", rows.len())), "{said}");
+        assert!(
+            said.contains(&format!("and {} transfers", rows.len())),
+            "{said}"
+        );
         serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
     };
 
@@ -202,7 +246,9 @@ fn transfers_of_the_account_are_in_the_trace_and_in_the_firefox_profile() {
 
     let profile = export("golden.firefox.json");
     let threads = profile["threads"].as_array().unwrap();
-    let markers = threads.iter().flat_map(|thread| thread["markers"]["data"].as_array().unwrap());
+    let markers = threads
+        .iter()
+        .flat_map(|thread| thread["markers"]["data"].as_array().unwrap());
     let bytes = markers.filter(|data| data["type"] == "emberline-transfer");
     let bytes: f64 = bytes.map(|data| data["bytes"].as_f64().unwrap()).sum();
     let bytes_of_rows: u64 = rows.iter().map(|row| number(row, "bytes")).sum();

@@ -45,6 +45,9 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
         }
         watch_work(&watch, &barrier, &*profiler)
     })?;
-    print_figure("units_done", warmed.load(Ordering::Relaxed) + settings.units);
+    print_figure(
+        "units_done",
+        warmed.load(Ordering::Relaxed) + settings.units,
+    );
     profiler::finish(profiler)
 }

@@ -46,7 +46,10 @@ impl ThreadStat {
     pub(crate) fn read(&self) -> Result<ThreadUse> {
         let schedstat = fs::read_to_string(format!("{}/schedstat", self.directory))?;
         let status = fs::read_to_string(format!("{}/status", self.directory))?;
-        let cpu_ns = schedstat.split(' ').next().and_then(|word| word.parse().ok());
+        let cpu_ns = schedstat
+            .split(' ')
+            .next()
+            .and_then(|word| word.parse().ok());
         Ok(ThreadUse {
             cpu_ns: cpu_ns.context("schedstat begins with the CPU time in nanoseconds")?,
             sleeps: field(&status, "voluntary_ctxt_switches")?,
@@ -56,7 +59,9 @@ impl ThreadStat {
 
 /// The number after `name:` in the text of a `status` file.
 fn field(status: &str, name: &str) -> Result<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     number.with_context(|| format!("status has no number called {name}"))
 }
@@ -80,7 +85,10 @@ pub(crate) struct Watch {
 impl Watch {
     /// Call it after the profiler has started and before the load has many threads.
     pub(crate) fn new() -> Result<Watch> {
-        Ok(Watch { sampler: ThreadStat::find(SAMPLER)?, symbolizer: ThreadStat::find(SYMBOLIZER)? })
+        Ok(Watch {
+            sampler: ThreadStat::find(SAMPLER)?,
+            symbolizer: ThreadStat::find(SYMBOLIZER)?,
+        })
     }
 
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
@@ -118,9 +126,18 @@ pub(crate) fn watch_work(watch: &Watch, barrier: &Barrier, profiler: &dyn Runnin
 pub(crate) fn print_used(before: &Snapshot, after: &Snapshot) {
     print_figure("wall_ns", (after.at - before.at).as_nanos());
     print_figure("cpu_ns", (after.cpu_us - before.cpu_us) * 1_000);
-    print_figure("sampler_cpu_ns", after.sampler.cpu_ns - before.sampler.cpu_ns);
-    print_figure("sampler_ticks", after.sampler.sleeps - before.sampler.sleeps);
-    print_figure("symbolizer_cpu_ns", after.symbolizer.cpu_ns - before.symbolizer.cpu_ns);
+    print_figure(
+        "sampler_cpu_ns",
+        after.sampler.cpu_ns - before.sampler.cpu_ns,
+    );
+    print_figure(
+        "sampler_ticks",
+        after.sampler.sleeps - before.sampler.sleeps,
+    );
+    print_figure(
+        "symbolizer_cpu_ns",
+        after.symbolizer.cpu_ns - before.symbolizer.cpu_ns,
+    );
 }
 
 /// Prints the memory of this process.

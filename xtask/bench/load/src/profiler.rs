@@ -142,14 +142,26 @@ mod tests {
             trie.add(leaf, State::Cpu, weight);
         }
         let delta = trie.take_delta();
-        let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+        let all = Filter {
+            threads: ThreadKind::All,
+            ..Filter::default()
+        };
         let profile = Profile::collect(&symbols, &trie, [&delta], &all);
-        assert_eq!(found_in(&profile), Totals { total: 100, with_root: 80 });
+        assert_eq!(
+            found_in(&profile),
+            Totals {
+                total: 100,
+                with_root: 80
+            }
+        );
     }
 
     #[test]
     fn an_unknown_profiler_is_named() {
         let error = start("gprof", 100, &[]).err().unwrap();
-        assert_eq!(error.to_string(), "there is no profiler `gprof` in this binary");
+        assert_eq!(
+            error.to_string(),
+            "there is no profiler `gprof` in this binary"
+        );
     }
 }

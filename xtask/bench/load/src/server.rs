@@ -32,13 +32,16 @@ trait Line: Send {
 
 impl Line for UnixStream {
     fn send(&mut self, number: u64) -> Result<()> {
-        self.write_all(&number.to_ne_bytes()).context("sending over a socket")
+        self.write_all(&number.to_ne_bytes())
+            .context("sending over a socket")
     }
 
     fn receive(&mut self) -> Option<u64> {
         let mut bytes = [0; 8];
         // The signals of a peer interrupt this read; the standard library then reads again.
-        self.read_exact(&mut bytes).ok().map(|()| u64::from_ne_bytes(bytes))
+        self.read_exact(&mut bytes)
+            .ok()
+            .map(|()| u64::from_ne_bytes(bytes))
     }
 }
 
@@ -108,7 +111,10 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
         }
         watch_work(&watch, &barrier, &*profiler)
     })?;
-    print_figure("units_done", warmed.load(Ordering::Relaxed) + settings.units);
+    print_figure(
+        "units_done",
+        warmed.load(Ordering::Relaxed) + settings.units,
+    );
     profiler::finish(profiler)
 }
 

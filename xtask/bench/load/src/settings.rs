@@ -35,7 +35,9 @@ impl Settings {
                 bail!("`{}` has no value", pair[0]);
             };
             let number = || -> Result<u64> {
-                value.parse().with_context(|| format!("{name} is a number, not `{value}`"))
+                value
+                    .parse()
+                    .with_context(|| format!("{name} is a number, not `{value}`"))
             };
             match name.as_str() {
                 "--profiler" => settings.profiler.clone_from(value),

@@ -37,7 +37,10 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let part = arguments.next().context("`cost` or `minute`?")?;
-    let number = arguments.next().context("how many rounds or seconds?")?.parse()?;
+    let number = arguments
+        .next()
+        .context("how many rounds or seconds?")?
+        .parse()?;
     match &*part {
         "cost" => cost(number),
         "minute" => minute(number),
@@ -86,8 +89,12 @@ fn cost(rounds: u32) -> Result<()> {
     let agent = AgentBuilder::default().start_local()?;
     let key: Arc<str> = "load-17".into();
     for _ in 0..rounds {
-        report("span", BATCH, || drop(black_box(tracing::info_span!("load").entered())))?;
-        report("clock", BATCH, || _ = (black_box(Instant::now()), black_box(Instant::now())))?;
+        report("span", BATCH, || {
+            drop(black_box(tracing::info_span!("load").entered()))
+        })?;
+        report("clock", BATCH, || {
+            _ = (black_box(Instant::now()), black_box(Instant::now()))
+        })?;
         report("task", BATCH, plain)?;
         report("keyed", BATCH, || with_key(&key))?;
         report("phases", BATCH, with_phases)?;
@@ -120,7 +127,9 @@ const ROWS_A_SECOND: u32 = 1_000;
 
 /// A million tasks a minute from one thread, each with a phase, for `seconds`.
 fn minute(seconds: u32) -> Result<()> {
-    let agent = AgentBuilder::default().task_rows_per_second(ROWS_A_SECOND).start_local()?;
+    let agent = AgentBuilder::default()
+        .task_rows_per_second(ROWS_A_SECOND)
+        .start_local()?;
     let tasks = TASKS_A_MINUTE * u64::from(seconds) / 60;
     let a_row = Duration::from_secs(60) / u32::try_from(TASKS_A_MINUTE / TASKS_IN_A_ROW)?;
     let mut done = Counts::new();
@@ -136,7 +145,9 @@ fn minute(seconds: u32) -> Result<()> {
         } else {
             drop(short)
         }
-        *done.entry((name.into(), if failed { "failed" } else { "ok" })).or_default() += 1;
+        *done
+            .entry((name.into(), if failed { "failed" } else { "ok" }))
+            .or_default() += 1;
         if number % TASKS_IN_A_ROW == 0 {
             due += a_row;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -159,14 +170,21 @@ fn print_counts(agent: LocalAgent, done: &Counts) {
     let recording = agent.finish();
     let mut counted = Counts::new();
     for row in &recording.tasks {
-        *counted.entry((row.name.to_string(), row.outcome.name())).or_default() += 1;
+        *counted
+            .entry((row.name.to_string(), row.outcome.name()))
+            .or_default() += 1;
     }
     for totals in &recording.totals {
         let key = (totals.name.to_string(), totals.outcome.name());
         *counted.entry(key).or_default() += totals.count();
     }
-    let wrong = done.iter().map(|(key, count)| counted.get(key).unwrap_or(&0).abs_diff(*count));
-    println!("miscounted {}", wrong.sum::<u64>() + counted.len().abs_diff(done.len()) as u64);
+    let wrong = done
+        .iter()
+        .map(|(key, count)| counted.get(key).unwrap_or(&0).abs_diff(*count));
+    println!(
+        "miscounted {}",
+        wrong.sum::<u64>() + counted.len().abs_diff(done.len()) as u64
+    );
     println!("rows {}", recording.tasks.len());
     println!("aggregated {}", recording.aggregated_tasks);
     println!("lost {}", recording.lost_tasks);

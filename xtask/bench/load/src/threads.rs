@@ -97,18 +97,20 @@ pub(crate) fn run_bare(nice: i32, settings: &Settings) -> Result<()> {
         };
         thread::Builder::new().stack_size(STACK_BYTES).spawn(body)?;
     }
-    thread::Builder::new().name(BARE_NAME.into()).spawn(move || {
-        let mut due_ns = now_ns();
-        loop {
-            due_ns += interval_ns;
-            sleep_until(due_ns);
-            let begin_ns = ns_of(ClockId::ThreadCPUTime);
-            while work_ns > 0 && ns_of(ClockId::ThreadCPUTime) - begin_ns < work_ns {
-                black_box(work::spin(1));
+    thread::Builder::new()
+        .name(BARE_NAME.into())
+        .spawn(move || {
+            let mut due_ns = now_ns();
+            loop {
+                due_ns += interval_ns;
+                sleep_until(due_ns);
+                let begin_ns = ns_of(ClockId::ThreadCPUTime);
+                while work_ns > 0 && ns_of(ClockId::ThreadCPUTime) - begin_ns < work_ns {
+                    black_box(work::spin(1));
+                }
+                due_ns = due_ns.max(now_ns().saturating_sub(interval_ns));
             }
-            due_ns = due_ns.max(now_ns().saturating_sub(interval_ns));
-        }
-    })?;
+        })?;
     // Before the others compute: this thread would get a processor rarely.
     let bare = ThreadStat::find(BARE_NAME)?.context("the loop has ended")?;
     all_started.wait();
@@ -162,7 +164,10 @@ fn ns_of(clock: ClockId) -> u64 {
 fn sleep_until(due_ns: u64) {
     let due = Duration::from_nanos(due_ns);
     let seconds = i64::try_from(due.as_secs()).unwrap_or(i64::MAX);
-    let due = Timespec { tv_sec: seconds, tv_nsec: i64::from(due.subsec_nanos()) };
+    let due = Timespec {
+        tv_sec: seconds,
+        tv_nsec: i64::from(due.subsec_nanos()),
+    };
     // A signal ends it early, which costs one period.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &due);
 }

@@ -29,7 +29,10 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
     let interrupted = AtomicU64::new(0);
     let wait = |index: usize| {
         let step = i64::try_from(index).unwrap_or(0) * WAIT_STEP_NS;
-        let timeout = Timespec { tv_sec: 0, tv_nsec: WAIT_NS + step };
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: WAIT_NS + step,
+        };
         while !stop.load(Ordering::Relaxed) {
             calls.fetch_add(1, Ordering::Relaxed);
             if is_interrupted(index, &timeout) {
@@ -78,7 +81,10 @@ mod tests {
 
     #[test]
     fn a_wait_that_times_out_was_not_interrupted() {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: 1_000 };
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000,
+        };
         for kind in 0..3 {
             assert!(!is_interrupted(kind, &timeout));
         }

@@ -58,7 +58,10 @@ fn sorted(seed: u64) -> u64 {
         })
         .collect();
     numbers.sort_by_key(|number| number.rotate_left(13));
-    numbers.iter().step_by(16).fold(seed, |sum, number| sum.wrapping_mul(31) ^ number)
+    numbers
+        .iter()
+        .step_by(16)
+        .fold(seed, |sum, number| sum.wrapping_mul(31) ^ number)
 }
 
 /// Formats, compares and looks up.
@@ -72,7 +75,9 @@ fn named(seed: u64) -> u64 {
         by_name.insert(name, number);
     }
     by_name.iter().fold(0, |sum, (name, number)| {
-        name.bytes().fold(sum ^ number, |sum, byte| sum.wrapping_mul(0x100_0193) ^ u64::from(byte))
+        name.bytes().fold(sum ^ number, |sum, byte| {
+            sum.wrapping_mul(0x100_0193) ^ u64::from(byte)
+        })
     })
 }
 

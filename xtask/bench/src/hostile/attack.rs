@@ -247,7 +247,9 @@ async fn half_messages(address: SocketAddr, open: Arc<AtomicU64>, refused: Arc<A
 }
 
 pub(super) async fn attach(stream: &mut AgentStream, worker: String) -> Result<()> {
-    stream.send(agent_message::Kind::Hello(hello(worker))).await?;
+    stream
+        .send(agent_message::Kind::Hello(hello(worker)))
+        .await?;
     timeout(ANSWER_MAX, stream.receive()).await?.map(drop)
 }
 
@@ -273,7 +275,9 @@ async fn large_flushes(
                 node_base: 1,
                 ..v1::Dictionary::default()
             };
-            stream.send(agent_message::Kind::Dictionary(dictionary)).await?;
+            stream
+                .send(agent_message::Kind::Dictionary(dictionary))
+                .await?;
             let mut rows = ROWS;
             for round in 0..rounds {
                 let flush = flushes.encoded(round, rows)?;
@@ -335,7 +339,11 @@ fn flush(round: u64, rows: usize) -> Result<v1::Flush> {
     let task = |row: usize| v1::Task {
         id: round * ROWS as u64 + row as u64 + 1,
         name: 1,
-        key: if key_bytes == 0 { String::new() } else { format!("{row}{filler}") },
+        key: if key_bytes == 0 {
+            String::new()
+        } else {
+            format!("{row}{filler}")
+        },
         start_ns: now_ns - 2_000_000,
         stop_ns: now_ns - 1_000_000,
         outcome: v1::Outcome::Ok.into(),
@@ -344,7 +352,10 @@ fn flush(round: u64, rows: usize) -> Result<v1::Flush> {
     Ok(v1::Flush {
         seq: round + 1,
         sent_at_ns: now_ns,
-        clock: Some(v1::Clock { offset_ns: 0, error_ns: 1_000 }),
+        clock: Some(v1::Clock {
+            offset_ns: 0,
+            error_ns: 1_000,
+        }),
         account: Some(v1::LossAccount::default()),
         tasks: (0..rows).map(task).collect(),
         ..v1::Flush::default()
@@ -402,11 +413,18 @@ async fn send_dictionary(
 
 /// Attaches workers with long names, which stay known after they leave.
 async fn long_names(address: SocketAddr, refused: Arc<AtomicU64>) {
-    on_streams(address, LONG_NAMES, &refused, |number, mut stream| async move {
-        attach(&mut stream, format!("{number:05}{}", "n".repeat(245))).await?;
-        stream.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await?;
-        sleep(Duration::from_millis(10)).await;
-        Ok(())
-    })
+    on_streams(
+        address,
+        LONG_NAMES,
+        &refused,
+        |number, mut stream| async move {
+            attach(&mut stream, format!("{number:05}{}", "n".repeat(245))).await?;
+            stream
+                .send(agent_message::Kind::Goodbye(v1::Goodbye::default()))
+                .await?;
+            sleep(Duration::from_millis(10)).await;
+            Ok(())
+        },
+    )
     .await;
 }

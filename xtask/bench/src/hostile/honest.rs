@@ -25,8 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const ATTACH_MAX: Duration = Duration::from_secs(10);
 
 /// Queries of the reader, in turns.
-pub(super) const QUERIES: [&str; 3] =
-    ["/api/v1/workers", "/api/v1/profile?from=-5m", "/api/v1/tasks?limit=50"];
+pub(super) const QUERIES: [&str; 3] = [
+    "/api/v1/workers",
+    "/api/v1/profile?from=-5m",
+    "/api/v1/tasks?limit=50",
+];
 
 /// Both of them.
 pub(super) struct Honest {
@@ -83,7 +86,12 @@ impl Honest {
         }
         let reads = Arc::new(Mutex::new(Reads::default()));
         let reader = tokio::spawn(read(address, reads.clone()));
-        Ok(Honest { fleet, reads, reader, broken_before: 0 })
+        Ok(Honest {
+            fleet,
+            reads,
+            reader,
+            broken_before: 0,
+        })
     }
 
     /// Begins the measurement.
@@ -95,12 +103,18 @@ impl Honest {
 
     fn take_reads(&self) -> Reads {
         let mut reads = lock(&self.reads);
-        let next = Reads { round: reads.round + 1, ..Reads::default() };
+        let next = Reads {
+            round: reads.round + 1,
+            ..Reads::default()
+        };
         std::mem::replace(&mut *reads, next)
     }
 
     fn broken(&self) -> u64 {
-        self.fleet.counts().broken.load(std::sync::atomic::Ordering::Relaxed)
+        self.fleet
+            .counts()
+            .broken
+            .load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Returns the measurements since [`Honest::reset`]. Queries that are still open count as failed.
@@ -119,7 +133,10 @@ impl Honest {
             reads: reads.started,
             acks_ms: [of_acks(0.5), of_acks(0.99)],
             reads_ms: median_and_p99(&mut all),
-            queries_ms: reads.milliseconds.each_mut().map(|times| median_and_p99(times)),
+            queries_ms: reads
+                .milliseconds
+                .each_mut()
+                .map(|times| median_and_p99(times)),
             errors: broken + violations + reads.failed + late,
             memory_peak_bytes: 0,
             attackers: "–".to_owned(),

@@ -33,7 +33,9 @@ pub(super) async fn connect(
     if let Some(bytes) = receive_bytes {
         socket.set_recv_buffer_size(bytes)?;
     }
-    Ok(timeout(CONNECT_MAX, socket.connect(address)).await.context("connecting")??)
+    Ok(timeout(CONNECT_MAX, socket.connect(address))
+        .await
+        .context("connecting")??)
 }
 
 /// A connection for many streams.
@@ -59,8 +61,9 @@ impl Connection {
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(())?;
-        let mut requests =
-            timeout(CONNECT_MAX, self.requests.clone().ready()).await.context("no room")??;
+        let mut requests = timeout(CONNECT_MAX, self.requests.clone().ready())
+            .await
+            .context("no room")??;
         let (response, outgoing) = requests.send_request(request, false)?;
         Ok(AgentStream {
             response: Some(response),
@@ -108,7 +111,9 @@ impl AgentStream {
             if let Some(message) = decode(&mut self.received)? {
                 return Ok(message);
             }
-            let Some(data) = incoming.data().await else { bail!("the collector ended the stream") };
+            let Some(data) = incoming.data().await else {
+                bail!("the collector ended the stream")
+            };
             let data = data?;
             incoming.flow_control().release_capacity(data.len())?;
             self.received.extend_from_slice(&data);
@@ -132,7 +137,9 @@ pub(super) fn half_message(bytes: usize) -> Bytes {
 }
 
 fn decode(received: &mut BytesMut) -> Result<Option<CollectorMessage>> {
-    let Some([_, length @ ..]) = received.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+    let Some([_, length @ ..]) = received.first_chunk::<PREFIX_BYTES>() else {
+        return Ok(None);
+    };
     let length = u32::from_be_bytes(*length) as usize;
     if received.len() < PREFIX_BYTES + length {
         return Ok(None);

@@ -85,7 +85,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut queries = vec![queries_row("alone", &alone)];
     for &attack in Attack::all() {
         if options.attacks.is_empty() || options.attacks.contains(&attack) {
-            let Attacked { alone_with_data, attacked } = bench.attacked(attack)?;
+            let Attacked {
+                alone_with_data,
+                attacked,
+            } = bench.attacked(attack)?;
             if let (Some(name), Some(alone)) = (attack.data(), &alone_with_data) {
                 rows.push(row(name, alone, None));
                 queries.push(queries_row(name, alone));
@@ -132,16 +135,24 @@ struct Attacked {
 
 impl Bench {
     fn bed(&self) -> Result<Bed> {
-        let folder = tempfile::Builder::new().prefix("emberline-hostile-").tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix("emberline-hostile-")
+            .tempdir()?;
         let mut serve = Serve::new(&self.emberline);
         serve.log = "error";
         let data = folder.path().join("data");
         let data = data.to_str().context("the folder's path is not UTF-8")?;
-        serve.arguments.extend(["--data".to_owned(), data.to_owned()]);
+        serve
+            .arguments
+            .extend(["--data".to_owned(), data.to_owned()]);
         let running = serve.start()?;
         let honest = self.honest.block_on(Honest::start(running.address))?;
         thread::sleep(WARM_UP);
-        Ok(Bed { running, honest, _folder: folder })
+        Ok(Bed {
+            running,
+            honest,
+            _folder: folder,
+        })
     }
 
     /// Measures the honest clients over the next seconds.
@@ -173,10 +184,16 @@ impl Bench {
         let mut bed = self.bed()?;
         let address = bed.running.address;
         let counters = Counters::default();
-        let witness = attack.sends_names().then(|| Witness::start(address)).transpose()?;
-        self.attackers.block_on(attack.prepare(address, counters.clone()));
+        let witness = attack
+            .sends_names()
+            .then(|| Witness::start(address))
+            .transpose()?;
+        self.attackers
+            .block_on(attack.prepare(address, counters.clone()));
         let is_measured_before = attack.data().is_some() && !attack.leaves_data();
-        let mut alone_with_data = is_measured_before.then(|| self.measure(&mut bed)).transpose()?;
+        let mut alone_with_data = is_measured_before
+            .then(|| self.measure(&mut bed))
+            .transpose()?;
         let attackers = self.attackers.spawn(attack.run(address, counters.clone()));
         let mut attacked = self.measure(&mut bed)?;
         attacked.attackers = attack.report(&counters);
@@ -190,12 +207,17 @@ impl Bench {
             alone_with_data = Some(self.measure(&mut bed)?);
         }
         self.end(bed)?;
-        Ok(Attacked { alone_with_data, attacked })
+        Ok(Attacked {
+            alone_with_data,
+            attacked,
+        })
     }
 }
 
 fn queries_row(name: &str, measured: &Measured) -> String {
-    let pairs = measured.queries_ms.map(|[p50, p99]| format!("{p50:.1} / {p99:.1}"));
+    let pairs = measured
+        .queries_ms
+        .map(|[p50, p99]| format!("{p50:.1} / {p99:.1}"));
     format!("| {name} | {} |", pairs.join(" | "))
 }
 
@@ -203,16 +225,25 @@ fn row(name: &str, measured: &Measured, alone: Option<&Measured>) -> String {
     let memory_mb = measured.memory_peak_bytes as f64 / 1e6;
     let pair = |[p50, p99]: [f64; 2]| format!("{p50:.1} / {p99:.1}");
     let verdict = alone.map_or("–".to_owned(), |alone| {
-        let ratios =
-            [measured.acks_ms[1] / alone.acks_ms[1], measured.reads_ms[1] / alone.reads_ms[1]];
+        let ratios = [
+            measured.acks_ms[1] / alone.acks_ms[1],
+            measured.reads_ms[1] / alone.reads_ms[1],
+        ];
         let is_met = ratios.iter().all(|ratio| *ratio <= RATIO_MAX)
             && measured.errors == 0
             && measured.missing.as_ref().is_none_or(Vec::is_empty)
             && memory_mb <= MEMORY_MB_MAX;
         let [acks, reads] = ratios.map(|ratio| format!("{ratio:.1} ×"));
-        format!("{}: acks {acks}, reads {reads}", if is_met { "met" } else { "**missed**" })
+        format!(
+            "{}: acks {acks}, reads {reads}",
+            if is_met { "met" } else { "**missed**" }
+        )
     });
-    let acks = if measured.acks == 0 { "no ack".to_owned() } else { pair(measured.acks_ms) };
+    let acks = if measured.acks == 0 {
+        "no ack".to_owned()
+    } else {
+        pair(measured.acks_ms)
+    };
     let missing = match measured.missing.as_deref() {
         None => String::new(),
         Some([]) => "; the honest task and the operator's run are found".to_owned(),

@@ -42,10 +42,20 @@ impl Sender {
         let connection = Connection::open(source, address).await?;
         let mut stream = connection.stream().await?;
         attach(&mut stream, worker).await?;
-        let dictionary =
-            v1::Dictionary { string_base: 1, strings, node_base: 1, ..v1::Dictionary::default() };
-        stream.send(agent_message::Kind::Dictionary(dictionary)).await?;
-        Ok(Sender { stream, codec: FlushDeltaCodec::default(), seq: 0 })
+        let dictionary = v1::Dictionary {
+            string_base: 1,
+            strings,
+            node_base: 1,
+            ..v1::Dictionary::default()
+        };
+        stream
+            .send(agent_message::Kind::Dictionary(dictionary))
+            .await?;
+        Ok(Sender {
+            stream,
+            codec: FlushDeltaCodec::default(),
+            seq: 0,
+        })
     }
 
     /// Sends a flush, which must be acknowledged.
@@ -54,7 +64,10 @@ impl Sender {
         let mut flush = v1::Flush {
             seq: self.seq,
             sent_at_ns: now_ns()?,
-            clock: Some(v1::Clock { offset_ns: 0, error_ns: 1_000 }),
+            clock: Some(v1::Clock {
+                offset_ns: 0,
+                error_ns: 1_000,
+            }),
             account: Some(v1::LossAccount::default()),
             tasks,
             runs,
@@ -70,7 +83,11 @@ impl Sender {
 }
 
 fn now_ns() -> Result<i64> {
-    Ok(i64::try_from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos())?)
+    Ok(i64::try_from(
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)?
+            .as_nanos(),
+    )?)
 }
 
 fn ended_task(id: u64, name: u32, start_ns: i64, duration_ns: i64) -> v1::Task {

@@ -33,7 +33,10 @@ static BODIES: OnceLock<Vec<Bytes>> = OnceLock::new();
 
 /// Makes the bodies.
 pub(super) fn prepare() {
-    match [lines(), names(), gzip(b"main;work 5\n")].into_iter().collect() {
+    match [lines(), names(), gzip(b"main;work 5\n")]
+        .into_iter()
+        .collect()
+    {
         Ok(bodies) => drop(BODIES.set(bodies)),
         Err::<Vec<Bytes>, _>(error) => eprintln!("no bodies to push: {error}"),
     }
@@ -90,7 +93,11 @@ fn names() -> Result<Bytes> {
         writeln!(text, "{name:x} 1")?;
     }
     let body = gzip(&text)?;
-    ensure!(body.len() <= BODY_BYTES_MAX, "{} bytes are too many for a push", body.len());
+    ensure!(
+        body.len() <= BODY_BYTES_MAX,
+        "{} bytes are too many for a push",
+        body.len()
+    );
     Ok(body)
 }
 

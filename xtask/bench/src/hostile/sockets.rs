@@ -18,7 +18,10 @@ const KINDS: [(&[u8], bool); 4] = [
     (b"", false),
     (b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n", true),
     (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", false),
-    (b"POST /api/v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 4000\r\n\r\n", false),
+    (
+        b"POST /api/v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 4000\r\n\r\n",
+        false,
+    ),
 ];
 
 /// Time between two bytes of a slow header.

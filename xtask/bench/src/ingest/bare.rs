@@ -38,7 +38,9 @@ pub(crate) struct Options {
 /// # Errors
 /// If the address cannot be bound.
 pub(crate) fn serve(options: &Options) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(options.listen).await?;
         eprintln!("collector on http://{}", listener.local_addr()?);
@@ -83,7 +85,9 @@ impl StreamingService<AgentMessage> for Attach {
 
     fn call(&mut self, request: Request<Streaming<AgentMessage>>) -> Self::Future {
         let mut said = FlushDeltaCodec::default();
-        let answers = request.into_inner().filter_map(move |message| answer(message, &mut said));
+        let answers = request
+            .into_inner()
+            .filter_map(move |message| answer(message, &mut said));
         ready(Ok(Response::new(Box::pin(answers))))
     }
 }
@@ -97,7 +101,10 @@ fn answer(
             Kind::Hello(_) => Answer::Welcome(Welcome::default()),
             Kind::Flush(mut flush) => {
                 said.decode(&mut flush);
-                Answer::Ack(Ack { seq: flush.seq, receipt: None })
+                Answer::Ack(Ack {
+                    seq: flush.seq,
+                    receipt: None,
+                })
             }
             _ => return None,
         },

@@ -102,18 +102,31 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None if options.bucket => xtask::emberline_with_s3()?,
         None => xtask::emberline()?,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let _entered = runtime.enter();
     let mut rows = Vec::new();
     if options.wants(Load::Wire) {
         rows.extend([wire(options, 70)?, wire(options, 700)?]);
     }
     let own = std::env::current_exe()?;
-    let collector =
-        Contestant { program: &emberline, tls: false, bucket: false, whose: "the collector" };
-    let with_bucket =
-        Contestant { bucket: true, whose: "the collector with `--ack store`", ..collector };
-    let with_tls = Contestant { tls: true, whose: "the collector with TLS", ..collector };
+    let collector = Contestant {
+        program: &emberline,
+        tls: false,
+        bucket: false,
+        whose: "the collector",
+    };
+    let with_bucket = Contestant {
+        bucket: true,
+        whose: "the collector with `--ack store`",
+        ..collector
+    };
+    let with_tls = Contestant {
+        tls: true,
+        whose: "the collector with TLS",
+        ..collector
+    };
     let bare = Contestant {
         program: &own,
         whose: "a bare gRPC service, which keeps nothing",
@@ -127,7 +140,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if !options.wants(load) {
             continue;
         }
-        let pace = Pace::AsFast { in_flight: options.in_flight.into() };
+        let pace = Pace::AsFast {
+            in_flight: options.in_flight.into(),
+        };
         for contestant in &contestants {
             let bench = Bench::new(options, contestant, samples)?;
             let measured = runtime.block_on(bench.run(options.busy.into(), pace, 20))?;
@@ -147,7 +162,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
     rows.push(sync_alone()?);
-    println!("\n{}\n\n| what | target | measured |\n|---|---|---|", machine::describe(&load));
+    println!(
+        "\n{}\n\n| what | target | measured |\n|---|---|---|",
+        machine::describe(&load)
+    );
     rows.iter().for_each(|row| println!("{row}"));
     Ok(())
 }
@@ -189,10 +207,19 @@ struct Bench<'a> {
 
 pub(crate) fn fleet_program(seed: u64, samples: usize) -> (Arc<Program>, Arc<Pattern>, Random) {
     let mut random = Random(seed);
-    let shape = Shape { tasks: 10, stacks_per_task: 40, idle: 8, depths: 10..=30 };
+    let shape = Shape {
+        tasks: 10,
+        stacks_per_task: 40,
+        idle: 8,
+        depths: 10..=30,
+    };
     let program = Arc::new(Program::generate(shape, &mut random));
     let slots = if samples > 100 { 9 } else { 3 };
-    let busyness = Busyness { samples, slots, ..Busyness::default() };
+    let busyness = Busyness {
+        samples,
+        slots,
+        ..Busyness::default()
+    };
     let pattern = Arc::new(Pattern::new(&program, busyness, &mut random));
     (program, pattern, random)
 }
@@ -200,7 +227,13 @@ pub(crate) fn fleet_program(seed: u64, samples: usize) -> (Arc<Program>, Arc<Pat
 pub(crate) fn setup(index: usize, program: &Arc<Program>, pattern: &Arc<Pattern>) -> Result<Setup> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let first_ns = i64::try_from(now.as_nanos())? - 300 * 1_000_000_000;
-    let time = Time { first_ns, step_s: 1, burst: 1, steps: 300, offset_ns: 1_300_000 };
+    let time = Time {
+        first_ns,
+        step_s: 1,
+        burst: 1,
+        steps: 300,
+        offset_ns: 1_300_000,
+    };
     Ok(Setup {
         worker: format!("worker-{index}"),
         labels: default_labels(),
@@ -235,7 +268,9 @@ fn sync_alone() -> Result<String> {
     /// About 10 ms of 10,000 flushes per second, as written to the log.
     const GROUP_BYTES: usize = 32 << 10;
     const GROUPS: usize = 300;
-    let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
+    let folder = tempfile::Builder::new()
+        .prefix("emberline-bench-")
+        .tempdir()?;
     let mut file = std::fs::File::create(folder.path().join("log"))?;
     let mut took = Vec::with_capacity(GROUPS);
     for _ in 0..GROUPS {
@@ -256,12 +291,25 @@ fn sync_alone() -> Result<String> {
 /// Makes a certificate in `folder` for the collector. Returns the settings of clients that trust it.
 fn serve_with_tls(serve: &mut Serve, folder: &Path) -> Result<Arc<ClientConfig>> {
     let mut command = Command::new(&serve.program);
-    let output = command.args(["tls", "self-signed", "-o"]).arg(folder).output()?;
+    let output = command
+        .args(["tls", "self-signed", "-o"])
+        .arg(folder)
+        .output()?;
     let text = String::from_utf8(output.stdout)?;
-    let fingerprint = text.lines().next().context("`emberline tls self-signed` printed nothing")?;
-    let options = ClientOptions { pin: Some(fingerprint.parse()?), ..ClientOptions::default() };
+    let fingerprint = text
+        .lines()
+        .next()
+        .context("`emberline tls self-signed` printed nothing")?;
+    let options = ClientOptions {
+        pin: Some(fingerprint.parse()?),
+        ..ClientOptions::default()
+    };
     for (flag, file) in [("--tls-cert", "cert.pem"), ("--tls-key", "key.pem")] {
-        let path = folder.join(file).to_str().context("the folder's path is not UTF-8")?.to_owned();
+        let path = folder
+            .join(file)
+            .to_str()
+            .context("the folder's path is not UTF-8")?
+            .to_owned();
         serve.arguments.extend([flag.to_owned(), path]);
     }
     Ok(options.config(&[b"h2"])?)
@@ -275,22 +323,40 @@ impl Bench<'_> {
     ) -> Result<Bench<'a>> {
         let (program, pattern, random) = fleet_program(options.seed, samples);
         let mut serve = Serve::new(contestant.program);
-        let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix("emberline-bench-")
+            .tempdir()?;
         let data = folder.path().join("data");
         let data = data.to_str().context("the folder's path is not UTF-8")?;
         let mut bucket = None;
         if contestant.bucket {
             let build = xtask::light()?;
             let server = Server::start(Product::Moto, &build)?.context("no S3 server")?;
-            serve.arguments.extend(store_arguments(&format!("s3://{BUCKET}/bench"), "c1"));
+            serve
+                .arguments
+                .extend(store_arguments(&format!("s3://{BUCKET}/bench"), "c1"));
             serve.environment = server.environment();
             bucket = Some(server);
         } else if serve.takes(&["--data", data])? {
-            serve.arguments.extend(["--data".to_owned(), data.to_owned()]);
+            serve
+                .arguments
+                .extend(["--data".to_owned(), data.to_owned()]);
         }
-        let tls = contestant.tls.then(|| serve_with_tls(&mut serve, folder.path())).transpose()?;
+        let tls = contestant
+            .tls
+            .then(|| serve_with_tls(&mut serve, folder.path()))
+            .transpose()?;
         serve.processor = last_processor().filter(|_| !options.unpinned);
-        Ok(Bench { options, serve, tls, program, pattern, random, bucket, folder })
+        Ok(Bench {
+            options,
+            serve,
+            tls,
+            program,
+            pattern,
+            random,
+            bucket,
+            folder,
+        })
     }
 
     /// Runs one load and counts between two snapshots.
@@ -305,7 +371,12 @@ impl Bench<'_> {
             Ok(Agent::new(setup, self.random.fork(index)))
         };
         let made: Vec<Agent> = (0..agents).map(agent).collect::<Result<_>>()?;
-        let plan = Plan { pace, agents_per_connection, new_life: 0.0, flushes_max: u64::MAX };
+        let plan = Plan {
+            pace,
+            agents_per_connection,
+            new_life: 0.0,
+            flushes_max: u64::MAX,
+        };
         let fleet = Fleet::start(made, plan, &self.random);
         let running = self.serve.start()?;
         match self.tls {
@@ -332,7 +403,14 @@ impl Bench<'_> {
         running.process.stop()?;
         drop(self.bucket);
         drop(self.folder);
-        Ok(Measured { agents, caught_up_after, before, after, latencies, skipped })
+        Ok(Measured {
+            agents,
+            caught_up_after,
+            before,
+            after,
+            latencies,
+            skipped,
+        })
     }
 }
 
@@ -465,7 +543,10 @@ impl Measured {
         let (cpu_us, sealing_us) = self.cpu_a_flush_us();
         let caught_up = match self.caught_up_after {
             Some(after) => {
-                format!("caught up {:.0} s after the last one attached", after.as_secs_f64())
+                format!(
+                    "caught up {:.0} s after the last one attached",
+                    after.as_secs_f64()
+                )
             }
             None => "never caught up with what waited when they attached".to_owned(),
         };

@@ -110,7 +110,10 @@ fn profile(pairs: &[Pair<'_>]) -> Profile {
     for pair in pairs {
         let mut sample = Sample {
             value: vec![pair.weight_ns as i64],
-            label: vec![Label { key: state_key, text: string(pair.state) }],
+            label: vec![Label {
+                key: state_key,
+                text: string(pair.state),
+            }],
             ..Sample::default()
         };
         for frame in &pair.stack {
@@ -120,7 +123,10 @@ fn profile(pairs: &[Pair<'_>]) -> Profile {
                 let name = string(frame.0);
                 let filename = string(frame.1);
                 profile.function.push(Function { id, name, filename });
-                let line = vec![Line { function_id: id, line: frame.2.into() }];
+                let line = vec![Line {
+                    function_id: id,
+                    line: frame.2.into(),
+                }];
                 profile.location.push(Location { id, line });
             }
             sample.location_id.push(id);
@@ -149,7 +155,11 @@ mod tests {
         };
         let profile = profile(&[pair("f", "cpu"), pair("g", "cpu"), pair("f", "disk")]);
         assert_eq!((profile.function.len(), profile.location.len()), (3, 3));
-        let ids: Vec<_> = profile.sample.iter().map(|sample| &sample.location_id[..]).collect();
+        let ids: Vec<_> = profile
+            .sample
+            .iter()
+            .map(|sample| &sample.location_id[..])
+            .collect();
         assert_eq!(ids, [[1, 2], [3, 2], [1, 2]]);
         assert_eq!(profile.string_table[0], "");
         assert_eq!(profile.string_table[profile.function[0].name as usize], "f");

@@ -50,8 +50,13 @@ pub(super) fn measure(mut agent: Agent, program: &Arc<Program>) -> Result<Wire> 
             match message.kind {
                 Some(Kind::Flush(mut flush)) if !is_steady => said.decode(&mut flush),
                 Some(Kind::Flush(mut flush)) => {
-                    let bare = v1::Flush { tasks: Vec::new(), ..flush.clone() };
-                    let bare = v1::AgentMessage { kind: Some(Kind::Flush(bare)) };
+                    let bare = v1::Flush {
+                        tasks: Vec::new(),
+                        ..flush.clone()
+                    };
+                    let bare = v1::AgentMessage {
+                        kind: Some(Kind::Flush(bare)),
+                    };
                     let bare = bare.encoded_len() + PREFIX_BYTES;
                     bytes += bare;
                     columns += column_bytes(&flush);
@@ -80,8 +85,14 @@ pub(super) fn measure(mut agent: Agent, program: &Arc<Program>) -> Result<Wire> 
 
 fn column_bytes(flush: &v1::Flush) -> usize {
     let samples = |cycle: &v1::Cycle| cycle.samples.clone();
-    let alone = |cycle| v1::Cycle { samples: samples(cycle), ..v1::Cycle::default() };
-    flush.cycle.as_ref().map_or(0, |cycle| alone(cycle).encoded_len())
+    let alone = |cycle| v1::Cycle {
+        samples: samples(cycle),
+        ..v1::Cycle::default()
+    };
+    flush
+        .cycle
+        .as_ref()
+        .map_or(0, |cycle| alone(cycle).encoded_len())
 }
 
 /// The pairs of a flush with their stacks.

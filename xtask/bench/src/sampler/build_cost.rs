@@ -33,23 +33,41 @@ pub(super) fn measure(with_builds: bool) -> Result<Section> {
         measured: format!("{crates} crates; {seconds}"),
         peers: "–".into(),
     };
-    Ok(Section { headlines: vec![headline], text: String::new() })
+    Ok(Section {
+        headlines: vec![headline],
+        text: String::new(),
+    })
 }
 
 /// The crates of the agent's tree, itself included.
 fn count_crates() -> Result<usize> {
-    let arguments = ["tree", "--package", "emberline-agent", "--edges", "normal,build"];
+    let arguments = [
+        "tree",
+        "--package",
+        "emberline-agent",
+        "--edges",
+        "normal,build",
+    ];
     let output = xtask::cargo(&arguments)
         .args(["--prefix", "none", "--format", "{p}", "--locked"])
         .output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(distinct_lines(&String::from_utf8(output.stdout)?))
 }
 
 /// Lines without the mark of a repeated crate.
 fn distinct_lines(tree: &str) -> usize {
-    let lines = tree.lines().map(|line| line.trim_end_matches(" (*)").trim());
-    lines.filter(|line| !line.is_empty()).collect::<BTreeSet<_>>().len()
+    let lines = tree
+        .lines()
+        .map(|line| line.trim_end_matches(" (*)").trim());
+    lines
+        .filter(|line| !line.is_empty())
+        .collect::<BTreeSet<_>>()
+        .len()
 }
 
 /// CPU time of a release build of an empty program in `folder`, with or without the agent.
@@ -72,10 +90,18 @@ fn build_seconds(folder: &Path, with_agent: bool) -> Result<f64> {
     fs::copy(xtask::root().join("Cargo.lock"), folder.join("Cargo.lock"))?;
     let before = children_seconds()?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--quiet", "--offline"]).current_dir(folder);
-    cargo.env("CARGO_TARGET_DIR", folder.join("target")).env_remove("RUSTFLAGS");
+    cargo
+        .args(["build", "--release", "--quiet", "--offline"])
+        .current_dir(folder);
+    cargo
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env_remove("RUSTFLAGS");
     let output = cargo.output().context("starting cargo")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(children_seconds()? - before)
 }
 

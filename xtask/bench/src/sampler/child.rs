@@ -22,7 +22,9 @@ impl Figures {
     /// Reads lines of a name and a number.
     pub(super) fn parse(text: &str) -> Result<Figures> {
         let figure = |line: &str| -> Result<(String, f64)> {
-            let (name, number) = line.split_once(' ').context("a line is a name and a number")?;
+            let (name, number) = line
+                .split_once(' ')
+                .context("a line is a name and a number")?;
             Ok((name.to_owned(), number.parse()?))
         };
         let read = |line| figure(line).with_context(|| format!("the load printed `{line}`"));
@@ -54,7 +56,11 @@ impl Figures {
 /// If it cannot be started, fails, dies, or does not end in time; then it is killed.
 pub(super) fn run(command: &mut Command, time: Duration) -> Result<Figures> {
     let before = children_cpu_ns()?;
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     let mut child = child.with_context(|| format!("starting {command:?}"))?;
     let ended =
         wait(&mut child, time + EXTRA_TIME_MAX).with_context(|| format!("running {command:?}"));
@@ -65,7 +71,11 @@ pub(super) fn run(command: &mut Command, time: Duration) -> Result<Figures> {
     }
     ended?;
     let mut text = String::new();
-    child.stdout.take().context("its output is piped")?.read_to_string(&mut text)?;
+    child
+        .stdout
+        .take()
+        .context("its output is piped")?
+        .read_to_string(&mut text)?;
     Ok(Figures::parse(&text)?.with("whole_cpu_ns", children_cpu_ns()? - before))
 }
 
@@ -89,7 +99,9 @@ fn wait(child: &mut Child, time_max: Duration) -> Result<()> {
 
 /// Like [`run`], but prints an error and returns `None`: a peer may die, which loses a round.
 pub(super) fn try_run(command: &mut Command, time: Duration) -> Option<Figures> {
-    run(command, time).map_err(|error| eprintln!("    lost: {error:#}")).ok()
+    run(command, time)
+        .map_err(|error| eprintln!("    lost: {error:#}"))
+        .ok()
 }
 
 fn children_cpu_ns() -> Result<f64> {
@@ -115,8 +127,11 @@ mod tests {
     #[test]
     fn a_child_that_fails_says_why() {
         let mut command = Command::new("sh");
-        let error =
-            run(command.args(["-c", "echo broken >&2; exit 3"]), Duration::ZERO).unwrap_err();
+        let error = run(
+            command.args(["-c", "echo broken >&2; exit 3"]),
+            Duration::ZERO,
+        )
+        .unwrap_err();
         assert!(
             format!("{error:#}").ends_with("it ended with exit status: 3: broken"),
             "{error:#}"

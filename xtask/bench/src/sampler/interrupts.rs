@@ -19,7 +19,12 @@ const CONTESTANTS: [(&str, Binary, &str, u32); 8] = [
     ("pprof (backtrace), 100 Hz", Binary::Pprof, "pprof", 100),
     ("pprof (backtrace), 1,000 Hz", Binary::Pprof, "pprof", 1_000),
     ("pprof (framehop), 100 Hz", Binary::Framehop, "pprof", 100),
-    ("pprof (framehop), 1,000 Hz", Binary::Framehop, "pprof", 1_000),
+    (
+        "pprof (framehop), 1,000 Hz",
+        Binary::Framehop,
+        "pprof",
+        1_000,
+    ),
 ];
 
 /// Measures and prints.
@@ -63,5 +68,8 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Section {
         measured: ours.join("; "),
         peers: peers.join("; "),
     };
-    Section { headlines: vec![headline], text }
+    Section {
+        headlines: vec![headline],
+        text,
+    }
 }

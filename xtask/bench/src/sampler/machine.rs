@@ -6,7 +6,11 @@ use std::process::Command;
 /// The load average now; `?` if it is unknown.
 pub(crate) fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().filter(|word| !word.is_empty()).unwrap_or("?").to_owned()
+    text.split(' ')
+        .next()
+        .filter(|word| !word.is_empty())
+        .unwrap_or("?")
+        .to_owned()
 }
 
 /// One sentence: date, processor, kernel, load average before and now.
@@ -30,7 +34,9 @@ pub(crate) fn describe(load_before: &str) -> String {
 }
 
 fn model(information: &str) -> Option<&str> {
-    let line = information.lines().find_map(|line| line.strip_prefix("model name"))?;
+    let line = information
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))?;
     Some(line.split_once(':')?.1.trim())
 }
 
@@ -43,7 +49,9 @@ fn kernel_hertz() -> Option<u32> {
 }
 
 fn hertz_in(configuration: &str) -> Option<u32> {
-    configuration.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok())
+    configuration
+        .lines()
+        .find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok())
 }
 
 /// The output of a command; `None` if it is missing or fails.
@@ -61,7 +69,10 @@ mod tests {
     fn kernel_and_processor_are_read_from_what_linux_writes() {
         assert_eq!(hertz_in("CONFIG_HZ_250=y\nCONFIG_HZ=250\n"), Some(250));
         assert_eq!(hertz_in("# CONFIG_HZ is not set\n"), None);
-        assert_eq!(model("processor\t: 0\nmodel name\t: AMD EPYC\n"), Some("AMD EPYC"));
+        assert_eq!(
+            model("processor\t: 0\nmodel name\t: AMD EPYC\n"),
+            Some("AMD EPYC")
+        );
         assert_eq!(model(""), None);
     }
 }

@@ -112,7 +112,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("| what | target | before | after | other profilers |\n|---|---|--:|--:|---|");
     let sections = [&small_host, &threads, &overhead, &build, &interrupts];
     for line in sections.iter().flat_map(|section| &section.headlines) {
-        let Headline { what, target, before, measured, peers } = line;
+        let Headline {
+            what,
+            target,
+            before,
+            measured,
+            peers,
+        } = line;
         println!("| {what} | {target} | {before} | {measured} | {peers} |");
     }
     println!("\n{}\n{}\n{}", threads.text, overhead.text, interrupts.text);
@@ -129,7 +135,11 @@ struct Section {
 /// The measured rounds as a table cell; a dash if there are none.
 fn cell(rounds: &[Option<f64>], show: impl Fn(&Timings) -> String) -> String {
     let measured: Vec<f64> = rounds.iter().flatten().copied().collect();
-    if measured.is_empty() { "–".to_owned() } else { show(&Timings::new(measured)) }
+    if measured.is_empty() {
+        "–".to_owned()
+    } else {
+        show(&Timings::new(measured))
+    }
 }
 
 /// A number whose unit is in the table's head.
@@ -151,7 +161,10 @@ mod tests {
 
     #[test]
     fn failed_rounds_are_omitted() {
-        assert_eq!(cell(&[Some(3.0), None, Some(1.0), Some(2.0)], plain), "2.00 (1.00–3.00)");
+        assert_eq!(
+            cell(&[Some(3.0), None, Some(1.0), Some(2.0)], plain),
+            "2.00 (1.00–3.00)"
+        );
         assert_eq!(cell(&[None], plain), "–");
     }
 

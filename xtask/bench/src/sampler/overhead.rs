@@ -26,7 +26,12 @@ const fn contestant(
     profiler: &'static str,
     hertz: u32,
 ) -> Contestant {
-    Contestant { name, binary, profiler, hertz }
+    Contestant {
+        name,
+        binary,
+        profiler,
+        hertz,
+    }
 }
 
 /// The first contestant of each binary has no profiler: the reference of the others.
@@ -40,10 +45,25 @@ const CONTESTANTS: &[Contestant] = &[
     contestant("no profiler, pprof's binary", Binary::Pprof, "none", 100),
     contestant("pprof (backtrace), 100 Hz", Binary::Pprof, "pprof", 100),
     contestant("pprof (backtrace), 1,000 Hz", Binary::Pprof, "pprof", 1_000),
-    contestant("no profiler, framehop's binary", Binary::Framehop, "none", 100),
+    contestant(
+        "no profiler, framehop's binary",
+        Binary::Framehop,
+        "none",
+        100,
+    ),
     contestant("pprof (framehop), 100 Hz", Binary::Framehop, "pprof", 100),
-    contestant("pprof (framehop), 1,000 Hz", Binary::Framehop, "pprof", 1_000),
-    contestant("emberline without its limit, 100 Hz", Binary::Load, "emberline-unlimited", 100),
+    contestant(
+        "pprof (framehop), 1,000 Hz",
+        Binary::Framehop,
+        "pprof",
+        1_000,
+    ),
+    contestant(
+        "emberline without its limit, 100 Hz",
+        Binary::Load,
+        "emberline-unlimited",
+        100,
+    ),
 ];
 const EMBERLINE: usize = 2;
 const EMBERLINE_UNLIMITED: usize = 11;
@@ -59,7 +79,12 @@ struct Load {
 }
 
 const LOADS: [Load; 2] = [
-    Load { name: "cpu", title: "2 threads that compute", threads: 2, trial_units: 2_000 },
+    Load {
+        name: "cpu",
+        title: "2 threads that compute",
+        threads: 2,
+        trial_units: 2_000,
+    },
     Load {
         name: "server",
         title: "200 threads as of a server: 100 clients in a closed loop",
@@ -73,7 +98,10 @@ struct Results(Vec<Vec<Option<Figures>>>);
 
 /// Measures and prints.
 pub(super) fn measure(programs: &Programs, plan: Plan) -> Result<Section> {
-    let mut section = Section { headlines: Vec::new(), text: String::new() };
+    let mut section = Section {
+        headlines: Vec::new(),
+        text: String::new(),
+    };
     for load in &LOADS {
         let units = calibrate(programs, plan, load)?;
         let results = Results::measure(programs, plan, load, units);
@@ -105,9 +133,12 @@ fn calibrate(programs: &Programs, plan: Plan, load: &Load) -> Result<u64> {
         settle: Duration::from_millis(100),
         window: plan.window,
     };
-    let mut command = programs.command(Binary::Load, &trial).context("the load is built")?;
-    let wall_ns =
-        child::run(&mut command, plan.window)?.get("wall_ns").context("it prints its wall time")?;
+    let mut command = programs
+        .command(Binary::Load, &trial)
+        .context("the load is built")?;
+    let wall_ns = child::run(&mut command, plan.window)?
+        .get("wall_ns")
+        .context("it prints its wall time")?;
     Ok(units_in(plan.window, load.trial_units, wall_ns))
 }
 
@@ -122,7 +153,10 @@ fn units_in(window: Duration, trial_units: u64, trial_ns: f64) -> u64 {
 fn handler_row(results: &Results) -> Option<Headline> {
     let micros = |name: &str| {
         let rounds = results.rounds(EMBERLINE, |figures| Some(figures.get(name)? / 1e3));
-        rounds.iter().any(Option::is_some).then(|| cell(&rounds, plain))
+        rounds
+            .iter()
+            .any(Option::is_some)
+            .then(|| cell(&rounds, plain))
     };
     let (p50, p99) = micros("handler_p50_ns").zip(micros("handler_p99_ns"))?;
     Some(Headline {
@@ -160,14 +194,20 @@ impl Results {
 
     /// A figure of each round.
     fn rounds(&self, index: usize, of: impl Fn(&Figures) -> Option<f64>) -> Vec<Option<f64>> {
-        self.0[index].iter().map(|figures| of(figures.as_ref()?)).collect()
+        self.0[index]
+            .iter()
+            .map(|figures| of(figures.as_ref()?))
+            .collect()
     }
 
     /// A figure as a multiple of that of the same binary without a profiler, round by round.
     fn ratios(&self, index: usize, of: fn(&Figures) -> Option<f64>) -> Vec<Option<f64>> {
         let with = self.rounds(index, of);
         let without = self.rounds(base(index), of);
-        with.iter().zip(&without).map(|(with, without)| Some((*with)? / (*without)?)).collect()
+        with.iter()
+            .zip(&without)
+            .map(|(with, without)| Some((*with)? / (*without)?))
+            .collect()
     }
 
     fn table(&self) -> String {
@@ -190,12 +230,18 @@ impl Results {
             };
             let memory = |name| {
                 if is_base {
-                    return cell(&self.rounds(index, |figures| megabytes(figures, name)), median);
+                    return cell(
+                        &self.rounds(index, |figures| megabytes(figures, name)),
+                        median,
+                    );
                 }
                 cell(&self.more_megabytes(index, name), median)
             };
             let cells = [
-                cell(&self.rounds(index, |figures| Some(unit_cpu(figures)? / 1e3)), plain),
+                cell(
+                    &self.rounds(index, |figures| Some(unit_cpu(figures)? / 1e3)),
+                    plain,
+                ),
                 added(unit_cpu),
                 added(|figures| figures.ratio("whole_cpu_ns", "units_done")),
                 added(|figures| figures.get("wall_ns")),
@@ -215,8 +261,17 @@ impl Results {
         if !CONTESTANTS[index].profiler.starts_with("emberline") {
             return "–".to_owned();
         }
-        let part = |name| cell(&self.rounds(index, |figures| percent(figures, name)), median);
-        format!("{} sampler, {} symbolizer", part("sampler_cpu_ns"), part("symbolizer_cpu_ns"))
+        let part = |name| {
+            cell(
+                &self.rounds(index, |figures| percent(figures, name)),
+                median,
+            )
+        };
+        format!(
+            "{} sampler, {} symbolizer",
+            part("sampler_cpu_ns"),
+            part("symbolizer_cpu_ns")
+        )
     }
 
     /// Memory of the process above the median of the same binary without a profiler.
@@ -270,7 +325,12 @@ impl Results {
     fn server_headline(&self) -> Headline {
         let added = |index| cell(&self.ratios(index, unit_cpu), percent_more);
         let peers = PEERS.map(|index| format!("{}: {}", CONTESTANTS[index].name, added(index)));
-        let part = |name| cell(&self.rounds(EMBERLINE_UNLIMITED, |it| percent(it, name)), median);
+        let part = |name| {
+            cell(
+                &self.rounds(EMBERLINE_UNLIMITED, |it| percent(it, name)),
+                median,
+            )
+        };
         Headline {
             what: "200-thread server, 100 Hz: CPU added with the limit; sampler without it",
             target: "≤ +1 %; ≤ 3 %",
@@ -319,7 +379,10 @@ mod tests {
     /// Rounds of one contestant and of its reference.
     fn results(index: usize, without: &[&str], with: &[&str]) -> Results {
         let read = |rounds: &[&str]| -> Vec<Option<Figures>> {
-            rounds.iter().map(|text| Figures::parse(text).ok()).collect()
+            rounds
+                .iter()
+                .map(|text| Figures::parse(text).ok())
+                .collect()
         };
         let mut results = Results(CONTESTANTS.iter().map(|_| Vec::new()).collect());
         results.0[base(index)] = read(without);
@@ -335,7 +398,10 @@ mod tests {
             assert_eq!(base.binary, contestant.binary);
         }
         assert_eq!(CONTESTANTS[EMBERLINE].profiler, "emberline");
-        assert_eq!(CONTESTANTS[EMBERLINE_UNLIMITED].profiler, "emberline-unlimited");
+        assert_eq!(
+            CONTESTANTS[EMBERLINE_UNLIMITED].profiler,
+            "emberline-unlimited"
+        );
         let peers = PEERS.map(|index| (CONTESTANTS[index].profiler, CONTESTANTS[index].hertz));
         assert_eq!(peers, [(PERF, 100), ("pprof", 100), ("pprof", 100)]);
     }
@@ -344,17 +410,31 @@ mod tests {
     fn ratios_are_per_round_and_omit_lost_rounds() {
         let results = results(
             EMBERLINE,
-            &["cpu_ns 100\nunits 10", "cpu_ns 200\nunits 10", "cpu_ns 100\nunits 10"],
+            &[
+                "cpu_ns 100\nunits 10",
+                "cpu_ns 200\nunits 10",
+                "cpu_ns 100\nunits 10",
+            ],
             &["cpu_ns 101\nunits 10", "cpu_ns 210\nunits 10", "lost"],
         );
-        assert_eq!(results.ratios(EMBERLINE, unit_cpu), [Some(1.01), Some(1.05), None]);
+        assert_eq!(
+            results.ratios(EMBERLINE, unit_cpu),
+            [Some(1.01), Some(1.05), None]
+        );
     }
 
     #[test]
     fn memory_is_the_excess_over_the_median_without_a_profiler() {
-        let without = ["memory_bytes 1000000", "memory_bytes 3000000", "memory_bytes 2000000"];
+        let without = [
+            "memory_bytes 1000000",
+            "memory_bytes 3000000",
+            "memory_bytes 2000000",
+        ];
         let results = results(EMBERLINE, &without, &["memory_bytes 5000000"]);
-        assert_eq!(results.more_megabytes(EMBERLINE, "memory_bytes"), [Some(3.0)]);
+        assert_eq!(
+            results.more_megabytes(EMBERLINE, "memory_bytes"),
+            [Some(3.0)]
+        );
     }
 
     #[test]

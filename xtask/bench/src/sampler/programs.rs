@@ -58,7 +58,9 @@ impl Programs {
         let mut notes = Vec::new();
         let mut try_peer = |mode: &str, features: &[&str]| {
             peer(&target, mode, features).map_err(|error| {
-                notes.push(format!("Without pprof's mode {mode}, which was not built: {error:#}."));
+                notes.push(format!(
+                    "Without pprof's mode {mode}, which was not built: {error:#}."
+                ));
             })
         };
         let pprof = try_peer("backtrace", &[]).ok();
@@ -71,7 +73,13 @@ impl Programs {
             }
         };
         let load = target.join("release/sampler-load");
-        Ok(Programs { load, pprof, framehop, has_perf, notes })
+        Ok(Programs {
+            load,
+            pprof,
+            framehop,
+            has_perf,
+            notes,
+        })
     }
 
     /// Runs a load; `None` if its program is missing, or if it fails, which is printed.
@@ -91,7 +99,15 @@ impl Programs {
                 return None;
             }
             let mut perf = Command::new(PERF);
-            perf.args(["record", "-F", &run.hertz.to_string(), "-g", "-o", "/dev/null", "--"]);
+            perf.args([
+                "record",
+                "-F",
+                &run.hertz.to_string(),
+                "-g",
+                "-o",
+                "/dev/null",
+                "--",
+            ]);
             perf.arg(program);
             perf
         } else {
@@ -105,7 +121,11 @@ impl Programs {
 impl Run {
     fn arguments(&self) -> Vec<String> {
         // The load itself knows nothing of perf.
-        let profiler = if self.profiler == PERF { "none" } else { self.profiler };
+        let profiler = if self.profiler == PERF {
+            "none"
+        } else {
+            self.profiler
+        };
         let mut arguments = vec![self.load.to_owned(), "--profiler".into(), profiler.into()];
         for (name, number) in [
             ("--hertz", u128::from(self.hertz)),
@@ -123,7 +143,11 @@ impl Run {
 fn build(target: &Path, arguments: &[&str]) -> Result<()> {
     eprintln!("==> cargo build --release {}", arguments.join(" "));
     let mut command = cargo(&["build", "--release", "--quiet"]);
-    let status = command.args(arguments).arg("--target-dir").arg(target).status()?;
+    let status = command
+        .args(arguments)
+        .arg("--target-dir")
+        .arg(target)
+        .status()?;
     if !status.success() {
         bail!("`cargo build --release {}` failed", arguments.join(" "));
     }
@@ -147,7 +171,10 @@ fn probe_perf() -> Result<()> {
     let output = command.output().context("perf is not on this machine")?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("perf may not record here: {}", stderr.lines().next().unwrap_or("no reason given"));
+        bail!(
+            "perf may not record here: {}",
+            stderr.lines().next().unwrap_or("no reason given")
+        );
     }
     Ok(())
 }
@@ -168,16 +195,30 @@ mod tests {
 
     fn check(has_perf: bool, run: &Run) -> Option<String> {
         let load = "load".into();
-        let programs = Programs { load, pprof: None, framehop: None, has_perf, notes: vec![] };
+        let programs = Programs {
+            load,
+            pprof: None,
+            framehop: None,
+            has_perf,
+            notes: vec![],
+        };
         assert!(programs.command(Binary::Pprof, run).is_none());
-        programs.command(Binary::Load, run).map(|command| format!("{command:?}").replace('"', ""))
+        programs
+            .command(Binary::Load, run)
+            .map(|command| format!("{command:?}").replace('"', ""))
     }
 
     #[test]
     fn a_run_is_a_load_and_its_settings() {
         let rest = "--hertz 100 --threads 2 --units 7 --settle-ms 5 --window-ms 1000";
-        assert_eq!(check(false, &RUN), Some(format!("load cpu --profiler emberline {rest}")));
-        let perf = Run { profiler: PERF, ..RUN };
+        assert_eq!(
+            check(false, &RUN),
+            Some(format!("load cpu --profiler emberline {rest}"))
+        );
+        let perf = Run {
+            profiler: PERF,
+            ..RUN
+        };
         assert_eq!(check(false, &perf), None);
         let command =
             format!("perf record -F 100 -g -o /dev/null -- load cpu --profiler none {rest}");

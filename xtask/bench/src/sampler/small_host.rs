@@ -13,10 +13,21 @@ const ROUNDS: usize = 3;
 
 /// Measures; the peers' memory is in the table of whole programs.
 pub(super) fn measure(programs: &Programs, plan: Plan) -> Section {
-    eprintln!("==> a small program, for {:?}", plan.host_settle + plan.host_window);
+    eprintln!(
+        "==> a small program, for {:?}",
+        plan.host_settle + plan.host_window
+    );
     let run = |profiler, settle, window| {
         let load = "running";
-        let run = Run { load, profiler, hertz: 100, threads: THREADS, units: 0, settle, window };
+        let run = Run {
+            load,
+            profiler,
+            hertz: 100,
+            threads: THREADS,
+            units: 0,
+            settle,
+            window,
+        };
         programs.try_run(Binary::Load, &run)
     };
     let without = run("none", Duration::ZERO, plan.host_settle);
@@ -29,10 +40,16 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Section {
         .collect();
     let added = |name| {
         let of = |figures: &Option<Figures>| figures.as_ref()?.get(name);
-        shown(of(&with).zip(of(&without)).map(|(with, without)| (with - without) / 1e6))
+        shown(
+            of(&with)
+                .zip(of(&without))
+                .map(|(with, without)| (with - without) / 1e6),
+        )
     };
     let percent = |name| {
-        let ratio = with.as_ref().and_then(|figures| figures.ratio(name, "wall_ns"));
+        let ratio = with
+            .as_ref()
+            .and_then(|figures| figures.ratio(name, "wall_ns"));
         shown(ratio.map(|ratio| ratio * 100.0))
     };
     let headline = |what, target, before, measured| Headline {
@@ -74,7 +91,10 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Section {
             percent("symbolizer_cpu_ns") + " %",
         ),
     ];
-    Section { headlines, text: String::new() }
+    Section {
+        headlines,
+        text: String::new(),
+    }
 }
 
 fn shown(figure: Option<f64>) -> String {

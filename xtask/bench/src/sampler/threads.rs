@@ -56,7 +56,10 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Result<Section> {
     let mut costs: Vec<Cost> = plan
         .thread_counts
         .iter()
-        .map(|threads| Cost { threads: *threads, ..Cost::default() })
+        .map(|threads| Cost {
+            threads: *threads,
+            ..Cost::default()
+        })
         .collect();
     for round in 1..=plan.thread_rounds {
         eprintln!("==> threads, round {round} of {}", plan.thread_rounds);
@@ -99,17 +102,30 @@ impl Drop for BusyProcessors {
 fn run(load: &'static str, threads: usize, window: Duration) -> Run {
     // The CPU limit would skip ticks.
     let profiler = "emberline-unlimited";
-    Run { load, profiler, hertz: HERTZ, threads, units: 0, settle: Duration::ZERO, window }
+    Run {
+        load,
+        profiler,
+        hertz: HERTZ,
+        threads,
+        units: 0,
+        settle: Duration::ZERO,
+        window,
+    }
 }
 
 /// A run that starts to measure once all threads are known.
 fn settled_run(plan: Plan, load: &'static str, threads: usize) -> Run {
     let extra = SETTLE_EACH * u32::try_from(threads).unwrap_or(u32::MAX);
-    Run { settle: plan.thread_settle + extra, ..run(load, threads, plan.thread_window) }
+    Run {
+        settle: plan.thread_settle + extra,
+        ..run(load, threads, plan.thread_window)
+    }
 }
 
 fn figures(programs: &Programs, plan: Plan, load: &'static str, threads: usize) -> Figures {
-    programs.try_run(Binary::Load, &settled_run(plan, load, threads)).unwrap_or_default()
+    programs
+        .try_run(Binary::Load, &settled_run(plan, load, threads))
+        .unwrap_or_default()
 }
 
 fn tick_ns(figures: &Figures) -> Option<f64> {
@@ -123,7 +139,8 @@ impl Alone {
         let sampler = tick_ns(&figures(programs, plan, "idle", 0));
         self.bare.push(bare);
         self.sampler.push(sampler);
-        self.more.push(sampler.zip(bare).map(|(sampler, bare)| sampler - bare));
+        self.more
+            .push(sampler.zip(bare).map(|(sampler, bare)| sampler - bare));
         sampler
     }
 }
@@ -136,11 +153,18 @@ impl Cost {
         self.idle.push(idle_ns);
         let waking = figures(programs, plan, "waking", self.threads);
         let woken = waking.ratio("wakes", "sampler_ticks");
-        self.waking.push(each_woken(tick_ns(&waking), alone_ns, idle_ns, threads, woken));
+        self.waking.push(each_woken(
+            tick_ns(&waking),
+            alone_ns,
+            idle_ns,
+            threads,
+            woken,
+        ));
         // A load that once did not end in time would not end the next time, and takes long to fail.
         if !self.running_ticks.contains(&None) {
             let running = figures(programs, plan, "running", self.threads);
-            self.running.push(each(tick_ns(&running), alone_ns, threads));
+            self.running
+                .push(each(tick_ns(&running), alone_ns, threads));
             self.running_ticks.push(ticks_per_second(&running));
             let bare = figures(programs, plan, "bare", self.threads);
             self.bare_ticks.push(ticks_per_second(&bare));
@@ -149,7 +173,10 @@ impl Cost {
             let crowd = figures(programs, plan, "crowd", self.threads);
             self.crowd_ticks.push(ticks_per_second(&crowd));
             let units = tick_ns(&crowd).unwrap_or_default() as u64;
-            let equal = Run { units, ..settled_run(plan, "bare-crowd", self.threads) };
+            let equal = Run {
+                units,
+                ..settled_run(plan, "bare-crowd", self.threads)
+            };
             let equal = programs.try_run(Binary::Load, &equal).unwrap_or_default();
             self.equal_crowd_ticks.push(ticks_per_second(&equal));
         }
@@ -157,7 +184,9 @@ impl Cost {
 }
 
 fn ticks_per_second(figures: &Figures) -> Option<f64> {
-    figures.ratio("sampler_ticks", "wall_ns").map(|ticks| ticks * 1e9)
+    figures
+        .ratio("sampler_ticks", "wall_ns")
+        .map(|ticks| ticks * 1e9)
 }
 
 /// Nanoseconds that each thread added to a tick.
@@ -186,9 +215,10 @@ fn section(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost], plan: Pl
          |---|--:|--:|--:|\n",
         plan.thread_rounds, plan.thread_window,
     );
-    for (name, alone) in
-        [("machine otherwise idle", idle_machine), ("processors kept awake", awake_machine)]
-    {
+    for (name, alone) in [
+        ("machine otherwise idle", idle_machine),
+        ("processors kept awake", awake_machine),
+    ] {
         let micros = |rounds: &Rounds| cell(&thousandth(rounds), plain);
         let [bare, sampler, more] = [&alone.bare, &alone.sampler, &alone.more].map(micros);
         // Writing to a string cannot fail.
@@ -212,7 +242,10 @@ fn section(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost], plan: Pl
         let row = row.map(|rounds| cell(rounds, plain)).join(" | ");
         let _ = writeln!(text, "| {} | {row} |", cost.threads);
     }
-    Section { headlines: headlines(idle_machine, awake_machine, costs), text }
+    Section {
+        headlines: headlines(idle_machine, awake_machine, costs),
+        text,
+    }
 }
 
 fn headlines(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost]) -> Vec<Headline> {
@@ -277,7 +310,10 @@ fn headlines(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost]) -> Vec
 }
 
 fn thousandth(rounds: &Rounds) -> Rounds {
-    rounds.iter().map(|round| round.map(|nanoseconds| nanoseconds / 1e3)).collect()
+    rounds
+        .iter()
+        .map(|round| round.map(|nanoseconds| nanoseconds / 1e3))
+        .collect()
 }
 
 #[cfg(test)]

@@ -52,7 +52,11 @@ pub(super) fn run(options: &Options, programs: &Programs) -> Result<()> {
             rows.push(row);
         }
     }
-    println!("\n{}, {} minutes each\n", machine::describe(&load), options.minutes);
+    println!(
+        "\n{}, {} minutes each\n",
+        machine::describe(&load),
+        options.minutes
+    );
     println!(
         "| workers | `--ack` | puts, gets, lists, deletions an hour | written, read an hour | tables grow by, an hour | dollars of \
          requests a month | CPU | memory at its peak |"
@@ -68,20 +72,34 @@ pub(super) fn run(options: &Options, programs: &Programs) -> Result<()> {
 
 /// One collector. Returns its row.
 fn measure(options: &Options, programs: &Programs, workers: usize, ack: &str) -> Result<String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let _entered = runtime.enter();
     let build = xtask::light()?;
     let server = Server::start(Product::SeaweedFs, &build)?.context("no S3 server")?;
-    let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
-    let data = folder.path().to_str().context("the folder's path is not UTF-8")?;
+    let folder = tempfile::Builder::new()
+        .prefix("emberline-bench-")
+        .tempdir()?;
+    let data = folder
+        .path()
+        .to_str()
+        .context("the folder's path is not UTF-8")?;
     let mut serve = Serve::new(&programs.emberline);
     let place = format!("s3://{BUCKET}/bench");
-    let arguments = ["--store", &place, "--name", "c1", "--ack", ack, "--data", data];
+    let arguments = [
+        "--store", &place, "--name", "c1", "--ack", ack, "--data", data,
+    ];
     serve.arguments.extend(arguments.map(str::to_owned));
     serve.environment = server.environment();
     let running = serve.start()?;
     let (program, pattern, random) = fleet_program(options.seed, 70);
-    let agent = |index| Ok(Agent::new(setup(index, &program, &pattern)?, random.fork(index)));
+    let agent = |index| {
+        Ok(Agent::new(
+            setup(index, &program, &pattern)?,
+            random.fork(index),
+        ))
+    };
     let agents = (0..workers).map(agent).collect::<Result<Vec<_>>>()?;
     let plan = Plan {
         pace: Pace::EVERY_SECOND,
@@ -92,7 +110,9 @@ fn measure(options: &Options, programs: &Programs, workers: usize, ack: &str) ->
     let fleet = Fleet::start(agents, plan, &random);
     fleet.set_collector(running.address);
     let log = || format!("the collector's log ends:\n{}", running.process.log());
-    runtime.block_on(fleet.attached(workers, ATTACH_MAX)).with_context(log)?;
+    runtime
+        .block_on(fleet.attached(workers, ATTACH_MAX))
+        .with_context(log)?;
     let before = Traffic::now(&running)?;
     let time = Duration::from_secs(60) * u32::from(options.minutes);
     runtime.block_on(tokio::time::sleep(time));
@@ -122,8 +142,11 @@ fn measure(options: &Options, programs: &Programs, workers: usize, ack: &str) ->
 pub(super) fn metric(running: &Running, name: &str) -> Result<f64> {
     let url = format!("http://{}/metrics", running.address);
     let text = ureq::get(&url).call()?.body_mut().read_to_string()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.and_then(|value| value.parse().ok()).with_context(|| format!("no metric {name}"))
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok())
+        .with_context(|| format!("no metric {name}"))
 }
 
 impl Traffic {
@@ -131,11 +154,14 @@ impl Traffic {
         let value = |name: &str| metric(running, name);
         let mut requests = [0.0; OPERATIONS.len()];
         for (count, operation) in requests.iter_mut().zip(OPERATIONS) {
-            *count =
-                value(&format!("emberline_bucket_requests_total{{operation=\"{operation}\"}}"))?;
+            *count = value(&format!(
+                "emberline_bucket_requests_total{{operation=\"{operation}\"}}"
+            ))?;
         }
         let bytes = |direction| {
-            value(&format!("emberline_bucket_traffic_bytes_total{{direction=\"{direction}\"}}"))
+            value(&format!(
+                "emberline_bucket_traffic_bytes_total{{direction=\"{direction}\"}}"
+            ))
         };
         Ok(Traffic {
             requests,

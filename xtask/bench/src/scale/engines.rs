@@ -85,7 +85,9 @@ impl Engine for Api {
 
 fn of_series(series: &Value) -> Result<(String, u64)> {
     let name = series["name"].as_str().context("a series without a name")?;
-    let total = series["totals"]["total_ns"].as_u64().context("a series without a total")?;
+    let total = series["totals"]["total_ns"]
+        .as_u64()
+        .context("a series without a total")?;
     Ok((name.to_owned(), total))
 }
 
@@ -108,7 +110,11 @@ pub(super) struct Sql {
 impl Sql {
     /// `place` is the argument that names the stores.
     pub(super) fn new(programs: &Programs, place: String, cluster: Option<BallistaCluster>) -> Sql {
-        Sql { program: programs.emberline.clone(), place, cluster }
+        Sql {
+            program: programs.emberline.clone(),
+            place,
+            cluster,
+        }
     }
 
     /// CPU time of the children that have ended, and of the cluster.
@@ -136,7 +142,12 @@ impl Engine for Sql {
         let mut command = Command::new(&self.program);
         command.args(["sql", "--format", "json", "--rows", "1000000", &self.place]);
         if let Some(cluster) = &self.cluster {
-            command.args(["--scheduler", &cluster.scheduler, "--distribute-over", "0MB"]);
+            command.args([
+                "--scheduler",
+                &cluster.scheduler,
+                "--distribute-over",
+                "0MB",
+            ]);
         }
         let before = self.cpu()?;
         let begin = Instant::now();
@@ -144,12 +155,19 @@ impl Engine for Sql {
         let wall_ms = milliseconds(begin.elapsed());
         let cpu_ms = milliseconds(self.cpu()?.saturating_sub(before));
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success() && said.is_empty(), "{}: {said}", query.sql);
+        ensure!(
+            output.status.success() && said.is_empty(),
+            "{}: {said}",
+            query.sql
+        );
         let answer: Value = serde_json::from_slice(&output.stdout)?;
         let mut sums = Sums::new();
         for row in answer["rows"].as_array().context("no rows")? {
             let row = row.as_array().context("a row is no list")?;
-            let weight = row.last().and_then(Value::as_u64).context("a row without a weight")?;
+            let weight = row
+                .last()
+                .and_then(Value::as_u64)
+                .context("a row without a weight")?;
             let task = row[0].as_str().context("a row without a task")?;
             *sums.entry(task.to_owned()).or_default() += weight;
         }
@@ -179,10 +197,22 @@ impl PythonEngine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let queries = process.stdin.take().context("its standard input is piped")?;
-        let answers =
-            BufReader::new(process.stdout.take().context("its standard output is piped")?);
-        Ok(PythonEngine { name, process, queries, answers })
+        let queries = process
+            .stdin
+            .take()
+            .context("its standard input is piped")?;
+        let answers = BufReader::new(
+            process
+                .stdout
+                .take()
+                .context("its standard output is piped")?,
+        );
+        Ok(PythonEngine {
+            name,
+            process,
+            queries,
+            answers,
+        })
     }
 }
 
@@ -198,7 +228,10 @@ impl Engine for PythonEngine {
         let answer: Value =
             serde_json::from_str(&line).with_context(|| format!("{} ended", self.name))?;
         let number = |name: &str| answer[name].as_f64().with_context(|| format!("no {name}"));
-        let cost = Cost { wall_ms: number("wall_ms")?, cpu_ms: number("cpu_ms")? };
+        let cost = Cost {
+            wall_ms: number("wall_ms")?,
+            cpu_ms: number("cpu_ms")?,
+        };
         let sums = answer["sums"].as_object().context("no sums")?;
         let sum = |(task, sum): (&String, &Value)| Some((task.clone(), sum.as_u64()?));
         Ok((cost, sums.iter().filter_map(sum).collect()))

@@ -113,14 +113,21 @@ type Expected = BTreeMap<(Subject, usize), Sums>;
 /// If a program fails, or one of our answers is wrong.
 pub(super) fn run(options: &Options, programs: &Programs) -> Result<()> {
     let load = machine::load_average();
-    let scratch = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
+    let scratch = tempfile::Builder::new()
+        .prefix("emberline-bench-")
+        .tempdir()?;
     let root = options.keep.as_deref().unwrap_or(scratch.path());
     let mut stores = Vec::new();
     let mut answers = Vec::new();
     for workers in &options.fleets {
         let folder = root.join(workers.to_string());
         fs::create_dir_all(&folder)?;
-        let fleet = Fleet { options, programs, folder: &folder, workers: *workers as usize };
+        let fleet = Fleet {
+            options,
+            programs,
+            folder: &folder,
+            workers: *workers as usize,
+        };
         let measured = fleet.measure()?;
         stores.push(measured.store);
         answers.extend(measured.answers);
@@ -161,8 +168,16 @@ impl Fleet<'_> {
         let to = last_whole_hour();
         let days = i64::from(self.options.days);
         let spans = [
-            Span { name: "1 h", from: to - HOUR_S, to },
-            Span { name: "30 d", from: to - days * DAY_S, to },
+            Span {
+                name: "1 h",
+                from: to - HOUR_S,
+                to,
+            },
+            Span {
+                name: "30 d",
+                from: to - days * DAY_S,
+                to,
+            },
         ];
         let filled = self.fill(&place, &spans)?;
         let filling = begin.elapsed();
@@ -171,7 +186,11 @@ impl Fleet<'_> {
         for number in 0..filled.collectors {
             let tables = newest_files(&self.folder.join(name(number)))?;
             files += tables.values().map(Vec::len).sum::<usize>();
-            bytes += tables.values().flatten().map(|file| file.bytes).sum::<u64>();
+            bytes += tables
+                .values()
+                .flatten()
+                .map(|file| file.bytes)
+                .sum::<u64>();
         }
         eprintln!(
             "{} workers: filled in {:.0} s, {:.0} MB of files in all",
@@ -180,7 +199,9 @@ impl Fleet<'_> {
             folder_bytes(self.folder)? as f64 / 1e6
         );
         let mut serve = Serve::new(&self.programs.emberline);
-        serve.arguments.extend(["--read-only", "--store", &place].map(str::to_owned));
+        serve
+            .arguments
+            .extend(["--read-only", "--store", &place].map(str::to_owned));
         let running = serve.start()?;
         let took = running.took;
         let memory = running.process.usage()?.memory_bytes;
@@ -220,12 +241,16 @@ impl Fleet<'_> {
 
     /// Fills one store after the other, each with a second of each day for its part of the workers.
     fn fill(&self, place: &str, spans: &[Span; 2]) -> Result<Filled> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
         let mut filled = Filled::default();
         for first in (0..self.workers).step_by(WORKERS_OF_COLLECTOR) {
             let name = name(filled.collectors);
             let mut serve = Serve::new(&self.programs.emberline);
-            serve.arguments.extend(["--store", place, "--name", &name].map(str::to_owned));
+            serve
+                .arguments
+                .extend(["--store", place, "--name", &name].map(str::to_owned));
             let feed = Feed {
                 name: "fleet",
                 first,
@@ -239,7 +264,11 @@ impl Fleet<'_> {
                 contents: Contents::Synthetic {
                     tasks: 50,
                     stacks_per_task: 100,
-                    busyness: Busyness { slots: 5, samples: 100, ..Busyness::default() },
+                    busyness: Busyness {
+                        slots: 5,
+                        samples: 100,
+                        ..Busyness::default()
+                    },
                 },
                 detail: Detail::Full,
             };
@@ -260,11 +289,16 @@ impl Fleet<'_> {
 
     /// Waits until all data is in tables: a stop leaves to the next start what takes longer than its time limit.
     fn seal(mut serve: Serve) -> Result<()> {
-        serve.arguments.extend(["--seal-every", "1s"].map(str::to_owned));
+        serve
+            .arguments
+            .extend(["--seal-every", "1s"].map(str::to_owned));
         let running = serve.start()?;
         let deadline = Instant::now() + SEAL_MAX;
         while metric(&running, "emberline_unsealed_windows")? > 0.0 {
-            ensure!(Instant::now() < deadline, "the collector does not seal its data");
+            ensure!(
+                Instant::now() < deadline,
+                "the collector does not seal its data"
+            );
             std::thread::park_timeout(Duration::from_millis(100));
         }
         running.process.stop()?;
@@ -304,7 +338,10 @@ impl Fleet<'_> {
         let mut cpus = Vec::new();
         for round in 0..=self.options.rounds {
             let (cost, found) = engine.ask(query)?;
-            ensure!(found == *expected, "WRONG: {found:?} instead of {expected:?}");
+            ensure!(
+                found == *expected,
+                "WRONG: {found:?} instead of {expected:?}"
+            );
             if round > 0 {
                 walls.push(cost.wall_ms);
                 cpus.push(cost.cpu_ms);
@@ -314,7 +351,11 @@ impl Fleet<'_> {
                 break;
             }
         }
-        Ok(format!("{} | {}", Timings::new(walls).summary(), Timings::new(cpus).summary()))
+        Ok(format!(
+            "{} | {}",
+            Timings::new(walls).summary(),
+            Timings::new(cpus).summary()
+        ))
     }
 }
 

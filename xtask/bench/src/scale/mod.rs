@@ -128,11 +128,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Measures the engines.
 fn engines(options: &Options, programs: &Programs) -> Result<()> {
     let load = machine::load_average();
-    let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
+    let folder = tempfile::Builder::new()
+        .prefix("emberline-bench-")
+        .tempdir()?;
     let data = folder.path().join("data");
     let mut serve = Serve::new(&programs.emberline);
     let path = data.to_str().context("the folder's path is not UTF-8")?;
-    serve.arguments.extend(["--data".to_owned(), path.to_owned()]);
+    serve
+        .arguments
+        .extend(["--data".to_owned(), path.to_owned()]);
     let fed = fill(options, &serve)?;
     let files = newest_files(&data)?;
     let expected = sums_of(&fed.records);
@@ -143,7 +147,9 @@ fn engines(options: &Options, programs: &Programs) -> Result<()> {
     let environments = xtask::root().join("target/engines");
     let python = |name, module, package| {
         let programs = pypi::install(&environments, package)?;
-        anyhow::Ok(Box::new(PythonEngine::start(name, module, &programs, &tables)?))
+        anyhow::Ok(Box::new(PythonEngine::start(
+            name, module, &programs, &tables,
+        )?))
     };
     let mut engines: Vec<Box<dyn Engine>> = vec![
         Box::new(Api::new(serve.start()?)),
@@ -185,7 +191,9 @@ fn engines(options: &Options, programs: &Programs) -> Result<()> {
 
 /// Fills the store, whose data is all in merged tables then.
 fn fill(options: &Options, serve: &Serve) -> Result<Fed> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let feed = Feed {
         name: "scale",
         first: 0,
@@ -212,7 +220,10 @@ fn fill(options: &Options, serve: &Serve) -> Result<Fed> {
     let running = serve.start()?;
     let fed = runtime.block_on(feed.run(&running, options.seed))?;
     running.process.stop()?;
-    let folder = serve.arguments.last().context("the store's folder is the last argument")?;
+    let folder = serve
+        .arguments
+        .last()
+        .context("the store's folder is the last argument")?;
     compact(&serve.program, Path::new(folder))?;
     Ok(fed)
 }
@@ -251,15 +262,24 @@ struct TableFile {
 /// The files of the newest version, by table.
 fn newest_files(data: &Path) -> Result<BTreeMap<String, Vec<TableFile>>> {
     let versions = fs::read_dir(data.join("manifest"))?.flatten();
-    let newest = versions.map(|entry| entry.path()).max().context("a store without versions")?;
+    let newest = versions
+        .map(|entry| entry.path())
+        .max()
+        .context("a store without versions")?;
     let newest: serde_json::Value = serde_json::from_slice(&fs::read(newest)?)?;
     let mut tables: BTreeMap<String, Vec<TableFile>> = BTreeMap::new();
-    for file in newest["body"]["files"].as_array().context("a version without files")? {
+    for file in newest["body"]["files"]
+        .as_array()
+        .context("a version without files")?
+    {
         let table = file["table"].as_str().context("a file without a table")?;
         let id = file["id"].as_u64().context("a file without an id")?;
         let bytes = file["bytes"].as_u64().context("a file without bytes")?;
         let path = data.join(format!("tables/{table}/{id:016x}.parquet"));
-        tables.entry(table.to_owned()).or_default().push(TableFile { path, bytes });
+        tables
+            .entry(table.to_owned())
+            .or_default()
+            .push(TableFile { path, bytes });
     }
     Ok(tables)
 }
@@ -280,7 +300,10 @@ fn queries(fed: &Fed) -> Vec<Query> {
     let range = format!("from={}&to={}&state=all&threads=all", fed.from, fed.to);
     // A row of an hour has the hour's start as its time.
     let first_hour = fed.from / 3_600 * 3_600;
-    let when = format!("ts >= to_timestamp({first_hour}) AND ts < to_timestamp({})", fed.to);
+    let when = format!(
+        "ts >= to_timestamp({first_hour}) AND ts < to_timestamp({})",
+        fed.to
+    );
     let plain = |columns: &str, table: &str, names: &str, groups: &str| {
         format!(
             "SELECT t.function AS task, {columns} CAST(sum(s.weight_ns) AS BIGINT) AS weight_ns FROM {table} s \
@@ -312,7 +335,12 @@ fn queries(fed: &Fed) -> Vec<Query> {
             what: "all stacks, hour",
             api: format!("profile?{range}"),
             sql: sql("task, node, function", "1h", "1, 2, 3"),
-            plain: plain("s.node, f.function,", "samples_1h_all", stack_names, "1, 2, 3"),
+            plain: plain(
+                "s.node, f.function,",
+                "samples_1h_all",
+                stack_names,
+                "1, 2, 3",
+            ),
         },
         Query {
             what: "all stacks, from the rows of seconds",

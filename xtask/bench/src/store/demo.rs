@@ -13,12 +13,22 @@ pub(super) const WORKERS: usize = 4;
 
 /// Runs the demo for `seconds` with the bench's data directory, and reads its cycles back.
 pub(super) fn capture(bench: &Bench<'_>, seconds: u16) -> Result<Capture> {
-    let out = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
+    let out = tempfile::Builder::new()
+        .prefix("emberline-bench-")
+        .tempdir()?;
     let workers = WORKERS.to_string();
     let seconds = seconds.to_string();
     let mut command = Command::new(&bench.serve.program);
     command
-        .args(["demo", "--listen", "127.0.0.1:0", "--workers", &workers, "--seconds", &seconds])
+        .args([
+            "demo",
+            "--listen",
+            "127.0.0.1:0",
+            "--workers",
+            &workers,
+            "--seconds",
+            &seconds,
+        ])
         .arg("--data")
         .arg(&bench.data)
         .arg("--out")

@@ -60,7 +60,11 @@ pub(crate) struct Feed<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Contents<'a> {
     /// Drawn from a seed.
-    Synthetic { tasks: usize, stacks_per_task: usize, busyness: Busyness },
+    Synthetic {
+        tasks: usize,
+        stacks_per_task: usize,
+        busyness: Busyness,
+    },
     /// Those of a real fleet.
     Captured(&'a Capture),
 }
@@ -91,8 +95,19 @@ impl Feed<'_> {
         let from = to - self.step_s * (self.steps / self.burst);
         let agent = |index: usize| {
             let first_ns = from * 1_000_000_000 + 1_000_000 * i64::try_from(index % 900)?;
-            let Feed { step_s, burst, steps, .. } = *self;
-            let time = Time { first_ns, step_s, burst, steps, offset_ns: 0 };
+            let Feed {
+                step_s,
+                burst,
+                steps,
+                ..
+            } = *self;
+            let time = Time {
+                first_ns,
+                step_s,
+                burst,
+                steps,
+                offset_ns: 0,
+            };
             let setup = Setup {
                 worker: format!("{}-{index}", self.name),
                 labels: [(ZONE.to_owned(), zone(index))].into(),
@@ -103,11 +118,14 @@ impl Feed<'_> {
             };
             anyhow::Ok(Agent::new(setup, random.fork(index)))
         };
-        let agents =
-            (self.first..self.first + self.workers).map(agent).collect::<Result<Vec<_>>>()?;
+        let agents = (self.first..self.first + self.workers)
+            .map(agent)
+            .collect::<Result<Vec<_>>>()?;
         let begin = Instant::now();
         let flushes_max = self.steps.unsigned_abs();
-        let pace = Pace::AsFast { in_flight: IN_FLIGHT };
+        let pace = Pace::AsFast {
+            in_flight: IN_FLIGHT,
+        };
         let plan = Plan {
             pace,
             agents_per_connection: self.workers_per_connection,
@@ -125,15 +143,32 @@ impl Feed<'_> {
         let records = fleet.records();
         fleet.stop().await;
         let nodes = program.node_count();
-        Ok(Fed { from, to, flushes, pairs, took: begin.elapsed(), nodes, records })
+        Ok(Fed {
+            from,
+            to,
+            flushes,
+            pairs,
+            took: begin.elapsed(),
+            nodes,
+            records,
+        })
     }
 }
 
 impl Contents<'_> {
     fn draw(&self, random: &mut Random) -> (Program, Pattern) {
         match *self {
-            Contents::Synthetic { tasks, stacks_per_task, busyness } => {
-                let shape = Shape { tasks, stacks_per_task, idle: 14, depths: 10..=30 };
+            Contents::Synthetic {
+                tasks,
+                stacks_per_task,
+                busyness,
+            } => {
+                let shape = Shape {
+                    tasks,
+                    stacks_per_task,
+                    idle: 14,
+                    depths: 10..=30,
+                };
                 let program = Program::generate(shape, random);
                 let pattern = Pattern::new(&program, busyness, random);
                 (program, pattern)

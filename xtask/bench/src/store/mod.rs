@@ -93,7 +93,9 @@ impl Part {
 /// If the collector has no store or fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let load = machine::load_average();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let _entered = runtime.enter();
     let mut rows = Vec::new();
     let parts = Part::value_variants().iter();
@@ -104,7 +106,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         eprintln!("{:.0} s", begin.elapsed().as_secs_f64());
         rows.extend(part_rows);
     }
-    println!("\n{}\n\n| what | target | measured |\n|---|---|---|", machine::describe(&load));
+    println!(
+        "\n{}\n\n| what | target | measured |\n|---|---|---|",
+        machine::describe(&load)
+    );
     rows.iter().for_each(|row| println!("{row}"));
     Ok(())
 }
@@ -121,14 +126,24 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn new(options: &Options) -> Result<Bench<'_>> {
         let mut serve = Serve::new(&xtask::emberline()?);
-        let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix("emberline-bench-")
+            .tempdir()?;
         let data = folder.path().join("data");
-        let path = data.to_str().context("the folder's path is not UTF-8")?.to_owned();
+        let path = data
+            .to_str()
+            .context("the folder's path is not UTF-8")?
+            .to_owned();
         if !serve.takes(&["--data", &path])? {
             bail!("this `emberline serve` has no --data, so there is no store to measure");
         }
         serve.arguments.extend(["--data".to_owned(), path]);
-        Ok(Bench { options, serve, data, _folder: folder })
+        Ok(Bench {
+            options,
+            serve,
+            data,
+            _folder: folder,
+        })
     }
 
     /// Feeds a collector and stops it cleanly, so that all data is in tables. Also returns its peak
@@ -152,10 +167,14 @@ impl Bench<'_> {
     /// the files that were merged into them.
     fn tables(&self) -> Result<BTreeMap<String, u64>> {
         let versions = fs::read_dir(self.data.join("manifest"))?.flatten();
-        let newest =
-            versions.map(|entry| entry.path()).max().context("a store without versions")?;
+        let newest = versions
+            .map(|entry| entry.path())
+            .max()
+            .context("a store without versions")?;
         let newest: serde_json::Value = serde_json::from_slice(&fs::read(newest)?)?;
-        let files = newest["body"]["files"].as_array().context("a version without files")?;
+        let files = newest["body"]["files"]
+            .as_array()
+            .context("a version without files")?;
         let mut tables = BTreeMap::new();
         for file in files {
             let table = file["table"].as_str().context("a file without a table")?;
@@ -243,21 +262,41 @@ impl Measured {
 
 /// Repeats a query: latency for the client, size of the answer, CPU time.
 fn answer(api: &Api, running: &Running, path: &str, rounds: u16) -> Result<Measured> {
-    let Timed { took: cold, bytes, .. } = api.time(path)?;
+    let Timed {
+        took: cold, bytes, ..
+    } = api.time(path)?;
     api.time(path)?;
     let before = running.process.usage()?.cpu;
     let timed: Vec<Timed> = (0..rounds).map(|_| api.time(path)).collect::<Result<_>>()?;
     let cpu = (running.process.usage()?.cpu - before) / rounds.into();
-    let warm_ms = Timings::new(timed.iter().map(|timed| timed.took.as_secs_f64() * 1e3).collect());
+    let warm_ms = Timings::new(
+        timed
+            .iter()
+            .map(|timed| timed.took.as_secs_f64() * 1e3)
+            .collect(),
+    );
     let made_ms: Option<Vec<f64>> = timed.iter().map(|timed| timed.made_ms).collect();
     let made_ms = made_ms.map(Timings::new);
-    Ok(Measured { warm_ms, made_ms, cold, cpu, bytes })
+    Ok(Measured {
+        warm_ms,
+        made_ms,
+        cold,
+        cpu,
+        bytes,
+    })
 }
 
 /// The synthetic samples of the first design: 8 threads in tasks, 14 outside.
 fn synthetic(options: &Options) -> Busyness {
     let noise_quanta = options.noise;
-    Busyness { slots: 8, samples: 100, switch: 0.15, idle: true, noise_quanta, prepared: 0 }
+    Busyness {
+        slots: 8,
+        samples: 100,
+        switch: 0.15,
+        idle: true,
+        noise_quanta,
+        prepared: 0,
+    }
 }
 
 fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<String>> {
@@ -305,10 +344,22 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
     ];
     let range = format!("from={}&to={}", fed.from, fed.to);
     rows.extend(bench.ask(&[
-        ("profile of one task over 1 h", "≤ 5 ms", format!("profile?{range}&task=task-3")),
+        (
+            "profile of one task over 1 h",
+            "≤ 5 ms",
+            format!("profile?{range}&task=task-3"),
+        ),
         ("all tasks over 1 h", "≤ 10 ms", format!("profile?{range}")),
-        ("timeline of 1 h, 1 s steps", "–", format!("timeline?{range}&step=1s")),
-        ("timeline of 1 h, 10 s steps", "–", format!("timeline?{range}&step=10s")),
+        (
+            "timeline of 1 h, 1 s steps",
+            "–",
+            format!("timeline?{range}&step=1s"),
+        ),
+        (
+            "timeline of 1 h, 10 s steps",
+            "–",
+            format!("timeline?{range}&step=10s"),
+        ),
     ])?);
     Ok(rows)
 }
@@ -354,10 +405,16 @@ fn stretched(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec
         year.pairs as f64 / 1e6
     )];
     rows.push(bench.compact()?);
-    let (month, year) = [month, year].map(|fed| format!("from={}&to={}", fed.from, fed.to)).into();
+    let (month, year) = [month, year]
+        .map(|fed| format!("from={}&to={}", fed.from, fed.to))
+        .into();
     let task = capture.task().context("the demo ran no task")?;
     rows.extend(bench.ask(&[
-        ("profile of one task over 30 d", "≤ 15 ms", format!("profile?{month}&task={task}")),
+        (
+            "profile of one task over 30 d",
+            "≤ 15 ms",
+            format!("profile?{month}&task={task}"),
+        ),
         ("all tasks over 30 d", "≤ 20 ms", format!("profile?{month}")),
         ("all tasks over 1 y", "≤ 30 ms", format!("profile?{year}")),
         ("timeline of 30 d", "–", format!("timeline?{month}")),
@@ -381,18 +438,31 @@ fn merged(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
             tasks: 50,
             stacks_per_task: 100,
             // 400 samples per cycle, as in Dask's.
-            busyness: Busyness { slots: 4, prepared: 512, ..synthetic(bench.options) },
+            busyness: Busyness {
+                slots: 4,
+                prepared: 512,
+                ..synthetic(bench.options)
+            },
         },
     };
     let (fed, _) = bench.feed(runtime, feed)?;
     let range = format!("from={}&to={}", fed.from, fed.to);
-    let workers: String =
-        (0..feed.workers).map(|index| format!("&worker=merged-{index}")).collect();
+    let workers: String = (0..feed.workers)
+        .map(|index| format!("&worker=merged-{index}"))
+        .collect();
     let mut rows = vec![bench.compact()?];
     rows.extend(bench.ask(&[
         ("1 h × 1 s × 100 workers", DASK, format!("profile?{range}")),
-        ("the same, each worker by name", DASK, format!("profile?{range}{workers}")),
-        ("the same, second by second", DASK, format!("timeline?{range}&step=1s")),
+        (
+            "the same, each worker by name",
+            DASK,
+            format!("profile?{range}{workers}"),
+        ),
+        (
+            "the same, second by second",
+            DASK,
+            format!("timeline?{range}&step=1s"),
+        ),
     ])?);
     Ok(rows)
 }
@@ -441,9 +511,21 @@ fn ledger(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
     let range = format!("from={}&to={}", fed.from, fed.to);
     let last_hour = format!("from={}&to={}", fed.to - 3_600, fed.to);
     rows.extend(bench.ask(&[
-        ("look-up of a task by key", "≤ 15 ms", format!("tasks?{range}&key=7-1234")),
-        ("percentiles by name, 1 h", "≤ 5 ms", format!("tasks?summary=true&{last_hour}")),
-        ("newest 100 tasks of 1 h", "–", format!("tasks?{last_hour}&limit=100")),
+        (
+            "look-up of a task by key",
+            "≤ 15 ms",
+            format!("tasks?{range}&key=7-1234"),
+        ),
+        (
+            "percentiles by name, 1 h",
+            "≤ 5 ms",
+            format!("tasks?summary=true&{last_hour}"),
+        ),
+        (
+            "newest 100 tasks of 1 h",
+            "–",
+            format!("tasks?{last_hour}&limit=100"),
+        ),
     ])?);
     Ok(rows)
 }

@@ -43,8 +43,14 @@ enum Target {
 impl Graph {
     /// Resolves all references of `tree`.
     pub(super) fn new(tree: &Tree) -> Graph {
-        let mut graph = Graph { files: tree.files.clone(), references: BTreeMap::new() };
-        let resolver = Resolver { tree, known: RefCell::default() };
+        let mut graph = Graph {
+            files: tree.files.clone(),
+            references: BTreeMap::new(),
+        };
+        let resolver = Resolver {
+            tree,
+            known: RefCell::default(),
+        };
         for (index, module) in tree.modules.iter().enumerate() {
             for import in &module.imports {
                 graph.add_import(&resolver, index, import);
@@ -71,9 +77,12 @@ impl Graph {
         for target in targets {
             match target {
                 // The variants of an enum.
-                Target::Item(_) => {
-                    self.add(module.file, vec![target], import.line, &import.path.join("::"))
-                }
+                Target::Item(_) => self.add(
+                    module.file,
+                    vec![target],
+                    import.line,
+                    &import.path.join("::"),
+                ),
                 Target::Module(from) => {
                     for (name, &line) in &module.identifiers {
                         let targets = resolver.named(from, name);
@@ -88,7 +97,10 @@ impl Graph {
         for target in targets {
             let Target::Item(to) = target else { continue };
             if to != from {
-                let new = || Reference { line, names: BTreeSet::new() };
+                let new = || Reference {
+                    line,
+                    names: BTreeSet::new(),
+                };
                 let reference = self.references.entry(Edge { from, to }).or_insert_with(new);
                 reference.line = reference.line.min(line);
                 reference.names.insert(name.to_owned());
@@ -103,9 +115,15 @@ impl Graph {
 
     /// The size of the largest circle that stays of `component` if `edge` is cut.
     pub(super) fn largest_without(&self, component: &Component, edge: Edge) -> usize {
-        let edges: Vec<Edge> =
-            component.edges.iter().copied().filter(|other| *other != edge).collect();
-        self.components_of(&edges).first().map_or(1, |largest| largest.files.len())
+        let edges: Vec<Edge> = component
+            .edges
+            .iter()
+            .copied()
+            .filter(|other| *other != edge)
+            .collect();
+        self.components_of(&edges)
+            .first()
+            .map_or(1, |largest| largest.files.len())
     }
 
     fn components_of(&self, edges: &[Edge]) -> Vec<Component> {
@@ -236,7 +254,10 @@ impl<'a> Resolver<'a> {
         for import in module.imports.iter().filter(|import| import.name == name) {
             // `use name::name`: asking this module for `name` again would not end.
             if import.path.first().is_some_and(|first| first == name) {
-                let child = module.children.get(name).map(|child| Target::Module(*child));
+                let child = module
+                    .children
+                    .get(name)
+                    .map(|child| Target::Module(*child));
                 let start: Vec<Target> = child.into_iter().collect();
                 found.extend(self.descend_all(&start, &import.path[1..]));
             } else {
@@ -260,7 +281,9 @@ impl<'a> Resolver<'a> {
     }
 
     fn descend_all(&self, start: &[Target], path: &[String]) -> Vec<Target> {
-        path.iter().fold(start.to_vec(), |targets, segment| self.descend(&targets, segment))
+        path.iter().fold(start.to_vec(), |targets, segment| {
+            self.descend(&targets, segment)
+        })
     }
 
     fn module(&self, index: usize) -> &'a Module {

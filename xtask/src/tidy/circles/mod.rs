@@ -46,13 +46,20 @@ pub(super) fn check(metadata: &Value, root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for target in targets(metadata, root)? {
         let graph = read(root, &target.source)?;
-        let Some(largest) = graph.components().into_iter().next() else { continue };
+        let Some(largest) = graph.components().into_iter().next() else {
+            continue;
+        };
         if largest.files.len() > FILES_MAX {
             let text = format!(
                 "{} files use each other; at most {FILES_MAX} may: see `cargo xtask tidy --circles`",
                 largest.files.len()
             );
-            findings.push(Finding { rule: RULE, path: target.source, line: 0, text });
+            findings.push(Finding {
+                rule: RULE,
+                path: target.source,
+                line: 0,
+                text,
+            });
         }
     }
     Ok(findings)
@@ -67,26 +74,39 @@ struct Target {
 }
 
 fn targets(metadata: &Value, root: &Path) -> Result<Vec<Target>> {
-    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
+    let packages = metadata["packages"]
+        .as_array()
+        .context("cargo metadata has no packages")?;
     let mut targets = Vec::new();
     for package in packages {
         let package_name = super::edges::short_name(package)?;
-        let all = package["targets"].as_array().context("a package has no targets")?;
+        let all = package["targets"]
+            .as_array()
+            .context("a package has no targets")?;
         let is_product = |target: &&Value| {
             let kinds = target["kind"].as_array().map_or(&[][..], Vec::as_slice);
-            kinds.iter().any(|kind| PRODUCT_KINDS.iter().any(|product| kind == product))
+            kinds
+                .iter()
+                .any(|kind| PRODUCT_KINDS.iter().any(|product| kind == product))
         };
         let products: Vec<&Value> = all.iter().filter(is_product).collect();
         for target in &products {
-            let source = target["src_path"].as_str().context("a target has no source")?;
-            let source =
-                Path::new(source).strip_prefix(root)?.to_str().context("a path is not UTF-8")?;
+            let source = target["src_path"]
+                .as_str()
+                .context("a target has no source")?;
+            let source = Path::new(source)
+                .strip_prefix(root)?
+                .to_str()
+                .context("a path is not UTF-8")?;
             let own_name = target["name"].as_str().context("a target has no name")?;
             let name = match products.len() {
                 1 => package_name.to_owned(),
                 _ => format!("{package_name} ({own_name})"),
             };
-            targets.push(Target { name, source: source.to_owned() });
+            targets.push(Target {
+                name,
+                source: source.to_owned(),
+            });
         }
     }
     Ok(targets)
@@ -101,15 +121,25 @@ fn read(root: &Path, source: &str) -> Result<Graph> {
 fn describe(name: &str, graph: &Graph, largest: Option<&Component>) -> String {
     let mut text = String::new();
     let size = largest.map_or(0, |component| component.files.len());
-    let _ = writeln!(text, "{name}: {} files, largest circle {size}", graph.files.len());
-    let Some(component) = largest else { return text };
+    let _ = writeln!(
+        text,
+        "{name}: {} files, largest circle {size}",
+        graph.files.len()
+    );
+    let Some(component) = largest else {
+        return text;
+    };
     for &file in &component.files {
         let _ = writeln!(text, "    {}", graph.files[file]);
     }
     for edge in &component.edges {
         let reference = &graph.references[edge];
         let without = graph.largest_without(component, *edge);
-        let note = if without < size { format!("  (without it {without})") } else { String::new() };
+        let note = if without < size {
+            format!("  (without it {without})")
+        } else {
+            String::new()
+        };
         let names: Vec<&str> = reference.names.iter().map(String::as_str).collect();
         let _ = writeln!(
             text,

@@ -49,20 +49,36 @@ pub(super) struct PathReference {
 }
 
 /// Keywords that the name of an item follows.
-const ITEM_KEYWORDS: [&str; 8] =
-    ["struct", "enum", "union", "fn", "trait", "type", "const", "static"];
+const ITEM_KEYWORDS: [&str; 8] = [
+    "struct", "enum", "union", "fn", "trait", "type", "const", "static",
+];
 /// Keywords between [`ITEM_KEYWORDS`] and the name.
 const MODIFIERS: [&str; 5] = ["mut", "fn", "unsafe", "extern", "async"];
 /// Words that an item starts with, as opposed to a field, a variant or a match arm.
-const ITEM_STARTS: [&str; 9] =
-    ["mod", "use", "impl", "let", "pub", "macro_rules", "unsafe", "async", "extern"];
+const ITEM_STARTS: [&str; 9] = [
+    "mod",
+    "use",
+    "impl",
+    "let",
+    "pub",
+    "macro_rules",
+    "unsafe",
+    "async",
+    "extern",
+];
 
 /// Reads the crate whose root file is `source`; `load` returns the text of a file, if it exists.
 ///
 /// # Errors
 /// If a file is not Rust.
 pub(super) fn read(source: &str, load: impl Fn(&str) -> Option<String>) -> Result<Tree> {
-    let mut reader = Reader { tree: Tree { modules: Vec::new(), files: Vec::new() }, load: &load };
+    let mut reader = Reader {
+        tree: Tree {
+            modules: Vec::new(),
+            files: Vec::new(),
+        },
+        load: &load,
+    };
     let folder = source.rsplit_once('/').map_or("", |(folder, _)| folder);
     reader.read_file(source, folder, None)?;
     Ok(reader.tree)
@@ -91,17 +107,30 @@ impl Reader<'_> {
         folder: &str,
         parent: Option<usize>,
     ) -> Result<Option<usize>> {
-        let Some(text) = (self.load)(path) else { return Ok(None) };
+        let Some(text) = (self.load)(path) else {
+            return Ok(None);
+        };
         let stream: TokenStream = text.parse().map_err(|error| anyhow!("{path}: {error}"))?;
         let file = self.tree.files.len();
         self.tree.files.push(path.to_owned());
         let module = self.add_module(file, parent);
-        self.walk(stream, Scope { module, folder, has_items: true })?;
+        self.walk(
+            stream,
+            Scope {
+                module,
+                folder,
+                has_items: true,
+            },
+        )?;
         Ok(Some(module))
     }
 
     fn add_module(&mut self, file: usize, parent: Option<usize>) -> usize {
-        self.tree.modules.push(Module { file, parent, ..Module::default() });
+        self.tree.modules.push(Module {
+            file,
+            parent,
+            ..Module::default()
+        });
         self.tree.modules.len() - 1
     }
 
@@ -119,7 +148,13 @@ impl Reader<'_> {
         match &trees[at] {
             TokenTree::Punct(mark) if mark.as_char() == '#' => Ok(after_attribute(trees, at)),
             TokenTree::Group(group) => {
-                self.walk(group.stream(), Scope { has_items: false, ..scope })?;
+                self.walk(
+                    group.stream(),
+                    Scope {
+                        has_items: false,
+                        ..scope
+                    },
+                )?;
                 Ok(at + 1)
             }
             TokenTree::Ident(_) => self.word(trees, at, scope),
@@ -182,35 +217,55 @@ impl Reader<'_> {
 
     fn mention(&mut self, segments: Vec<String>, line: usize, module: usize) {
         let module = &mut self.tree.modules[module];
-        module.identifiers.entry(segments[0].clone()).or_insert(line);
+        module
+            .identifiers
+            .entry(segments[0].clone())
+            .or_insert(line);
         if segments.len() > 1 {
             module.paths.push(PathReference { segments, line });
         }
     }
 
     fn import(&mut self, trees: &[TokenTree], at: usize, module: usize) -> usize {
-        let end =
-            (at..trees.len()).find(|&index| is_mark(trees.get(index), ';')).unwrap_or(trees.len());
+        let end = (at..trees.len())
+            .find(|&index| is_mark(trees.get(index), ';'))
+            .unwrap_or(trees.len());
         let mut imports = Vec::new();
         read_use(&trees[at + 1..end], &mut Vec::new(), &mut imports);
         let is_visible = at > 0
             && (ident(trees.get(at - 1)).is_some_and(|word| word == "pub")
                 || group(trees.get(at - 1), Delimiter::Parenthesis).is_some());
         let line = trees[at].span().start().line;
-        let imports =
-            imports.into_iter().map(|(path, name)| Import { path, name, is_visible, line });
+        let imports = imports.into_iter().map(|(path, name)| Import {
+            path,
+            name,
+            is_visible,
+            line,
+        });
         self.tree.modules[module].imports.extend(imports);
         end + 1
     }
 
     /// `mod name;` or `mod name { … }`.
     fn module(&mut self, trees: &[TokenTree], at: usize, scope: Scope<'_>) -> Result<usize> {
-        let Some(name) = ident(trees.get(at + 1)) else { return Ok(at + 1) };
-        let folder =
-            if scope.folder.is_empty() { name.clone() } else { format!("{}/{name}", scope.folder) };
+        let Some(name) = ident(trees.get(at + 1)) else {
+            return Ok(at + 1);
+        };
+        let folder = if scope.folder.is_empty() {
+            name.clone()
+        } else {
+            format!("{}/{name}", scope.folder)
+        };
         let child = if let Some(body) = group(trees.get(at + 2), Delimiter::Brace) {
             let child = self.add_module(self.tree.modules[scope.module].file, Some(scope.module));
-            self.walk(body.stream(), Scope { module: child, folder: &folder, has_items: true })?;
+            self.walk(
+                body.stream(),
+                Scope {
+                    module: child,
+                    folder: &folder,
+                    has_items: true,
+                },
+            )?;
             Some(child)
         } else {
             let parent = Some(scope.module);
@@ -284,7 +339,11 @@ fn after_attribute(trees: &[TokenTree], at: usize) -> usize {
         return next;
     }
     // `#![cfg(test)]` leaves out all that follows.
-    if inner == 1 { trees.len() } else { after_item(trees, next) }
+    if inner == 1 {
+        trees.len()
+    } else {
+        after_item(trees, next)
+    }
 }
 
 /// Behind the item, field or arm that starts at `at`.
@@ -302,7 +361,9 @@ fn after_item(trees: &[TokenTree], at: usize) -> usize {
             || (!starts_item && is_mark(Some(tree), ','))
             || group(Some(tree), Delimiter::Brace).is_some()
     };
-    let end = trees.get(start..).and_then(|rest| rest.iter().position(ends));
+    let end = trees
+        .get(start..)
+        .and_then(|rest| rest.iter().position(ends));
     end.map_or(trees.len(), |length| start + length + 1)
 }
 

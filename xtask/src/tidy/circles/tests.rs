@@ -20,7 +20,12 @@ fn check_edges(files: &[(&str, &str)], expected: Expect) {
         let [from, to] =
             [edge.from, edge.to].map(|file| graph.files[file].trim_start_matches("src/"));
         let names: Vec<&str> = reference.names.iter().map(String::as_str).collect();
-        let _ = writeln!(text, "{from}:{} -> {to}: {}", reference.line, names.join(", "));
+        let _ = writeln!(
+            text,
+            "{from}:{} -> {to}: {}",
+            reference.line,
+            names.join(", ")
+        );
     }
     expected.assert_eq(&text);
 }
@@ -30,9 +35,18 @@ fn imports_and_paths_are_edges_to_the_file_that_defines_the_item() {
     check_edges(
         &[
             ("lib.rs", "mod a; mod b;"),
-            ("a.rs", "use crate::b::Thing;\nfn f() -> usize { crate::b::deep::count() }"),
-            ("b.rs", "pub mod deep;\npub struct Thing;\nfn g() { deep::Counter::new() }"),
-            ("b/deep.rs", "pub struct Counter;\npub fn count() { super::super::a::f() }"),
+            (
+                "a.rs",
+                "use crate::b::Thing;\nfn f() -> usize { crate::b::deep::count() }",
+            ),
+            (
+                "b.rs",
+                "pub mod deep;\npub struct Thing;\nfn g() { deep::Counter::new() }",
+            ),
+            (
+                "b/deep.rs",
+                "pub struct Counter;\npub fn count() { super::super::a::f() }",
+            ),
         ],
         expect![[r#"
             a.rs:1 -> b.rs: crate::b::Thing
@@ -51,7 +65,10 @@ fn re_exports_are_followed_and_are_no_edges_themselves() {
                 "lib.rs",
                 "mod a;\nmod b;\npub use b::Thing;\npub(crate) use self::b::{Other as Alias, all::*};",
             ),
-            ("a.rs", "use crate::{Alias, Thing};\nfn f(last: crate::Last) {}"),
+            (
+                "a.rs",
+                "use crate::{Alias, Thing};\nfn f(last: crate::Last) {}",
+            ),
             (
                 "b.rs",
                 "mod inner; pub mod all;\npub use inner::{Other, Thing};\nfn g(other: Other) {}",
@@ -72,7 +89,10 @@ fn an_imported_module_is_an_edge_where_it_is_used() {
     check_edges(
         &[
             ("lib.rs", "mod a; mod b;"),
-            ("a.rs", "use crate::b::{self, deep as far};\nfn f() {\n    far::go(b::Thing)\n}"),
+            (
+                "a.rs",
+                "use crate::b::{self, deep as far};\nfn f() {\n    far::go(b::Thing)\n}",
+            ),
             ("b.rs", "pub mod deep; pub struct Thing;"),
             ("b/deep.rs", "pub fn go() {}"),
         ],
@@ -88,8 +108,14 @@ fn a_glob_is_an_edge_to_each_file_whose_names_are_used() {
     check_edges(
         &[
             ("lib.rs", "mod a; mod b;"),
-            ("a.rs", "use super::b::*;\nuse crate::b::Kind::*;\nfn f(x: Used) {}"),
-            ("b.rs", "mod inner; pub use inner::Used; pub struct Unused; pub enum Kind { A }"),
+            (
+                "a.rs",
+                "use super::b::*;\nuse crate::b::Kind::*;\nfn f(x: Used) {}",
+            ),
+            (
+                "b.rs",
+                "mod inner; pub use inner::Used; pub struct Unused; pub enum Kind { A }",
+            ),
             ("b/inner.rs", "pub struct Used;"),
         ],
         expect![[r#"
@@ -122,7 +148,10 @@ fn inline_modules_belong_to_their_file_and_macros_may_define_items() {
     check_edges(
         &[
             ("lib.rs", "mod a; mod b;"),
-            ("a.rs", "mod inner {\n    use super::super::b::{CELL, Made};\n}\npub fn f() {}"),
+            (
+                "a.rs",
+                "mod inner {\n    use super::super::b::{CELL, Made};\n}\npub fn f() {}",
+            ),
             (
                 "b.rs",
                 "thread_local! { pub static CELL: u8 = 0; }\nmake! { Made }\nfn g() { $crate::a::f() }",

@@ -25,30 +25,52 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         let driver = self.driver.take().expect("taken here only");
-        assert!(driver.join().is_ok() || thread::panicking(), "the workload does not panic");
+        assert!(
+            driver.join().is_ok() || thread::panicking(),
+            "the workload does not panic"
+        );
     }
 }
 
 pub(super) fn all(helper: &Helper) -> Vec<Workload> {
     let from = vec![1u8; 1 << 20];
     let mut to = vec![0u8; 1 << 20];
-    let Helper { exceptions, prologues, calls, lazy_calls, signals, .. } = *helper;
+    let Helper {
+        exceptions,
+        prologues,
+        calls,
+        lazy_calls,
+        signals,
+        ..
+    } = *helper;
     let mut number = 1;
     let mut all = vec![
         looping("memcpy", move || to.copy_from_slice(hint::black_box(&from))),
         looping("malloc", allocate),
         looping("fmt", || {
-            ignore(format!("{:?} {:>9.3}", hint::black_box([7u8; 20]), hint::black_box(3.25f64)))
+            ignore(format!(
+                "{:?} {:>9.3}",
+                hint::black_box([7u8; 20]),
+                hint::black_box(3.25f64)
+            ))
         }),
         looping("qsort", sort_by_callback),
         looping("vdso", || ignore(Instant::now())),
-        looping("panic", || ignore(panic::catch_unwind(|| unwind(hint::black_box(8))))),
+        looping("panic", || {
+            ignore(panic::catch_unwind(|| unwind(hint::black_box(8))))
+        }),
         looping("c++", move || ignore(exceptions(8))),
         looping("prologues", move || number = prologues(number)),
         looping("plt", move || ignore(calls(1))),
         looping("handler", move || ignore(signals(1))),
-        Workload { name: "tokio", start: Box::new(tokio_tasks) },
-        Workload { name: "rayon", start: Box::new(rayon_tasks) },
+        Workload {
+            name: "tokio",
+            start: Box::new(tokio_tasks),
+        },
+        Workload {
+            name: "rayon",
+            start: Box::new(rayon_tasks),
+        },
     ];
     // libgcc crashes in the loader of aarch64, in three of four samples.
     if cfg!(target_arch = "x86_64") {
@@ -76,9 +98,16 @@ fn looping(name: &'static str, mut work: impl FnMut() + Send + 'static) -> Workl
             });
         });
         let threads = vec![start.recv().expect("the thread starts")];
-        Running { threads, stop, driver: Some(driver) }
+        Running {
+            threads,
+            stop,
+            driver: Some(driver),
+        }
     };
-    Workload { name, start: Box::new(start) }
+    Workload {
+        name,
+        start: Box::new(start),
+    }
 }
 
 /// Adds frames below the work, as in a real program.
@@ -111,7 +140,9 @@ fn sort_by_callback() {
         let right = unsafe { *right.cast::<u32>() };
         left.cmp(&right) as c_int
     }
-    let mut numbers: Vec<u32> = (0..3_000u32).map(|n| n.wrapping_mul(2_654_435_761)).collect();
+    let mut numbers: Vec<u32> = (0..3_000u32)
+        .map(|n| n.wrapping_mul(2_654_435_761))
+        .collect();
     // SAFETY: the array has that many elements of 4 bytes, and `order` compares two of them.
     unsafe { libc::qsort(numbers.as_mut_ptr().cast(), numbers.len(), 4, Some(order)) };
     hint::black_box(&numbers);
@@ -137,13 +168,19 @@ fn tokio_tasks() -> Running {
             .on_thread_start(move || started.send(thread_id()).expect("the receiver waits"))
             .build()
             .expect("the machine has two threads");
-        let tasks: Vec<_> = (0..8).map(|seed| runtime.spawn(spin(seed, stopped.clone()))).collect();
+        let tasks: Vec<_> = (0..8)
+            .map(|seed| runtime.spawn(spin(seed, stopped.clone())))
+            .collect();
         for task in tasks {
             runtime.block_on(task).expect("it does not panic");
         }
     });
     let threads = start.iter().take(2).collect();
-    Running { threads, stop, driver: Some(driver) }
+    Running {
+        threads,
+        stop,
+        driver: Some(driver),
+    }
 }
 
 async fn spin(seed: u64, stop: Arc<AtomicBool>) {
@@ -168,12 +205,21 @@ fn rayon_tasks() -> Running {
             .build()
             .expect("the machine has two threads");
         while !stopped.load(Ordering::Acquire) {
-            let squares = || (0..20_000u64).into_par_iter().map(|n| n * n).filter(|n| n % 3 == 0);
+            let squares = || {
+                (0..20_000u64)
+                    .into_par_iter()
+                    .map(|n| n * n)
+                    .filter(|n| n % 3 == 0)
+            };
             hint::black_box(pool.install(|| squares().sum::<u64>()));
         }
     });
     let threads = start.iter().take(2).collect();
-    Running { threads, stop, driver: Some(driver) }
+    Running {
+        threads,
+        stop,
+        driver: Some(driver),
+    }
 }
 
 fn thread_id() -> u32 {

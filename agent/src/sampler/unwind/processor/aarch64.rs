@@ -147,7 +147,11 @@ pub(in crate::sampler::unwind) fn distance_in_prologue(code: &[u8]) -> Option<u6
             distance = Some(number); // add x29, sp, n
         } else if code & 0xff80_03ff == 0xd100_03ff {
             // sub sp, sp, n: before the frame pointer is set it changes nothing.
-            let size = if code & 1 << 22 == 0 { number } else { number << 12 };
+            let size = if code & 1 << 22 == 0 {
+                number
+            } else {
+                number << 12
+            };
             distance = distance.map(|distance| distance + size);
         } else if distance.is_some() && !is_store(code) {
             break;
@@ -170,7 +174,10 @@ mod tests {
     use super::*;
 
     fn bytes(instructions: &[u32]) -> Vec<u8> {
-        instructions.iter().flat_map(|code| code.to_le_bytes()).collect()
+        instructions
+            .iter()
+            .flat_map(|code| code.to_le_bytes())
+            .collect()
     }
 
     #[test]
@@ -180,7 +187,10 @@ mod tests {
         // stp x29, x30, [sp, #-32]!; mov x29, sp; bl
         check(&[0xa9be_7bfd, 0x9100_03fd, 0x9400_0000], Some(0));
         // sub sp, sp, #96; stp x29, x30, [sp, #80]; add x29, sp, #80
-        check(&[0xd101_83ff, 0xa905_7bfd, 0x9101_43fd, 0x9400_0000], Some(80));
+        check(
+            &[0xd101_83ff, 0xa905_7bfd, 0x9101_43fd, 0x9400_0000],
+            Some(80),
+        );
         // bti c; paciasp; stp x29, x30, [sp, #-16]!; mov x29, sp; str x19, [sp, #8]; sub sp, sp, #1, lsl #12
         let code = [
             0xd503_245f,

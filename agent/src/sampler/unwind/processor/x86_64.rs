@@ -18,8 +18,14 @@ pub(in crate::sampler::unwind) const VENDOR: Vendor = Vendor::Default;
 /// The column of the return address.
 pub(in crate::sampler::unwind) const RETURN_ADDRESS: Register = X86_64::RA;
 /// The registers that a function preserves for its caller, by the ABI.
-pub(in crate::sampler::unwind) const PRESERVED: [Register; 6] =
-    [X86_64::RBX, X86_64::RBP, X86_64::R12, X86_64::R13, X86_64::R14, X86_64::R15];
+pub(in crate::sampler::unwind) const PRESERVED: [Register; 6] = [
+    X86_64::RBX,
+    X86_64::RBP,
+    X86_64::R12,
+    X86_64::R13,
+    X86_64::R14,
+    X86_64::R15,
+];
 /// Whether a return address without a rule is in its register; otherwise it is undefined.
 pub(in crate::sampler::unwind) const RETURNS_BY_REGISTER: bool = false;
 /// Length of the longest call instruction that is recognized.
@@ -124,9 +130,20 @@ mod tests {
     fn the_frame_pointer_distance_follows_from_the_prologue() {
         let check = |code: &[u8], distance| assert_eq!(distance_in_prologue(code), distance);
         check(&[0x55, 0x48, 0x89, 0xe5, 0xe8], Some(0));
-        check(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x53, 0xe8], Some(8));
-        check(&[0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x53, 0x48, 0x83, 0xec, 0x28], Some(56));
-        check(&[0x55, 0x48, 0x89, 0xe5, 0x48, 0x81, 0xec, 0, 1, 0, 0], Some(256));
+        check(
+            &[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x53, 0xe8],
+            Some(8),
+        );
+        check(
+            &[
+                0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x53, 0x48, 0x83, 0xec, 0x28,
+            ],
+            Some(56),
+        );
+        check(
+            &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x81, 0xec, 0, 1, 0, 0],
+            Some(256),
+        );
         check(&[0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xe0], None);
         check(&[0x48, 0x83, 0xec, 0x28], None);
         check(&[], None);

@@ -90,8 +90,14 @@ pub unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
 /// `to` is writable for `bytes` bytes.
 #[inline(always)]
 pub unsafe fn read_memory(pid: i32, from: u64, to: *mut u64, bytes: usize) -> usize {
-    let local = libc::iovec { iov_base: to.cast(), iov_len: bytes };
-    let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: bytes };
+    let local = libc::iovec {
+        iov_base: to.cast(),
+        iov_len: bytes,
+    };
+    let remote = libc::iovec {
+        iov_base: from as *mut libc::c_void,
+        iov_len: bytes,
+    };
     let result: i64;
     // SAFETY: process_vm_readv(pid, &local, 1, &remote, 1, 0) writes only to `to`, which the caller
     // guarantees to be writable; unmapped source memory ends the copy.

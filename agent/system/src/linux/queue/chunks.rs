@@ -79,7 +79,12 @@ pub(super) fn take() -> Option<*mut Chunk> {
     let number = AtomicUsize::new(number);
     // SAFETY: the chunk lies in a region, whose memory is never unmapped, and this thread alone has
     // claimed it.
-    unsafe { chunk.write(Chunk { next: AtomicPtr::new(ptr::null_mut()), number }) };
+    unsafe {
+        chunk.write(Chunk {
+            next: AtomicPtr::new(ptr::null_mut()),
+            number,
+        })
+    };
     Some(chunk)
 }
 
@@ -106,7 +111,10 @@ fn take_warm() -> Option<usize> {
     let is_mapped = |region: &&Region| !region.start.load(Ordering::Acquire).is_null();
     let mut mapped = REGIONS.iter().take_while(is_mapped).enumerate();
     let number = mapped.find_map(|(number, region)| {
-        region.warm.take().map(|index| number * REGION_CHUNKS + index)
+        region
+            .warm
+            .take()
+            .map(|index| number * REGION_CHUNKS + index)
     })?;
     WARM.fetch_sub(1, Ordering::Relaxed);
     Some(number)
@@ -133,7 +141,9 @@ fn map(region: &Region) -> Option<()> {
     let _ = unsafe { libc::madvise(start.cast(), pages.len(), libc::MADV_NOHUGEPAGE) };
     let null = ptr::null_mut();
     let is_first =
-        region.start.compare_exchange(null, start.cast(), Ordering::AcqRel, Ordering::Acquire);
+        region
+            .start
+            .compare_exchange(null, start.cast(), Ordering::AcqRel, Ordering::Acquire);
     if is_first.is_ok() {
         std::mem::forget(pages);
     }
@@ -141,7 +151,9 @@ fn map(region: &Region) -> Option<()> {
 }
 
 fn chunk_at(number: usize) -> *mut Chunk {
-    let start = REGIONS[number / REGION_CHUNKS].start.load(Ordering::Acquire);
+    let start = REGIONS[number / REGION_CHUNKS]
+        .start
+        .load(Ordering::Acquire);
     start.wrapping_byte_add(number % REGION_CHUNKS * CHUNK_BYTES)
 }
 
@@ -185,7 +197,15 @@ pub(super) const WARM_BYTES: usize = WARM_MAX * CHUNK_BYTES;
 #[cfg(test)]
 pub(super) fn bytes_with_memory() -> usize {
     let cold = |region: &Region| -> usize {
-        region.cold.0.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
+        region
+            .cold
+            .0
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed).count_ones() as usize)
+            .sum()
     };
-    REGIONS.iter().map(|region| (REGION_CHUNKS - cold(region)) * CHUNK_BYTES).sum()
+    REGIONS
+        .iter()
+        .map(|region| (REGION_CHUNKS - cold(region)) * CHUNK_BYTES)
+        .sum()
 }

@@ -10,16 +10,29 @@ fn task(id: u64, start_ns: i64, duration_ns: u64) -> Task {
 /// The response of a collector with these tasks and that limit to a piece of 100 to 200 ns.
 fn answer(tasks: &[Task], limit: usize, piece: Option<Range<i64>>) -> Page<Task> {
     let Range { start, end } = piece.unwrap_or(100..200);
-    assert!((100..200).contains(&start) && start < end && end <= 200, "{start}..{end}");
+    assert!(
+        (100..200).contains(&start) && start < end && end <= 200,
+        "{start}..{end}"
+    );
     let overlaps = |task: &&Task| task.start_ns < end && end_ns(task) >= start;
     let mut tasks: Vec<Task> = tasks.iter().filter(overlaps).cloned().collect();
     tasks.sort_by_key(|task| std::cmp::Reverse((task.start_ns, task.id)));
     let total = tasks.len() as u64;
     tasks.truncate(limit);
-    let range =
-        api::TimeRange { from: start.to_string(), to: end.to_string(), from_ns: start, to_ns: end };
+    let range = api::TimeRange {
+        from: start.to_string(),
+        to: end.to_string(),
+        from_ns: start,
+        to_ns: end,
+    };
     let corrupt_files = vec![format!("file-{}", start / 50)];
-    Page { range, total, aggregated: 7, corrupt_files, rows: tasks }
+    Page {
+        range,
+        total,
+        aggregated: 7,
+        corrupt_files,
+        rows: tasks,
+    }
 }
 
 /// The same for transfers, of which a response lists those that stopped last.
@@ -30,9 +43,19 @@ fn transfers(all: &[Transfer], limit: usize, piece: Option<Range<i64>>) -> Page<
     rows.sort_by_key(|one| std::cmp::Reverse((one.stop_ns, one.id)));
     let total = rows.len() as u64;
     rows.truncate(limit);
-    let range =
-        api::TimeRange { from: start.to_string(), to: end.to_string(), from_ns: start, to_ns: end };
-    Page { range, total, aggregated: 0, corrupt_files: Vec::new(), rows }
+    let range = api::TimeRange {
+        from: start.to_string(),
+        to: end.to_string(),
+        from_ns: start,
+        to_ns: end,
+    };
+    Page {
+        range,
+        total,
+        aggregated: 0,
+        corrupt_files: Vec::new(),
+        rows,
+    }
 }
 
 proptest! {

@@ -36,7 +36,11 @@ pub struct EndedTasksOf {
 
 impl EndedTasksOf {
     fn each(&self, mut visit: impl FnMut(EndedGroup<'_>)) {
-        for task in self.tasks.iter().filter(|task| self.range.contains(task.stop)) {
+        for task in self
+            .tasks
+            .iter()
+            .filter(|task| self.range.contains(task.stop))
+        {
             visit(EndedGroup {
                 name: &task.name,
                 at: task.stop,
@@ -61,11 +65,19 @@ pub fn compare_ended_tasks(before: &EndedTasksOf, after: &EndedTasksOf) -> TaskC
     }
     names.names.values_mut().for_each(NameTasks::split);
     before.each(|group| {
-        let NameTasks { before: side, splits, .. } = names.again(group.name);
+        let NameTasks {
+            before: side,
+            splits,
+            ..
+        } = names.again(group.name);
         side.count_in_slice(&group, before.range, splits);
     });
     after.each(|group| {
-        let NameTasks { after: side, splits, .. } = names.again(group.name);
+        let NameTasks {
+            after: side,
+            splits,
+            ..
+        } = names.again(group.name);
         side.count_in_slice(&group, after.range, splits);
     });
     let (tests, names): (usize, Vec<NameComparison>) = judged(&names);
@@ -89,7 +101,11 @@ mod tests {
             (0..200_i64).map(move |at| EndedTask {
                 name: name.clone(),
                 stop: second(at / 10),
-                outcome: if at % 20 == 0 { Outcome::Failed } else { Outcome::Ok },
+                outcome: if at % 20 == 0 {
+                    Outcome::Failed
+                } else {
+                    Outcome::Ok
+                },
                 duration_ns: (ms * 1000 + at as u64 % 7) * 1_000,
             })
         });
@@ -106,7 +122,10 @@ mod tests {
         let answer = compare_ended_tasks(&before, &after);
         let rows = answer.names.iter().map(|row| {
             let ended = [row.before.ended, row.after.ended];
-            format!("{} {} {} {ended:?}", row.name, row.verdict, row.failures.verdict)
+            format!(
+                "{} {} {} {ended:?}",
+                row.name, row.verdict, row.failures.verdict
+            )
         });
         let expected = [
             "slower slower no_change [200, 200]",

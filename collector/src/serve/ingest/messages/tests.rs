@@ -1,5 +1,8 @@
 //! Streams of bytes, cut anywhere.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -22,8 +25,10 @@ fn memory() -> MessageMemory {
 
 /// A stream that receives these chunks.
 fn stream_of(chunks: &[&[u8]], memory: &MessageMemory) -> MessageStream {
-    let chunks: Vec<_> =
-        chunks.iter().map(|chunk| Ok::<_, std::io::Error>(Bytes::copy_from_slice(chunk))).collect();
+    let chunks: Vec<_> = chunks
+        .iter()
+        .map(|chunk| Ok::<_, std::io::Error>(Bytes::copy_from_slice(chunk)))
+        .collect();
     let body = Body::from_stream(tokio_stream::iter(chunks));
     MessageStream::new(body, Account::of_test(1), memory.clone())
 }
@@ -35,12 +40,20 @@ fn framed(kind: Kind) -> Vec<u8> {
 }
 
 fn tasks(count: usize) -> Kind {
-    Kind::Flush(v1::Flush { tasks: vec![v1::Task::default(); count], ..Default::default() })
+    Kind::Flush(v1::Flush {
+        tasks: vec![v1::Task::default(); count],
+        ..Default::default()
+    })
 }
 
 #[tokio::test]
 async fn messages_are_the_same_wherever_their_bytes_are_cut() {
-    let kinds = [tasks(3), Kind::Goodbye(v1::Goodbye::default()), tasks(40), tasks(1)];
+    let kinds = [
+        tasks(3),
+        Kind::Goodbye(v1::Goodbye::default()),
+        tasks(40),
+        tasks(1),
+    ];
     let bytes: Vec<u8> = kinds.iter().cloned().flat_map(framed).collect();
     for chunk_bytes in 1..=bytes.len() {
         let memory = memory();
@@ -52,7 +65,11 @@ async fn messages_are_the_same_wherever_their_bytes_are_cut() {
             assert!(memory.decoded.charged() > 0);
         }
         assert!(stream.next().await.unwrap().is_none());
-        assert_eq!((memory.begun.bytes(), memory.decoded.charged()), (0, 0), "{chunk_bytes}");
+        assert_eq!(
+            (memory.begun.bytes(), memory.decoded.charged()),
+            (0, 0),
+            "{chunk_bytes}"
+        );
     }
 }
 
@@ -62,11 +79,26 @@ async fn invalid_frames_end_the_stream() {
         let status = stream_of(&[bytes], &memory()).next().await.unwrap_err();
         assert_eq!((status.code(), status.message()), (code, text));
     };
-    check(&[1, 0, 0, 0, 0], Code::Unimplemented, "messages must not be compressed").await;
+    check(
+        &[1, 0, 0, 0, 0],
+        Code::Unimplemented,
+        "messages must not be compressed",
+    )
+    .await;
     let text = "a message has 4194305 bytes; at most 4194304 are allowed";
     check(&[0, 0, 64, 0, 1], Code::OutOfRange, text).await;
-    check(&[0, 0, 0, 0, 9, 0], Code::Cancelled, "the stream ended within a message").await;
-    check(&[0, 0], Code::Cancelled, "the stream ended within a message").await;
+    check(
+        &[0, 0, 0, 0, 9, 0],
+        Code::Cancelled,
+        "the stream ended within a message",
+    )
+    .await;
+    check(
+        &[0, 0],
+        Code::Cancelled,
+        "the stream ended within a message",
+    )
+    .await;
 }
 
 /// Decoded messages that wait are memory too: a stream goes on when there is room again.
@@ -90,7 +122,11 @@ fn a_message_is_not_decoded_before_there_is_room() {
     });
     let waiting = waiting.expect("not all of them have room");
     // Small messages do not wait.
-    drop(at_once(stream_of(&[&framed(tasks(100))], &memory).next()).unwrap().unwrap());
+    drop(
+        at_once(stream_of(&[&framed(tasks(100))], &memory).next())
+            .unwrap()
+            .unwrap(),
+    );
     assert!(memory.decoded.charged() <= DECODED_BYTES_MAX);
     received.clear();
     assert!(at_once(waiting.next()).unwrap().is_some());
@@ -101,7 +137,10 @@ async fn the_part_of_a_message_that_arrived_is_counted() {
     let memory = memory();
     let half = &framed(tasks(1_000))[..1_500];
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    sender.send(Ok::<_, std::io::Error>(Bytes::copy_from_slice(half))).await.unwrap();
+    sender
+        .send(Ok::<_, std::io::Error>(Bytes::copy_from_slice(half)))
+        .await
+        .unwrap();
     let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(receiver));
     let mut stream = MessageStream::new(body, Account::of_test(1), memory.clone());
     {

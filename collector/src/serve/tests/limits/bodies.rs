@@ -13,7 +13,10 @@ pub(crate) fn check(path: &str, body: &Value) {
         "profile" => {
             let mut head = body.clone();
             let profile = head.as_object_mut().and_then(|head| head.remove("profile"));
-            assert!(profile.is_some_and(|profile| profile.is_object()), "{body:#}");
+            assert!(
+                profile.is_some_and(|profile| profile.is_object()),
+                "{body:#}"
+            );
             reads_back::<api::ProfileAnswer>(&head);
         }
         "timeline" => reads_back::<api::TimelineAnswer>(body),

@@ -84,14 +84,20 @@ fn names_the_nearest(path: &str) -> bool {
 /// answered while they do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 5)]
 async fn no_request_computes_on_a_thread_that_serves_others() {
-    assert_eq!(tokio::runtime::Handle::current().metrics().num_workers(), THREADS);
+    assert_eq!(
+        tokio::runtime::Handle::current().metrics().num_workers(),
+        THREADS
+    );
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let mut waited = 0;
     for route in ROUTES {
         let is_for_people = matches!(route.access, Access::Reader | Access::Operator);
         // A worker's page and the methods of a service need a name.
-        let path = route.path.replace("{name}", "x").replace("{method}", "LabelNames");
+        let path = route
+            .path
+            .replace("{name}", "x")
+            .replace("{method}", "LabelNames");
         if !is_for_people || path == "/api/v1/runs" && route.method == Method::POST {
             continue;
         }
@@ -114,7 +120,10 @@ async fn no_request_computes_on_a_thread_that_serves_others() {
             assert!(is_waiting, "{line} needs no lock");
             for request in requests {
                 let Answer { status, body, .. } = in_time(request).await.unwrap();
-                assert!(status == 404 && body.contains("worker-1"), "{line} {status} {body}");
+                assert!(
+                    status == 404 && body.contains("worker-1"),
+                    "{line} {status} {body}"
+                );
             }
             waited += 1;
         } else {

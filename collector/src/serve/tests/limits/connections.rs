@@ -33,9 +33,17 @@ const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 #[tokio::test]
 async fn a_connection_without_a_complete_head_is_closed() {
-    let limits = ConnectionLimits { head_timeout: SHORT, ..process_limits() };
+    let limits = ConnectionLimits {
+        head_timeout: SHORT,
+        ..process_limits()
+    };
     let running = serve_limited(ServeOptions::default(), limits).await;
-    for first in [&b""[..], b"G", b"GET /livez HTTP/1.1\r\nhost:", b"PRI * HTTP/2.0\r\n\r\nSM"] {
+    for first in [
+        &b""[..],
+        b"G",
+        b"GET /livez HTTP/1.1\r\nhost:",
+        b"PRI * HTTP/2.0\r\n\r\nSM",
+    ] {
         let stream = connect(&running, first).await;
         let answer = received(stream).await;
         assert!(answer.is_empty(), "{first:?} {answer:?}");
@@ -69,25 +77,39 @@ async fn the_many_connections_of_an_address_are_all_served() {
     let workers = get(running.address, "/api/v1/workers").await;
     assert_eq!(workers.status, 200);
     assert!(workers.body.contains("\"w\""), "{}", workers.body);
-    client.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await;
+    client
+        .send(agent_message::Kind::Goodbye(v1::Goodbye::default()))
+        .await;
     assert!(client.receive().await.is_none());
 }
 
 #[tokio::test]
 async fn a_connection_without_requests_is_closed() {
-    let limits = ConnectionLimits { idle_timeout: SHORT, ..process_limits() };
+    let limits = ConnectionLimits {
+        idle_timeout: SHORT,
+        ..process_limits()
+    };
     let running = serve_limited(ServeOptions::default(), limits).await;
     let (_, mut client) = attached(&running, "w").await;
     let answer = received(connect(&running, LIVEZ).await).await;
-    assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{:?}", String::from_utf8_lossy(&answer));
+    assert!(
+        answer.starts_with(b"HTTP/1.1 200 OK"),
+        "{:?}",
+        String::from_utf8_lossy(&answer)
+    );
     // The agent's stream is a request in flight, although it was quiet for longer.
-    client.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await;
+    client
+        .send(agent_message::Kind::Goodbye(v1::Goodbye::default()))
+        .await;
     assert!(client.receive().await.is_none());
 }
 
 #[tokio::test]
 async fn a_later_head_has_the_time_limit_of_the_first() {
-    let limits = ConnectionLimits { head_timeout: SHORT, ..process_limits() };
+    let limits = ConnectionLimits {
+        head_timeout: SHORT,
+        ..process_limits()
+    };
     let running = serve_limited(ServeOptions::default(), limits).await;
     let mut stream = connect(&running, LIVEZ).await;
     let mut first = vec![0; 15];
@@ -100,7 +122,10 @@ async fn a_later_head_has_the_time_limit_of_the_first() {
 
 #[tokio::test]
 async fn a_body_that_does_not_come_is_an_error() {
-    let limits = ConnectionLimits { upload_timeout: SHORT, ..process_limits() };
+    let limits = ConnectionLimits {
+        upload_timeout: SHORT,
+        ..process_limits()
+    };
     let running = serve_limited(ServeOptions::default(), limits).await;
     let head = "PUT /api/v1/workers/settings HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20\r\n\
                 content-type: application/json\r\n\r\n{";
@@ -111,7 +136,10 @@ async fn a_body_that_does_not_come_is_an_error() {
 
 #[tokio::test]
 async fn a_peer_that_reads_nothing_is_closed_and_others_are_answered() {
-    let limits = ConnectionLimits { stall_timeout: SHORT, ..process_limits() };
+    let limits = ConnectionLimits {
+        stall_timeout: SHORT,
+        ..process_limits()
+    };
     let running = serve_limited(ServeOptions::default(), limits).await;
     let (_, _client) = attached(&running, "w").await;
     let request = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -124,21 +152,35 @@ async fn a_peer_that_reads_nothing_is_closed_and_others_are_answered() {
         assert_eq!(get(running.address, "/livez").await.status, 200);
         assert!(start.elapsed() < PATIENCE, "the connection stays open");
     }
-    running.until("/api/v1/workers", "/workers/0/epochs/0/state", json!("connected")).await;
+    running
+        .until(
+            "/api/v1/workers",
+            "/workers/0/epochs/0/state",
+            json!("connected"),
+        )
+        .await;
 }
 
 #[tokio::test]
 async fn a_peer_of_http2_that_gives_no_room_is_closed() {
-    let limits = ConnectionLimits { stall_timeout: SHORT, ..process_limits() };
+    let limits = ConnectionLimits {
+        stall_timeout: SHORT,
+        ..process_limits()
+    };
     let running = serve_limited(ServeOptions::default(), limits).await;
     for path in ["/livez", "/"] {
         let stream = connect(&running, b"").await;
         let mut builder = h2::client::Builder::new();
-        let (client, connection) =
-            builder.initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
+        let (client, connection) = builder
+            .initial_window_size(0)
+            .handshake::<_, Bytes>(stream)
+            .await
+            .unwrap();
         let connection = tokio::spawn(connection);
         let mut client = client.ready().await.unwrap();
-        let request = Request::get(format!("http://{}{path}", running.address)).body(()).unwrap();
+        let request = Request::get(format!("http://{}{path}", running.address))
+            .body(())
+            .unwrap();
         let (response, _) = client.send_request(request, true).unwrap();
         let unread = in_time(response).await.unwrap();
         assert_eq!(unread.status(), 200);
@@ -149,7 +191,10 @@ async fn a_peer_of_http2_that_gives_no_room_is_closed() {
 
 #[tokio::test]
 async fn idle_connections_make_room_for_readers_and_agents() {
-    let limits = ConnectionLimits { open_max: 8, ..process_limits() };
+    let limits = ConnectionLimits {
+        open_max: 8,
+        ..process_limits()
+    };
     let running = serve_limited(ServeOptions::default(), limits).await;
     let (mut worker, mut client) = attached(&running, "w").await;
     let mut idle = Vec::new();
@@ -172,12 +217,19 @@ async fn idle_connections_make_room_for_readers_and_agents() {
 
 #[tokio::test]
 async fn connections_with_requests_keep_their_place() {
-    let limits = ConnectionLimits { open_max: 2, ..process_limits() };
+    let limits = ConnectionLimits {
+        open_max: 2,
+        ..process_limits()
+    };
     let running = serve_limited(ServeOptions::default(), limits).await;
     let (mut worker, mut client) = attached(&running, "w").await;
     let (_, _second) = attached(&running, "second").await;
     let refused = received(connect(&running, LIVEZ).await).await;
-    assert!(refused.is_empty(), "{:?}", String::from_utf8_lossy(&refused));
+    assert!(
+        refused.is_empty(),
+        "{:?}",
+        String::from_utf8_lossy(&refused)
+    );
     worker.count("load;main;parse:3", State::Cpu, 5);
     let flush = worker.flush(31, vec![]);
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");

@@ -12,13 +12,20 @@ async fn status_of(response: h2::client::ResponseFuture) -> (String, Option<Stri
         let _ = body.flow_control().release_capacity(data.unwrap().len());
     }
     let trailers = body.trailers().await.unwrap().unwrap();
-    let text = |name| trailers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    let text = |name| {
+        trailers
+            .get(name)
+            .map(|value| value.to_str().unwrap().to_owned())
+    };
     (text("grpc-status").unwrap(), text("grpc-retry-pushback-ms"))
 }
 
 fn attach_request(address: SocketAddr) -> axum::http::Request<()> {
     let uri = format!("http://{address}/emberline.v1.Ingest/Attach");
-    axum::http::Request::post(uri).header("content-type", "application/grpc").body(()).unwrap()
+    axum::http::Request::post(uri)
+        .header("content-type", "application/grpc")
+        .body(())
+        .unwrap()
 }
 
 /// Begins a message of the largest size on a stream of its own, and never ends it.
@@ -32,7 +39,8 @@ async fn send_half(address: SocketAddr) -> h2::client::ResponseFuture {
     let header = [&[0][..], &length.to_be_bytes()].concat();
     body.send_data(header.into(), false).unwrap();
     // h2 buffers it and sends it as the windows allow.
-    body.send_data(vec![0; length as usize - 1].into(), false).unwrap();
+    body.send_data(vec![0; length as usize - 1].into(), false)
+        .unwrap();
     tokio::spawn(async move {
         let _kept_open = body;
         std::future::pending::<()>().await;
@@ -52,11 +60,17 @@ async fn half_messages_give_way_to_others() {
     }
     let gave_way = ("8".to_owned(), Some("5000".to_owned()));
     for _ in 0..count / 3 {
-        assert_eq!(in_time(streams.join_next()).await.unwrap().unwrap(), gave_way);
+        assert_eq!(
+            in_time(streams.join_next()).await.unwrap().unwrap(),
+            gave_way
+        );
         worker.count("load;main", State::Cpu, 5);
         let flush = worker.flush(31, vec![]);
         let expected = format!("ack {}", flush.seq);
-        assert_eq!(honest.ask(agent_message::Kind::Flush(flush)).await, expected);
+        assert_eq!(
+            honest.ask(agent_message::Kind::Flush(flush)).await,
+            expected
+        );
     }
 }
 
@@ -67,7 +81,11 @@ async fn send_without_room(
 ) -> h2::client::SendRequest<axum::body::Bytes> {
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let mut builder = h2::client::Builder::new();
-    let (client, connection) = builder.initial_window_size(0).handshake(stream).await.unwrap();
+    let (client, connection) = builder
+        .initial_window_size(0)
+        .handshake(stream)
+        .await
+        .unwrap();
     tokio::spawn(connection);
     let mut client = client.ready().await.unwrap();
     let (response, mut body) = client.send_request(attach_request(address), false).unwrap();
@@ -75,7 +93,8 @@ async fn send_without_room(
         let message = v1::AgentMessage { kind: Some(kind) }.encode_to_vec();
         let length = u32::try_from(message.len()).unwrap();
         let header = [&[0][..], &length.to_be_bytes()].concat();
-        body.send_data([header, message].concat().into(), false).unwrap();
+        body.send_data([header, message].concat().into(), false)
+            .unwrap();
     }
     tokio::spawn(async move {
         let _kept_open = (response.await, body);
@@ -91,7 +110,11 @@ async fn unread_answers_hold_no_decoded_messages() {
     // Acknowledged again, whatever else it has.
     let repeated = |rows| {
         let tasks = vec![v1::Task::default(); rows];
-        agent_message::Kind::Flush(v1::Flush { seq: 1, tasks, ..v1::Flush::default() })
+        agent_message::Kind::Flush(v1::Flush {
+            seq: 1,
+            tasks,
+            ..v1::Flush::default()
+        })
     };
     // A small message no longer, but small on the wire.
     let large = repeated(base::limits::SMALL_MESSAGE_BYTES / 384 + 1);

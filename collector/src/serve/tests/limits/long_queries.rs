@@ -22,11 +22,20 @@ use state::{Collector, Settings};
 /// A reader for which every query is long at its first look.
 fn reader(short_max: ShortMax) -> Reader {
     let reader = Reader::new(Arc::new(Collector::new(Settings::default())));
-    Reader { short_max, ..reader }
+    Reader {
+        short_max,
+        ..reader
+    }
 }
 
-const NOTHING: ShortMax = ShortMax { cpu: Duration::ZERO, time: Duration::ZERO };
-const ANYTHING: ShortMax = ShortMax { cpu: Duration::MAX, time: Duration::MAX };
+const NOTHING: ShortMax = ShortMax {
+    cpu: Duration::ZERO,
+    time: Duration::ZERO,
+};
+const ANYTHING: ShortMax = ShortMax {
+    cpu: Duration::MAX,
+    time: Duration::MAX,
+};
 
 /// A query whose answer is read at once: an unread one keeps its turn.
 type Asked = JoinHandle<Result<(), ErrorAnswer>>;
@@ -59,7 +68,10 @@ fn ask(
     account: &Arc<Account>,
     answer: impl Fn(&Asking<'_>) -> Result<Response, ErrorAnswer> + Send + Sync + 'static,
 ) -> Asked {
-    let pairs = Pairs { pairs: Ok(Query(Vec::new())), account: account.clone() };
+    let pairs = Pairs {
+        pairs: Ok(Query(Vec::new())),
+        account: account.clone(),
+    };
     let reader = reader.clone();
     tokio::spawn(async move { reader.answer(pairs, answer).await.map(drop) })
 }
@@ -86,7 +98,10 @@ async fn check_small_ones_are_answered(long: usize, own_small: usize, accounts: 
     }
     // One got a turn at once, and each of the others began again in its turn.
     assert_eq!(scans.attempts.load(SeqCst), 2 * long - LONG_QUERIES_MAX);
-    assert_eq!((reader.query_turns.taken(), reader.long_query_turns.taken()), (0, 0));
+    assert_eq!(
+        (reader.query_turns.taken(), reader.long_query_turns.taken()),
+        (0, 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,7 +139,10 @@ async fn another_identity_has_a_turn_of_long_queries_too() {
     let [first, second] = [1, 2].map(Account::of_test);
     let scans = Scans::default();
     let asked = [&first, &first, &second].map(|account| scans.ask(&reader, account));
-    wait_until("a long query of each", || reader.long_query_turns.taken() == 2).await;
+    wait_until("a long query of each", || {
+        reader.long_query_turns.taken() == 2
+    })
+    .await;
     scans.let_go.store(1, SeqCst);
     for asked in asked {
         assert!(in_time(asked).await.unwrap().is_ok());

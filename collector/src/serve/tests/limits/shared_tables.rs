@@ -24,7 +24,11 @@ struct Agent {
 impl Agent {
     async fn attach(shared: &Shared, identity: usize, id: &str) -> Agent {
         let client = shared.attach(identity, id).await.unwrap();
-        Agent { worker: TestWorker::new(id, 1), client, flushes: 0 }
+        Agent {
+            worker: TestWorker::new(id, 1),
+            client,
+            flushes: 0,
+        }
     }
 
     async fn send(&mut self, tasks: Vec<v1::Task>, telemetry: Telemetry) {
@@ -34,7 +38,10 @@ impl Agent {
             self.client.send(Kind::Dictionary(dictionary)).await;
         }
         self.flushes += 1;
-        assert_eq!(self.client.ask(Kind::Flush(flush)).await, format!("ack {}", self.flushes));
+        assert_eq!(
+            self.client.ask(Kind::Flush(flush)).await,
+            format!("ack {}", self.flushes)
+        );
     }
 
     /// Sends a task of each name with as many phases, each of `duration_ns`.
@@ -49,8 +56,12 @@ impl Agent {
             let phases: Vec<PhaseInterval> = phases.iter().map(interval).collect();
             let first_id = number as u64 * 1_000 + 1;
             let tasks = (first_id..).zip(names).map(|(id, name)| {
-                let detail = TaskDetail { phases: phases.clone(), ..TaskDetail::default() };
-                self.worker.task_with(id, name, (10, Some(12)), Some(detail))
+                let detail = TaskDetail {
+                    phases: phases.clone(),
+                    ..TaskDetail::default()
+                };
+                self.worker
+                    .task_with(id, name, (10, Some(12)), Some(detail))
             });
             let tasks = tasks.collect();
             self.send(tasks, Telemetry::default()).await;
@@ -77,14 +88,19 @@ impl Agent {
                 outcome: Outcome::Ok,
                 cause: "".into(),
             });
-            let telemetry = Telemetry { transfers: transfers.collect(), ..Telemetry::default() };
+            let telemetry = Telemetry {
+                transfers: transfers.collect(),
+                ..Telemetry::default()
+            };
             self.send(Vec::new(), telemetry).await;
         }
     }
 }
 
 fn numbered(prefix: &str, count: usize) -> Vec<String> {
-    (0..count).map(|number| format!("{prefix}-{number}")).collect()
+    (0..count)
+        .map(|number| format!("{prefix}-{number}"))
+        .collect()
 }
 
 /// A collector with two identities: the stranger's agent and the honest one.
@@ -103,7 +119,11 @@ async fn json(shared: &Shared, path: &str) -> Value {
 
 /// The rows of a list for which a field has that value.
 fn rows<'a>(list: &'a Value, field: &str, value: &str) -> Vec<&'a Value> {
-    list.as_array().unwrap().iter().filter(|row| row[field] == value).collect()
+    list.as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row[field] == value)
+        .collect()
 }
 
 fn sum<'a>(rows: impl Iterator<Item = &'a Value>, field: &str) -> u64 {
@@ -126,7 +146,11 @@ async fn task_names_of_a_stranger_take_no_row_of_an_honest_one() {
         let own = rows(&summary["names"], "name", "honest-task");
         assert_eq!(own.len(), 1, "sealed before: {is_sealed_before}");
         assert_eq!(rows(&summary["names"], "name", "[overflow]").len(), 1);
-        let ended = summary["names"].as_array().unwrap().iter().map(|row| &row["outcomes"]);
+        let ended = summary["names"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row["outcomes"]);
         assert_eq!(sum(ended, "ok"), names.len() as u64 + 1);
     }
 }
@@ -136,22 +160,40 @@ async fn phases_of_a_stranger_take_no_row_of_an_honest_one() {
     for is_sealed_before in [false, true] {
         let (shared, [mut stranger, mut honest]) = two_agents().await;
         let names = numbered("z", PHASES_MAX / PHASES_OF_TASK + 32);
-        stranger.send_tasks(&names, &numbered("p", PHASES_OF_TASK), 1).await;
+        stranger
+            .send_tasks(&names, &numbered("p", PHASES_OF_TASK), 1)
+            .await;
         if is_sealed_before {
             seal(&shared.running).await;
         }
-        honest.send_tasks(&["honest-task".to_owned()], &["fetch".to_owned()], 500_000_000).await;
+        honest
+            .send_tasks(
+                &["honest-task".to_owned()],
+                &["fetch".to_owned()],
+                500_000_000,
+            )
+            .await;
         seal(&shared.running).await;
 
         let summary = json(&shared, "/api/v1/tasks?summary=true").await;
-        let [own] = rows(&summary["names"], "name", "honest-task")[..] else { panic!("one row") };
+        let [own] = rows(&summary["names"], "name", "honest-task")[..] else {
+            panic!("one row")
+        };
         let fetch = rows(&own["phases"], "name", "fetch");
         assert_eq!(fetch.len(), 1, "sealed before: {is_sealed_before}: {own}");
         assert_eq!(fetch[0]["duration_ns"], 500_000_000);
         let all = summary["names"].as_array().unwrap().iter();
-        let phases: Vec<&Value> = all.flat_map(|row| row["phases"].as_array().unwrap()).collect();
-        let counted = phases.iter().copied().filter(|phase| phase["name"] != "execute");
-        assert_eq!(sum(counted, "tasks"), (names.len() * PHASES_OF_TASK) as u64 + 1);
+        let phases: Vec<&Value> = all
+            .flat_map(|row| row["phases"].as_array().unwrap())
+            .collect();
+        let counted = phases
+            .iter()
+            .copied()
+            .filter(|phase| phase["name"] != "execute");
+        assert_eq!(
+            sum(counted, "tasks"),
+            (names.len() * PHASES_OF_TASK) as u64 + 1
+        );
         assert!(phases.iter().any(|phase| phase["name"] == "[overflow]"));
     }
 }
@@ -161,7 +203,9 @@ async fn links_of_a_stranger_take_no_row_of_an_honest_one() {
     let (shared, [mut stranger, mut honest]) = two_agents().await;
     let peers = numbered("z", LINKS_MAX + 1_500);
     stranger.send_transfers(&peers, "T", 0).await;
-    honest.send_transfers(&["w-2".to_owned()], "Matrix", 2).await;
+    honest
+        .send_transfers(&["w-2".to_owned()], "Matrix", 2)
+        .await;
     for is_sealed in [false, true] {
         if is_sealed {
             seal(&shared.running).await;
@@ -171,9 +215,16 @@ async fn links_of_a_stranger_take_no_row_of_an_honest_one() {
         let [own] = rows(&summary["links"], "worker", "honest")[..] else {
             panic!("one link, sealed: {is_sealed}")
         };
-        assert_eq!((&own["peer"], &own["count"]), (&Value::from("w-2"), &Value::from(1)));
+        assert_eq!(
+            (&own["peer"], &own["count"]),
+            (&Value::from("w-2"), &Value::from(1))
+        );
         let links = summary["links"].as_array().unwrap().iter();
-        assert_eq!(sum(links, "count"), peers.len() as u64 + 1, "sealed: {is_sealed}");
+        assert_eq!(
+            sum(links, "count"),
+            peers.len() as u64 + 1,
+            "sealed: {is_sealed}"
+        );
         assert_eq!(rows(&summary["types"], "type_name", "Matrix").len(), 1);
     }
 }

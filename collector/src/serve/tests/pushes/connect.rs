@@ -42,9 +42,18 @@ fn push_message(labels: &[(&str, &str)], profiles: &[Vec<u8>]) -> Vec<u8> {
         name: (*name).to_owned(),
         value: (*value).to_owned(),
     };
-    let samples = profiles.iter().map(|profile| Raw { profile: profile.clone(), id: "1".into() });
+    let samples = profiles.iter().map(|profile| Raw {
+        profile: profile.clone(),
+        id: "1".into(),
+    });
     let labels = labels.iter().map(label).collect();
-    Request { series: vec![Series { labels, samples: samples.collect() }] }.encode_to_vec()
+    Request {
+        series: vec![Series {
+            labels,
+            samples: samples.collect(),
+        }],
+    }
+    .encode_to_vec()
 }
 
 pub(super) const PUSH: &str = "/push.v1.PusherService/Push";
@@ -62,18 +71,41 @@ async fn connect_messages_in_both_encodings_are_stored_at_the_profiles_times() {
     let message = push_message(&LABELS, &[profile.clone(), gzip(&profile)]);
     let proto = ("content-type", "application/proto");
     let answer = running.push_with(PUSH, &[proto], &message).await;
-    assert_eq!((answer.status, answer.body.as_str()), (200, ""), "{}", answer.body);
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (200, ""),
+        "{}",
+        answer.body
+    );
     assert_eq!(answer.header("content-type"), Some("application/proto"));
-    let headers = [proto, ("content-encoding", "gzip"), ("user-agent", "pyroscope-rs/1 x")];
-    assert_eq!(running.push_with(PUSH, &headers, &gzip(&message)).await.status, 200);
-    let labels: Vec<Value> =
-        LABELS.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    let headers = [
+        proto,
+        ("content-encoding", "gzip"),
+        ("user-agent", "pyroscope-rs/1 x"),
+    ];
+    assert_eq!(
+        running
+            .push_with(PUSH, &headers, &gzip(&message))
+            .await
+            .status,
+        200
+    );
+    let labels: Vec<Value> = LABELS
+        .iter()
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .collect();
     let sample = json!({ "rawProfile": STANDARD.encode(&profile), "ID": "x" });
     let message = json!({ "series": [{ "labels": labels, "samples": [sample] }] }).to_string();
-    let headers = [("content-type", "application/json"), ("connect-protocol-version", "1")];
+    let headers = [
+        ("content-type", "application/json"),
+        ("connect-protocol-version", "1"),
+    ];
     let answer = running.push_with(PUSH, &headers, message.as_bytes()).await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "{}"));
-    assert_eq!(running.stacks("").await, ["load;work 50000000", "shop;idle 100000000"]);
+    assert_eq!(
+        running.stacks("").await,
+        ["load;work 50000000", "shop;idle 100000000"]
+    );
     let workers = running.json("/api/v1/workers").await;
     let worker = &workers["workers"][0];
     assert_eq!(worker["worker"], "pyroscope:shop{a.b=c}");
@@ -86,17 +118,23 @@ async fn connect_messages_in_both_encodings_are_stored_at_the_profiles_times() {
 #[tokio::test]
 async fn an_answer_to_a_message_of_which_nothing_is_stored_says_why() {
     let running = serve().await;
-    let heap = Pprof::new(&[("inuse_space", "bytes")]).with("a", &[9], &[]).encode_to_vec();
+    let heap = Pprof::new(&[("inuse_space", "bytes")])
+        .with("a", &[9], &[])
+        .encode_to_vec();
     let stored = push_message(&LABELS, &[cpu_profile().encode_to_vec()]);
     let warning = |reason: &str| Some(format!("nothing is stored: {reason}"));
     let no_time = "no type of sample is time; the pprof profile has inuse_space/bytes";
     for (message, expected) in [
         (push_message(&LABELS, &[heap]), warning(no_time)),
-        (push_message(&LABELS, &[]), warning("the request has no samples")),
+        (
+            push_message(&LABELS, &[]),
+            warning("the request has no samples"),
+        ),
         (stored, None),
     ] {
-        let answer =
-            running.push_with(PUSH, &[("content-type", "application/proto")], &message).await;
+        let answer = running
+            .push_with(PUSH, &[("content-type", "application/proto")], &message)
+            .await;
         assert_eq!((answer.status, answer.body.as_str()), (200, ""));
         assert_eq!(answer.header("x-emberline-warning"), expected.as_deref());
     }
@@ -117,14 +155,56 @@ async fn bad_connect_messages_are_answered_in_the_form_of_the_protocol() {
     let proto = "application/proto";
     let json = "application/json";
     let cases: [(&str, &[u8], u16, &str, &str); 11] = [
-        ("application/grpc", &message, 415, "unimplemented", "allowed: application/proto"),
-        ("", &message, 415, "unimplemented", "allowed: application/proto, application/json"),
-        (proto, &message[..message.len() - 1], 400, "invalid_argument", "truncated"),
-        (proto, b"\xff\xff\xff", 400, "invalid_argument", "invalid message"),
+        (
+            "application/grpc",
+            &message,
+            415,
+            "unimplemented",
+            "allowed: application/proto",
+        ),
+        (
+            "",
+            &message,
+            415,
+            "unimplemented",
+            "allowed: application/proto, application/json",
+        ),
+        (
+            proto,
+            &message[..message.len() - 1],
+            400,
+            "invalid_argument",
+            "truncated",
+        ),
+        (
+            proto,
+            b"\xff\xff\xff",
+            400,
+            "invalid_argument",
+            "invalid message",
+        ),
         (proto, &with_bad, 400, "invalid_argument", "invalid pprof"),
-        (proto, &late, 400, "invalid_argument", "after the collector's now"),
-        (proto, &many, 413, "invalid_argument", "more than 1000 profiles"),
-        (proto, &bombs, 413, "invalid_argument", "too many bytes of content"),
+        (
+            proto,
+            &late,
+            400,
+            "invalid_argument",
+            "after the collector's now",
+        ),
+        (
+            proto,
+            &many,
+            413,
+            "invalid_argument",
+            "more than 1000 profiles",
+        ),
+        (
+            proto,
+            &bombs,
+            413,
+            "invalid_argument",
+            "too many bytes of content",
+        ),
         (json, b"{", 400, "invalid_argument", "invalid JSON"),
         (
             json,
@@ -133,15 +213,27 @@ async fn bad_connect_messages_are_answered_in_the_form_of_the_protocol() {
             "invalid_argument",
             "JSON",
         ),
-        (json, br#"{"series":[{"labels":[{"name":1}]}]}"#, 400, "invalid_argument", "invalid JSON"),
+        (
+            json,
+            br#"{"series":[{"labels":[{"name":1}]}]}"#,
+            400,
+            "invalid_argument",
+            "invalid JSON",
+        ),
     ];
     for (number, (kind, body, status, code, text)) in cases.into_iter().enumerate() {
-        let answer = running.push_with(PUSH, &[("content-type", kind)], body).await;
+        let answer = running
+            .push_with(PUSH, &[("content-type", kind)], body)
+            .await;
         assert_eq!(answer.status, status, "case {number}: {}", answer.body);
         let error: Value = serde_json::from_str(&answer.body).unwrap();
         assert_eq!(error["code"], code, "case {number}");
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(text), "case {number}: {message}");
     }
-    assert_eq!(running.stacks("").await, [""; 0], "a valid profile next to an invalid one");
+    assert_eq!(
+        running.stacks("").await,
+        [""; 0],
+        "a valid profile next to an invalid one"
+    );
 }

@@ -58,7 +58,10 @@ async fn send(running: &Running, headers: &[(&str, &str)], body: &[u8]) -> (u16,
 async fn profiles_over_http_are_stored_as_those_of_a_service() {
     let running = serve().await;
     let body = request().to_string();
-    assert_eq!(send(&running, &[JSON], body.as_bytes()).await, (200, "{}".to_owned()));
+    assert_eq!(
+        send(&running, &[JSON], body.as_bytes()).await,
+        (200, "{}".to_owned())
+    );
     let stacks = ["load;main;work 50000000", "shop;main 30000000"];
     assert_eq!(running.stacks("").await, stacks);
     let workers = running.json("/api/v1/workers").await;
@@ -70,7 +73,10 @@ async fn profiles_over_http_are_stored_as_those_of_a_service() {
     assert_eq!(labels, &expected);
     // Equal requests both count, compressed or not.
     let headers = [JSON, ("content-encoding", "gzip")];
-    assert_eq!(send(&running, &headers, &gzip(body.as_bytes())).await.0, 200);
+    assert_eq!(
+        send(&running, &headers, &gzip(body.as_bytes())).await.0,
+        200
+    );
     assert_eq!(running.stacks("").await[0], "load;main;work 100000000");
     let counts = running.counts().await;
     assert_eq!(counts["source"], "otlp");
@@ -98,7 +104,10 @@ async fn profiles_that_measure_no_time_are_a_partial_success() {
         "rejectedProfiles": 0,
         "errorMessage": "nothing is stored: the request has no samples",
     } });
-    assert_eq!((status, serde_json::from_str::<Value>(&answer).unwrap()), (200, expected));
+    assert_eq!(
+        (status, serde_json::from_str::<Value>(&answer).unwrap()),
+        (200, expected)
+    );
 }
 
 #[tokio::test]
@@ -109,7 +118,12 @@ async fn bad_requests_are_answered_with_a_status_in_their_own_encoding() {
     let large = format!("{{\"x\": \"{}\"}}", "x".repeat(OTLP_CONTENT_BYTES_MAX));
     for (body, status, code, hint) in [
         (&b"{"[..], 400, 3, "invalid OTLP profiles in JSON"),
-        (outside.to_string().as_bytes(), 400, 3, "location 99 is outside of a table of 3"),
+        (
+            outside.to_string().as_bytes(),
+            400,
+            3,
+            "location 99 is outside of a table of 3",
+        ),
         (br#"{"resourceProfiles": 7}"#, 400, 3, "1.9 or earlier"),
         (large.as_bytes(), 413, 3, "more than 4194304 bytes"),
     ] {
@@ -121,12 +135,18 @@ async fn bad_requests_are_answered_with_a_status_in_their_own_encoding() {
     }
     let answer = running.push_with(HTTP, &[PROTOBUF], b"\x0a\xff").await;
     assert_eq!(answer.status, 400);
-    assert_eq!(answer.header("content-type"), Some("application/x-protobuf"));
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/x-protobuf")
+    );
     let is_status = answer.body.starts_with("\u{8}\u{3}") && answer.body.contains("invalid varint");
     assert!(is_status, "code 3 and a message: {:?}", answer.body);
     let (status, text) = send(&running, &[("content-type", "text/plain")], b"").await;
     assert_eq!(status, 415);
-    assert!(text.contains("application/x-protobuf, application/json"), "{text}");
+    assert!(
+        text.contains("application/x-protobuf, application/json"),
+        "{text}"
+    );
     assert_eq!(running.counts().await["rejected"], 6);
 }
 
@@ -174,7 +194,12 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
         rejected(&[JSON, gzipped], bomb.clone(), 413, "at most 16777216"),
         rejected(&[PROTOBUF, gzipped], bomb.clone(), 413, "at most 16777216"),
         rejected(&[JSON, gzipped], bomb[..30].to_vec(), 400, "invalid gzip"),
-        rejected(&[JSON, zstd], b"{}".to_vec(), 415, "allowed: gzip, identity"),
+        rejected(
+            &[JSON, zstd],
+            b"{}".to_vec(),
+            415,
+            "allowed: gzip, identity",
+        ),
         rejected(&[JSON], deep, 400, "recursion limit"),
         rejected(&[JSON], late, 400, "collector's now"),
         rejected(&[JSON], long, 400, "at most 604800 s are allowed"),
@@ -182,15 +207,29 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
         rejected(&[JSON], long_name, 400, "5000 bytes"),
     ];
     let count = cases.len();
-    for Rejected { headers, body, status, hint } in cases {
+    for Rejected {
+        headers,
+        body,
+        status,
+        hint,
+    } in cases
+    {
         let (got, answer) = send(&running, &headers, &body).await;
         assert_eq!(got, status, "{hint}: {answer}");
         assert!(answer.contains(hint), "{hint}: {answer}");
     }
     assert_eq!(running.stacks("").await, [""; 0]);
     let counts = running.counts().await;
-    assert_eq!((&counts["rejected"], &counts["stored"]), (&json!(count), &json!(0)));
-    assert_eq!(send(&running, &[JSON], request().to_string().as_bytes()).await.0, 200);
+    assert_eq!(
+        (&counts["rejected"], &counts["stored"]),
+        (&json!(count), &json!(0))
+    );
+    assert_eq!(
+        send(&running, &[JSON], request().to_string().as_bytes())
+            .await
+            .0,
+        200
+    );
 }
 
 /// The part of a protobuf request that this test needs.
@@ -209,17 +248,28 @@ async fn export(running: &Running, request: Request) -> Result<Answer, tonic::St
     client.ready().await.unwrap();
     let codec = ProstCodec::<Request, Answer>::default();
     let path = PathAndQuery::from_static(GRPC);
-    client.unary(tonic::Request::new(request), path, codec).await.map(tonic::Response::into_inner)
+    client
+        .unary(tonic::Request::new(request), path, codec)
+        .await
+        .map(tonic::Response::into_inner)
 }
 
 #[tokio::test]
 async fn the_method_of_grpc_answers_and_rejects() {
     let running = serve().await;
     export(&running, Request::default()).await.unwrap();
-    let broken = Request { resource_profiles: vec![b"\x12\xff".to_vec()] };
+    let broken = Request {
+        resource_profiles: vec![b"\x12\xff".to_vec()],
+    };
     let status = export(&running, broken).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().contains("invalid OTLP profiles"), "{status}");
+    assert!(
+        status.message().contains("invalid OTLP profiles"),
+        "{status}"
+    );
     let counts = running.counts().await;
-    assert_eq!((&counts["empty"], &counts["rejected"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&counts["empty"], &counts["rejected"]),
+        (&json!(1), &json!(1))
+    );
 }

@@ -55,7 +55,10 @@ pub(super) struct Sample {
 
 impl Pprof {
     pub(super) fn new(types: &[(&str, &str)]) -> Pprof {
-        let mut pprof = Pprof { texts: vec![String::new()], ..Pprof::default() };
+        let mut pprof = Pprof {
+            texts: vec![String::new()],
+            ..Pprof::default()
+        };
         for (name, unit) in types {
             let pair = pprof.pair(name, unit);
             pprof.types.push(pair);
@@ -73,22 +76,45 @@ impl Pprof {
     }
 
     fn pair(&mut self, first: &str, second: &str) -> Pair {
-        Pair { first: self.text(first), second: self.text(second) }
+        Pair {
+            first: self.text(first),
+            second: self.text(second),
+        }
     }
 
     /// Adds a sample with one frame, whose ids are the number of its name.
     pub(super) fn with(mut self, function: &str, values: &[i64], labels: &[(&str, &str)]) -> Pprof {
         let id = self.text(function);
-        self.functions.push(Pair { first: id, second: id });
-        self.locations.push(Location { id, lines: vec![Pair { first: id, second: 1 }] });
-        let labels = labels.iter().map(|(key, text)| self.pair(key, text)).collect();
-        self.samples.push(Sample { locations: vec![id], values: values.to_vec(), labels });
+        self.functions.push(Pair {
+            first: id,
+            second: id,
+        });
+        self.locations.push(Location {
+            id,
+            lines: vec![Pair {
+                first: id,
+                second: 1,
+            }],
+        });
+        let labels = labels
+            .iter()
+            .map(|(key, text)| self.pair(key, text))
+            .collect();
+        self.samples.push(Sample {
+            locations: vec![id],
+            values: values.to_vec(),
+            labels,
+        });
         self
     }
 
     pub(super) fn at(self, start_s: i64, length_s: i64) -> Pprof {
         let time_ns = at(start_s).unix_ns();
-        Pprof { time_ns, duration_ns: length_s * 1_000_000_000, ..self }
+        Pprof {
+            time_ns,
+            duration_ns: length_s * 1_000_000_000,
+            ..self
+        }
     }
 }
 

@@ -20,14 +20,22 @@ const NAMING: [&str; 11] = [
 /// Files by kind: each of the log, versions, and those of each table.
 fn files_by_kind(store: &Path) -> Vec<Vec<std::path::PathBuf>> {
     let entries = |folder: &Path| {
-        let mut paths: Vec<_> =
-            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut paths: Vec<_> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
         paths.sort();
         paths
     };
-    let log = entries(&store.join("wal")).into_iter().map(|file| vec![file]);
+    let log = entries(&store.join("wal"))
+        .into_iter()
+        .map(|file| vec![file]);
     let mut kinds: Vec<_> = log.chain([entries(&store.join("manifest"))]).collect();
-    kinds.extend(entries(&store.join("tables")).iter().map(|table| entries(table)));
+    kinds.extend(
+        entries(&store.join("tables"))
+            .iter()
+            .map(|table| entries(table)),
+    );
     kinds.retain(|files| !files.is_empty());
     kinds
 }
@@ -52,8 +60,13 @@ fn without_names(answer: &Value) -> Value {
 
 #[tokio::test]
 async fn a_wrong_bit_in_any_file_is_named_by_each_answer_that_it_changes() {
-    let TwoStores { whole: _whole, parts, mut workers, place, folder: _folder } =
-        TwoStores::start().await;
+    let TwoStores {
+        whole: _whole,
+        parts,
+        mut workers,
+        place,
+        folder: _folder,
+    } = TwoStores::start().await;
     for second in 0..4 {
         for worker in &mut workers {
             worker.ship().await;
@@ -68,18 +81,27 @@ async fn a_wrong_bit_in_any_file_is_named_by_each_answer_that_it_changes() {
     copy_folder(place.path(), left.path());
     let reader = follow(left.path()).await;
     let sound = answer_all(&reader).await;
-    assert!(sound.iter().all(|answer| answer["corrupt_files"] == json!([])), "{sound:?}");
+    assert!(
+        sound
+            .iter()
+            .all(|answer| answer["corrupt_files"] == json!([])),
+        "{sound:?}"
+    );
     reader.end().await;
     let mut flips = 0;
-    for (number, files) in files_by_kind(&left.path().join("c1")).into_iter().enumerate() {
+    for (number, files) in files_by_kind(&left.path().join("c1"))
+        .into_iter()
+        .enumerate()
+    {
         let file = &files[files.len() - 1];
         let content = std::fs::read(file).unwrap();
         let mut damaged = content.clone();
         damaged[(number * 7_919 + content.len() / 2) % content.len()] ^= 1 << (number % 8);
         std::fs::write(file, damaged).unwrap();
         let reader = follow(left.path()).await;
-        for (query, (answer, sound)) in
-            NAMING.iter().zip(answer_all(&reader).await.iter().zip(&sound))
+        for (query, (answer, sound)) in NAMING
+            .iter()
+            .zip(answer_all(&reader).await.iter().zip(&sound))
         {
             let is_named = answer["corrupt_files"]
                 .as_array()
@@ -87,7 +109,11 @@ async fn a_wrong_bit_in_any_file_is_named_by_each_answer_that_it_changes() {
                 .iter()
                 .any(|name| name.as_str().unwrap().starts_with("c1/"));
             let is_equal = without_names(answer) == without_names(sound);
-            assert!(is_equal || is_named, "{}: {query}: {answer}", file.display());
+            assert!(
+                is_equal || is_named,
+                "{}: {query}: {answer}",
+                file.display()
+            );
         }
         reader.end().await;
         std::fs::write(file, content).unwrap();

@@ -61,7 +61,10 @@ impl Extra {
                 duration_ns: *phase_ns,
                 count: 1,
             };
-            let detail = TaskDetail { phases: vec![phase], ..TaskDetail::default() };
+            let detail = TaskDetail {
+                phases: vec![phase],
+                ..TaskDetail::default()
+            };
             let span = (second, has_ended.then_some(second + 1));
             tasks.push(worker.task_with(id, TASKS[*name], span, Some(detail)));
         }
@@ -87,7 +90,11 @@ impl Extra {
                 stop: at(second + 1),
                 task: None,
                 thread_id: 1,
-                outcome: if extra.is_ok { Outcome::Ok } else { Outcome::Failed },
+                outcome: if extra.is_ok {
+                    Outcome::Ok
+                } else {
+                    Outcome::Failed
+                },
                 cause: "".into(),
             });
         }
@@ -108,10 +115,23 @@ fn extra() -> impl Strategy<Value = Extra> {
     let task = 0..TASKS.len();
     let path = prop::collection::vec(0..6u8, 0..4);
     let sample = (task.clone(), path, 0..State::ALL.len(), 1..1_000_000u64);
-    let transfer = (0..PEERS.len(), 0..TYPES.len(), any::<bool>(), any::<bool>(), 0..1u64 << 40);
-    let transfer = transfer.prop_map(|(peer, type_name, is_incoming, is_ok, bytes)| {
-        ExtraTransfer { peer, type_name, is_incoming, is_ok, bytes }
-    });
+    let transfer = (
+        0..PEERS.len(),
+        0..TYPES.len(),
+        any::<bool>(),
+        any::<bool>(),
+        0..1u64 << 40,
+    );
+    let transfer =
+        transfer.prop_map(
+            |(peer, type_name, is_incoming, is_ok, bytes)| ExtraTransfer {
+                peer,
+                type_name,
+                is_incoming,
+                is_ok,
+                bytes,
+            },
+        );
     (
         prop::collection::vec(sample, 0..6),
         prop::collection::vec((task.clone(), 1..5u32, 1..1_000_000u64), 0..4),
@@ -137,7 +157,11 @@ async fn check(stores: usize, seconds: Vec<Vec<Extra>>) {
     let place = TempDir::new().unwrap();
     let folder = TempDir::new().unwrap();
     let data = Some(folder.path().to_owned());
-    let whole = serve_with(ServeOptions { data, ..ServeOptions::default() }).await;
+    let whole = serve_with(ServeOptions {
+        data,
+        ..ServeOptions::default()
+    })
+    .await;
     let mut parts = Vec::new();
     for number in 0..stores {
         parts.push(serve_at(place.path(), &format!("c{number}")).await);
@@ -161,13 +185,21 @@ async fn check(stores: usize, seconds: Vec<Vec<Extra>>) {
     seal(&whole).await;
     let expected = answers(&whole).await;
     let reader = follow(place.path()).await;
-    assert_eq!(compare(&expected, &answers(&reader).await), None, "in tables and logs");
+    assert_eq!(
+        compare(&expected, &answers(&reader).await),
+        None,
+        "in tables and logs"
+    );
     reader.end().await;
     for part in &parts {
         seal(part).await;
     }
     let reader = follow(place.path()).await;
-    assert_eq!(compare(&expected, &answers(&reader).await), None, "in tables");
+    assert_eq!(
+        compare(&expected, &answers(&reader).await),
+        None,
+        "in tables"
+    );
 }
 
 fn run(stores: usize, seconds: Vec<Vec<Extra>>) {

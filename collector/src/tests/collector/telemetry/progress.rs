@@ -11,13 +11,28 @@ fn a_restarted_worker_expects_what_its_new_epoch_reports() {
     let attachment = attach(&fleet.collector, &again, 30).attachment;
     let mut flush = again.flush(31, vec![]);
     again.tell(&mut flush, expected("load", 7, at(30)));
-    assert_eq!(send(&fleet.collector, &attachment, &mut again, &flush), "ack 1");
-    assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(17) running"]);
-    fleet.collector.ingest.detach(&fleet.workers[0].1, DisconnectReason::Clean, at(40));
-    assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(7) running"]);
+    assert_eq!(
+        send(&fleet.collector, &attachment, &mut again, &flush),
+        "ack 1"
+    );
+    assert_eq!(
+        progress(&fleet.collector, "task=load"),
+        ["load 0+0 of Some(17) running"]
+    );
+    fleet
+        .collector
+        .ingest
+        .detach(&fleet.workers[0].1, DisconnectReason::Clean, at(40));
+    assert_eq!(
+        progress(&fleet.collector, "task=load"),
+        ["load 0+0 of Some(7) running"]
+    );
     // A range has the tasks of all lives in it, so it has what they expected.
     let range = format!("task=load&{}", span(0, 100));
-    assert_eq!(progress(&fleet.collector, &range), ["load 0+0 of Some(17) running"]);
+    assert_eq!(
+        progress(&fleet.collector, &range),
+        ["load 0+0 of Some(17) running"]
+    );
 }
 
 /// Tasks that a superseded life ended do not count, and neither do those that it expected. So no more tasks
@@ -38,15 +53,24 @@ fn progress_after_a_restart_has_the_tasks_of_the_lives_that_are_expected() {
             let flush = worker.flush(60, ended);
             send(&fleet.collector, attachment, worker, &flush);
         }
-        assert_eq!(progress(&fleet.collector, "task=load"), ["load 110+0 of Some(120) running"]);
-        fleet.collector.ingest.detach(&fleet.workers[1].1, DisconnectReason::Clean, at(61));
+        assert_eq!(
+            progress(&fleet.collector, "task=load"),
+            ["load 110+0 of Some(120) running"]
+        );
+        fleet
+            .collector
+            .ingest
+            .detach(&fleet.workers[1].1, DisconnectReason::Clean, at(61));
 
         let mut again = TestWorker::new("w1", 10);
         let attachment = attach(&fleet.collector, &again, 62).attachment;
         let ended = tasks(&mut again, 55, 63);
         let mut flush = again.flush(99, ended);
         again.tell(&mut flush, expected("load", 60, ms(62_700)));
-        assert_eq!(send(&fleet.collector, &attachment, &mut again, &flush), "ack 1");
+        assert_eq!(
+            send(&fleet.collector, &attachment, &mut again, &flush),
+            "ack 1"
+        );
         if sealed {
             seal(&fleet.collector);
         }

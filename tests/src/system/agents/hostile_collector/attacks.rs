@@ -35,12 +35,20 @@ pub(super) struct Case {
 }
 
 const fn case(name: &'static str, attack: Attack) -> Case {
-    Case { name, kept: Retained::All, attack }
+    Case {
+        name,
+        kept: Retained::All,
+        attack,
+    }
 }
 
 /// An attack by answers to flushes, or one that switches sampling off.
 const fn lie(name: &'static str, attack: Attack) -> Case {
-    Case { name, kept: Retained::Unanswered, attack }
+    Case {
+        name,
+        kept: Retained::Unanswered,
+        attack,
+    }
 }
 
 pub(super) const CASES: &[Case] = &[
@@ -61,7 +69,10 @@ pub(super) const CASES: &[Case] = &[
         drip(peer, &frame(UNKNOWN, 0, 0, &[0; 1_000]))
     }),
     case("sends its greeting byte by byte", |peer| {
-        drip(peer, &[settings(&[]), frame(UNKNOWN, 0, 0, &[0; 10_000])].concat())
+        drip(
+            peer,
+            &[settings(&[]), frame(UNKNOWN, 0, 0, &[0; 10_000])].concat(),
+        )
     }),
     case("gives no room to send", |peer| {
         peer.await_request(&[(INITIAL_WINDOW_SIZE, 0)])?;
@@ -90,13 +101,17 @@ pub(super) const CASES: &[Case] = &[
     case("answers in HTTP/1.1", |peer| {
         peer.write(b"HTTP/1.1 301 Moved Permanently\r\nLocation: http://127.0.0.1:1/\r\n\r\n")
     }),
-    case("sends garbage", |peer| peer.flood(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")),
+    case("sends garbage", |peer| {
+        peer.flood(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+    }),
     case("sends a frame of 16 MiB", |peer| {
         peer.greet(&[])?;
         peer.write(&[0xff, 0xff, 0xff, DATA, 0, 0, 0, 0, 1])?;
         peer.flood(&[0])
     }),
-    case("sends invalid settings", |peer| peer.greet(&[(MAX_FRAME_SIZE, 1)])),
+    case("sends invalid settings", |peer| {
+        peer.greet(&[(MAX_FRAME_SIZE, 1)])
+    }),
     case("floods with settings of HTTP/2", |peer| {
         peer.welcome(welcome())?;
         peer.drain()?;
@@ -111,7 +126,9 @@ pub(super) const CASES: &[Case] = &[
         peer.welcome(welcome())?;
         peer.flood(&ping())
     }),
-    case("floods before its greeting", |peer| peer.flood(&frame(UNKNOWN, 0, 0, &[0; 100]))),
+    case("floods before its greeting", |peer| {
+        peer.flood(&frame(UNKNOWN, 0, 0, &[0; 100]))
+    }),
     case("floods with unknown frames", |peer| {
         peer.welcome(welcome())?;
         peer.drain()?;
@@ -185,7 +202,12 @@ pub(super) const CASES: &[Case] = &[
     }),
     case("pushes", |peer| {
         peer.await_request(&[])?;
-        peer.flood(&frame(PUSH_PROMISE, END_HEADERS, STREAM, &[0, 0, 0, 2, 0x82]))
+        peer.flood(&frame(
+            PUSH_PROMISE,
+            END_HEADERS,
+            STREAM,
+            &[0, 0, 0, 2, 0x82],
+        ))
     }),
     case("opens a stream of its own", |peer| {
         peer.welcome(welcome())?;
@@ -200,8 +222,11 @@ pub(super) const CASES: &[Case] = &[
     case("rejects the call in its headers", |peer| {
         peer.await_request(&[])?;
         let text = "%1B[2J%0A".repeat(500);
-        let fields =
-            [("content-type", "application/grpc"), ("grpc-status", "13"), ("grpc-message", &text)];
+        let fields = [
+            ("content-type", "application/grpc"),
+            ("grpc-status", "13"),
+            ("grpc-message", &text),
+        ];
         let block = header_block(200, &fields);
         peer.write(&frame(HEADERS, END_HEADERS | END_STREAM, STREAM, &block))
     }),
@@ -251,11 +276,17 @@ pub(super) const CASES: &[Case] = &[
         peer.write(&message(Kind::Welcome(welcome())))
     }),
     case("welcomes with flushes of the future", |peer| {
-        peer.welcome(Welcome { acked_seq: u64::MAX, ..welcome() })
+        peer.welcome(Welcome {
+            acked_seq: u64::MAX,
+            ..welcome()
+        })
     }),
     case("welcomes with absurd numbers", |peer| {
-        let receipt =
-            Receipt { agent_sent_at_ns: i64::MIN, received_at_ns: i64::MAX, sent_at_ns: i64::MAX };
+        let receipt = Receipt {
+            agent_sent_at_ns: i64::MIN,
+            received_at_ns: i64::MAX,
+            sent_at_ns: i64::MAX,
+        };
         let all = u32::MAX;
         let welcome = Welcome {
             stored_ns: u64::MAX,
@@ -269,21 +300,44 @@ pub(super) const CASES: &[Case] = &[
         peer.drain()?;
         peer.hold()
     }),
-    case("welcomes with a flush that follows those in flight", |peer| {
-        let newest_seq = peer.newest_seq();
-        let acked_seq = if newest_seq == 0 { 0 } else { newest_seq + IN_FLIGHT_MAX + 1 };
-        peer.welcome(Welcome { acked_seq, stored_ns: u64::MAX, ..welcome() })?;
-        peer.next_flush().map(drop)
-    }),
+    case(
+        "welcomes with a flush that follows those in flight",
+        |peer| {
+            let newest_seq = peer.newest_seq();
+            let acked_seq = if newest_seq == 0 {
+                0
+            } else {
+                newest_seq + IN_FLIGHT_MAX + 1
+            };
+            peer.welcome(Welcome {
+                acked_seq,
+                stored_ns: u64::MAX,
+                ..welcome()
+            })?;
+            peer.next_flush().map(drop)
+        },
+    ),
     lie("welcomes with flushes in flight as stored", |peer| {
         let acked_seq = peer.newest_seq();
-        peer.welcome(Welcome { acked_seq, stored_ns: u64::MAX, ..welcome() })?;
+        peer.welcome(Welcome {
+            acked_seq,
+            stored_ns: u64::MAX,
+            ..welcome()
+        })?;
         peer.next_flush().map(drop)
     }),
     lie("welcomes with flushes in flight, then with none", |peer| {
-        let acked_seq = if peer.is_odd_connection() { peer.newest_seq() } else { 0 };
+        let acked_seq = if peer.is_odd_connection() {
+            peer.newest_seq()
+        } else {
+            0
+        };
         let stored_ns = if acked_seq == 0 { 0 } else { u64::MAX };
-        peer.welcome(Welcome { acked_seq, stored_ns, ..welcome() })?;
+        peer.welcome(Welcome {
+            acked_seq,
+            stored_ns,
+            ..welcome()
+        })?;
         let seq = peer.next_flush()?;
         peer.write(&message(ack(seq)))?;
         peer.next_flush().map(drop)
@@ -340,13 +394,21 @@ pub(super) const CASES: &[Case] = &[
     }),
     case("requests absurd settings", |peer| {
         peer.welcome(welcome())?;
-        let absurd = Settings { revision: 1, interval_ns: Some(1), ..Settings::default() };
+        let absurd = Settings {
+            revision: 1,
+            interval_ns: Some(1),
+            ..Settings::default()
+        };
         peer.write(&message(Kind::Settings(absurd)))
     }),
     case("floods with settings", |peer| {
         peer.welcome(welcome())?;
         peer.drain()?;
-        let valid = |revision| Settings { revision, enabled: Some(true), ..Settings::default() };
+        let valid = |revision| Settings {
+            revision,
+            enabled: Some(true),
+            ..Settings::default()
+        };
         peer.send_messages((1..).map(|revision| Kind::Settings(valid(revision))))
     }),
     lie("switches sampling off and on", |peer| {
@@ -354,7 +416,11 @@ pub(super) const CASES: &[Case] = &[
         peer.drain()?;
         let change = |revision| {
             let enabled = Some(revision % 2 == 0);
-            Kind::Settings(Settings { revision, enabled, ..Settings::default() })
+            Kind::Settings(Settings {
+                revision,
+                enabled,
+                ..Settings::default()
+            })
         };
         peer.send_messages((1..).map(change))
     }),
@@ -384,9 +450,16 @@ pub(super) const CASES: &[Case] = &[
         peer.drain()?;
         let long = "f".repeat(60_000);
         let offsets = [u64::MAX, i64::MAX as u64, u64::MAX - 1];
-        let requests = offsets.into_iter().cycle().zip(1..).flat_map(|(offset, id)| {
-            [symbol_request(id, &build_id, offset), symbol_request(id, &long, offset)]
-        });
+        let requests = offsets
+            .into_iter()
+            .cycle()
+            .zip(1..)
+            .flat_map(|(offset, id)| {
+                [
+                    symbol_request(id, &build_id, offset),
+                    symbol_request(id, &long, offset),
+                ]
+            });
         peer.send_messages(requests)
     }),
     case("requests symbols and never reads", |peer| {

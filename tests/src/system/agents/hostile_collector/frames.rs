@@ -131,10 +131,18 @@ pub(super) fn ack(seq: u64) -> collector_message::Kind {
 
 pub(super) fn symbol_request(id: u64, build_id: &str, offset: u64) -> collector_message::Kind {
     let build_id = build_id.to_owned();
-    collector_message::Kind::SymbolRequest(v1::SymbolRequest { id, build_id, offset })
+    collector_message::Kind::SymbolRequest(v1::SymbolRequest {
+        id,
+        build_id,
+        offset,
+    })
 }
 
 pub(super) fn refusal(seq: u64) -> collector_message::Kind {
     let reason = "no".repeat(5_000);
-    collector_message::Kind::Refusal(v1::Refusal { seq, reason, ..Default::default() })
+    collector_message::Kind::Refusal(v1::Refusal {
+        seq,
+        reason,
+        ..Default::default()
+    })
 }

@@ -62,7 +62,12 @@ impl Server {
             let shared = shared.clone();
             thread::spawn(move || accept(&listener, &shared, &counts, attack))
         };
-        Server { address, counts, shared, accepting: Some(accepting) }
+        Server {
+            address,
+            counts,
+            shared,
+            accepting: Some(accepting),
+        }
     }
 }
 
@@ -85,7 +90,11 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, counts: &Arc<Counts>, at
         }
         let Ok(stream) = stream else { continue };
         counts.connections.fetch_add(1, Ordering::Relaxed);
-        shared.open.lock().unwrap().push(stream.try_clone().unwrap());
+        shared
+            .open
+            .lock()
+            .unwrap()
+            .push(stream.try_clone().unwrap());
         let mut peer = Peer::new(stream, shared.clone(), counts.clone());
         // An error is the end of the connection.
         serving.push(thread::spawn(move || {
@@ -93,7 +102,12 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, counts: &Arc<Counts>, at
             let _ = peer.stream.shutdown(Shutdown::Both);
         }));
     }
-    for stream in shared.open.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for stream in shared
+        .open
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+    {
         let _ = stream.shutdown(Shutdown::Both);
     }
     for thread in serving {
@@ -128,7 +142,9 @@ impl Peer {
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)?;
-        self.counts.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.counts
+            .written_bytes
+            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -232,7 +248,9 @@ impl Peer {
     pub(super) fn next_flush(&mut self) -> io::Result<u64> {
         loop {
             if let agent_message::Kind::Flush(flush) = self.next_message()? {
-                self.counts.newest_seq.fetch_max(flush.seq, Ordering::Relaxed);
+                self.counts
+                    .newest_seq
+                    .fetch_max(flush.seq, Ordering::Relaxed);
                 return Ok(flush.seq);
             }
         }
@@ -255,7 +273,10 @@ impl Peer {
                 let build_ids = dictionary.frames.iter().map(|frame| frame.build_id);
                 let strings = build_ids.filter_map(|index| {
                     let index = index.checked_sub(dictionary.string_base)?;
-                    dictionary.strings.get(index as usize).filter(|text| !text.is_empty())
+                    dictionary
+                        .strings
+                        .get(index as usize)
+                        .filter(|text| !text.is_empty())
                 });
                 if let Some(build_id) = strings.into_iter().next() {
                     return Ok(build_id.clone());

@@ -23,17 +23,33 @@ impl ShiftedClock {
         let source =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("src/system/stores/bucket/shifted_clock.c");
         let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-o"]).args([&library, &source]);
+        compiler
+            .args(["-shared", "-fPIC", "-o"])
+            .args([&library, &source]);
         assert!(compiler.status().expect("a C compiler is needed").success());
-        ShiftedClock { _folder: folder, library }
+        ShiftedClock {
+            _folder: folder,
+            library,
+        }
     }
 
     /// `emberline serve` with a clock that is off by `seconds`, and a store in the bucket.
     fn serve(&self, seconds: i64, server: &Server, arguments: &[&str]) -> Command {
         let mut command = Command::new(emberline());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--store", &place("clocks")]);
-        command.args(arguments).envs(server.environment()).stdin(Stdio::null());
-        command.env("LD_PRELOAD", &self.library).env("SHIFT_SECONDS", seconds.to_string());
+        command.args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            &place("clocks"),
+        ]);
+        command
+            .args(arguments)
+            .envs(server.environment())
+            .stdin(Stdio::null());
+        command
+            .env("LD_PRELOAD", &self.library)
+            .env("SHIFT_SECONDS", seconds.to_string());
         command
     }
 }
@@ -50,7 +66,10 @@ fn check_refusal(server: &Server) {
         let refused = output(&mut clock.serve(seconds, server, &arguments));
         assert!(!refused.status.success());
         let said = String::from_utf8(refused.stderr).unwrap();
-        let error = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+        let error = said
+            .lines()
+            .find(|line| line.starts_with("error: "))
+            .unwrap_or_default();
         let is_named = error.contains("the clock of this machine is ") && error.contains(direction);
         assert!(is_named && error.contains("set the clock (NTP)"), "{said}");
     }
@@ -74,7 +93,10 @@ fn check_warning(server: &Server) {
     let ahead_ns = wait_for("data that is sealed while the reader reads", || {
         reader.json("/api/v1/workers")["stores"][0]["clock_ahead_ns"].as_i64()
     });
-    assert!((55_000_000_000..=62_000_000_000).contains(&ahead_ns), "{ahead_ns}");
+    assert!(
+        (55_000_000_000..=62_000_000_000).contains(&ahead_ns),
+        "{ahead_ns}"
+    );
     let url = reader.url();
     let listed = run(&["workers", "--url", &url]);
     let said = String::from_utf8(listed.stderr).unwrap();
@@ -82,10 +104,16 @@ fn check_warning(server: &Server) {
     let examined = run(&["doctor", "--format", "json", "--url", &url]);
     let report: Value = serde_json::from_slice(&examined.stdout).unwrap();
     let findings = report["findings"].as_array().unwrap();
-    let clock = findings.iter().find(|finding| finding["check"] == "clock").unwrap();
+    let clock = findings
+        .iter()
+        .find(|finding| finding["check"] == "clock")
+        .unwrap();
     assert_eq!(clock["level"], "warn", "{clock}");
     assert!(
-        clock["found"].as_str().unwrap().contains("ahead of that of the store's server"),
+        clock["found"]
+            .as_str()
+            .unwrap()
+            .contains("ahead of that of the store's server"),
         "{clock}"
     );
     let record = worker.finish();

@@ -9,7 +9,13 @@ use crate::harness::{Collector, Worker, emberline, number, output, wait_for};
 
 fn start(server: &Server, arguments: &[&str]) -> Collector {
     let mut command = Command::new(emberline());
-    command.args(["serve", "--listen", "127.0.0.1:0", "--store", &place("fleet")]);
+    command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        &place("fleet"),
+    ]);
     command.args(arguments).envs(server.environment());
     Collector::start_by(&mut command)
 }
@@ -50,7 +56,9 @@ fn check_reader(server: &Server) {
     }
     check_counts(server, &first);
     first.process.kill();
-    wait_for("all that was acknowledged", || (found_ns(&reader) == stored_ns).then_some(()));
+    wait_for("all that was acknowledged", || {
+        (found_ns(&reader) == stored_ns).then_some(())
+    });
     let all = reader.json("/api/v1/tasks?from=-1h&outcome=ok");
     assert_eq!(number(&all, "total"), tasks);
     let url = reader.url();
@@ -63,13 +71,26 @@ fn check_reader(server: &Server) {
 /// Weight of all stacks of `emberline profile`, which reads the bucket itself.
 fn profiled_ns(server: &Server) -> u64 {
     let mut command = Command::new(emberline());
-    command.args(["profile", "--store", &place("fleet"), "--from", "-1h", "--format", "collapsed"]);
+    command.args([
+        "profile",
+        "--store",
+        &place("fleet"),
+        "--from",
+        "-1h",
+        "--format",
+        "collapsed",
+    ]);
     command.args(["--threads", "all", "--outside", "--runnable", "--waiting"]);
     let done = output(command.envs(server.environment()));
     let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success() && said.contains("2 workers"), "{said}");
+    assert!(
+        done.status.success() && said.contains("2 workers"),
+        "{said}"
+    );
     let stacks = String::from_utf8(done.stdout).unwrap();
-    let weights = stacks.lines().map(|stack| stack.rsplit_once(' ').unwrap().1);
+    let weights = stacks
+        .lines()
+        .map(|stack| stack.rsplit_once(' ').unwrap().1);
     weights.map(|weight| weight.parse::<u64>().unwrap()).sum()
 }
 
@@ -78,12 +99,20 @@ fn check_counts(server: &Server, collector: &Collector) {
     let objects = server.objects("fleet/c1/").unwrap();
     let (_, metrics) = collector.get("/metrics");
     let value = |name: &str| {
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.and_then(|value| value.parse().ok()).unwrap_or(0)
     };
-    let requests =
-        |kind| value(&format!("emberline_bucket_requests_total{{operation=\"{kind}\"}}"));
-    assert!(objects > 0 && requests("put") >= objects, "{objects} objects\n{metrics}");
+    let requests = |kind| {
+        value(&format!(
+            "emberline_bucket_requests_total{{operation=\"{kind}\"}}"
+        ))
+    };
+    assert!(
+        objects > 0 && requests("put") >= objects,
+        "{objects} objects\n{metrics}"
+    );
     assert!(requests("get") > 0 && requests("list") > 0, "{metrics}");
     for direction in ["sent", "received"] {
         let name = format!("emberline_bucket_traffic_bytes_total{{direction=\"{direction}\"}}");
@@ -99,10 +128,17 @@ fn a_reader_names_what_a_collector_has_on_its_own_disk() {
 
 fn check_disk(server: &Server) {
     let data = tempfile::tempdir().unwrap();
-    let collector = start(server, &["--name", "d1", "--data", data.path().to_str().unwrap()]);
+    let collector = start(
+        server,
+        &["--name", "d1", "--data", data.path().to_str().unwrap()],
+    );
     let worker = Worker::start("steady", "w1", &collector.url(), &[]);
     wait_for("an acknowledged flush", || {
-        collector.epochs().iter().any(|epoch| number(epoch, "acked_seq") > 0).then_some(())
+        collector
+            .epochs()
+            .iter()
+            .any(|epoch| number(epoch, "acked_seq") > 0)
+            .then_some(())
     });
     let reader = start(server, &["--read-only"]);
     let workers = reader.json("/api/v1/workers");

@@ -23,14 +23,26 @@ fn wait_for_sort(process: &str, folder: &Path) {
 /// A query of this program, whose own temporary files are in `folder`.
 fn sort(arguments: &[&str], folder: &Path) -> Child {
     let mut command = Command::new(emberline());
-    command.args(["sql", "--format", "csv"]).args(arguments).arg(SORTING).env("TMPDIR", folder);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command
+        .args(["sql", "--format", "csv"])
+        .args(arguments)
+        .arg(SORTING)
+        .env("TMPDIR", folder);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// Whether a process has ended, also if nobody has waited for it.
 pub(super) fn has_ended(process: &str) -> Option<()> {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z')).then_some(())
+    status
+        .rsplit_once(") ")
+        .is_none_or(|(_, rest)| rest.starts_with('Z'))
+        .then_some(())
 }
 
 #[test]
@@ -58,7 +70,13 @@ fn a_query_that_is_cancelled_or_whose_collector_is_killed_leaves_no_files() {
     let data = folder.join("data");
     let serve = || {
         let mut command = Command::new(emberline());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]);
+        command.args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            data.to_str().unwrap(),
+        ]);
         Collector::start_by(command.env("TMPDIR", &spilled))
     };
     let mut collector = serve();
@@ -66,8 +84,9 @@ fn a_query_that_is_cancelled_or_whose_collector_is_killed_leaves_no_files() {
         let mut reader = sort(&["--url", &collector.url()], folder);
         // The process of the query before may still be waited for by the collector.
         let is_running = |query: &String| has_ended(query).is_none();
-        let query =
-            wait_for("the query's process", || children(&collector).into_iter().find(is_running));
+        let query = wait_for("the query's process", || {
+            children(&collector).into_iter().find(is_running)
+        });
         wait_for_sort(&query, &spilled);
         if is_collector_killed {
             collector.process.kill();

@@ -65,8 +65,10 @@ impl Shown {
             paths.push(path);
         }
         times_ns.retain(|_, time_ns| *time_ns > 0);
-        let stacks: BTreeMap<_, _> =
-            times_ns.into_iter().map(|(stack, time_ns)| (stack, time_ns / tick_ns)).collect();
+        let stacks: BTreeMap<_, _> = times_ns
+            .into_iter()
+            .map(|(stack, time_ns)| (stack, time_ns / tick_ns))
+            .collect();
         let samples = stacks.values().sum();
         Some(Shown { stacks, samples })
     }
@@ -80,7 +82,9 @@ impl Shown {
     /// Stacks of the worker's threads that do not occur by chance. The main thread's depend on when it ends.
     fn frequent(&self) -> impl Iterator<Item = (&Vec<ShownFrame>, u64)> {
         let is_known = |stack: &[ShownFrame]| {
-            stack.iter().any(|frame| frame.name == "test_worker::stacks::next")
+            stack
+                .iter()
+                .any(|frame| frame.name == "test_worker::stacks::next")
         };
         self.sampled().filter(move |(stack, _)| is_known(stack))
     }
@@ -91,7 +95,13 @@ fn shown(node: &Value, program: &str) -> ShownFrame {
     let is_code = matches!(node["kind"].as_str().unwrap(), "function" | "unresolved");
     if is_code && node["module"] != program {
         let [name, file] = [String::new(), String::new()];
-        return ShownFrame { kind: "library".into(), name, file, line: 0, inlined: false };
+        return ShownFrame {
+            kind: "library".into(),
+            name,
+            file,
+            line: 0,
+            inlined: false,
+        };
     }
     ShownFrame {
         kind: text("kind"),
@@ -105,7 +115,10 @@ fn shown(node: &Value, program: &str) -> ShownFrame {
 fn as_text(stack: &[ShownFrame]) -> String {
     let frames = stack.iter().map(|frame| {
         let inlined = if frame.inlined { " (inlined)" } else { "" };
-        format!("{} {} {}:{}{inlined}", frame.kind, frame.name, frame.file, frame.line)
+        format!(
+            "{} {} {}:{}{inlined}",
+            frame.kind, frame.name, frame.file, frame.line
+        )
     });
     frames.collect::<Vec<_>>().join("\n  ")
 }
@@ -118,7 +131,9 @@ fn a_program_has_the_same_frames_by_its_agent_and_by_the_collector() {
     let ids = ["agent", "collector"];
     let workers = ids.map(|symbols| {
         let mut command = Command::new(programs.whole());
-        command.args(["stacks", symbols, &collector.url()]).env("EMBERLINE_SYMBOLS", symbols);
+        command
+            .args(["stacks", symbols, &collector.url()])
+            .env("EMBERLINE_SYMBOLS", symbols);
         Worker::start_by(&mut command)
     });
     wait_for("samples of both workers", || {
@@ -131,7 +146,9 @@ fn a_program_has_the_same_frames_by_its_agent_and_by_the_collector() {
     let shown = || ids.map(|id| Shown::of(&collector, id, program.to_str().unwrap()));
     wait_for("all stacks of both workers", || {
         let is_whole = |shown: &Option<Shown>| {
-            shown.as_ref().is_some_and(|shown| shown.frequent().count() >= STACKS)
+            shown
+                .as_ref()
+                .is_some_and(|shown| shown.frequent().count() >= STACKS)
         };
         shown().iter().all(is_whole).then_some(())
     });
@@ -146,7 +163,11 @@ fn a_program_has_the_same_frames_by_its_agent_and_by_the_collector() {
         let mut inlined = 0;
         for (stack, samples_of_stack) in one.frequent() {
             let is_known = other.stacks.contains_key(stack);
-            assert!(is_known, "{samples_of_stack} samples only in one:\n  {}", as_text(stack));
+            assert!(
+                is_known,
+                "{samples_of_stack} samples only in one:\n  {}",
+                as_text(stack)
+            );
             samples += samples_of_stack;
             frames += stack.len();
             inlined += stack.iter().filter(|frame| frame.inlined).count();
@@ -173,17 +194,29 @@ fn check_search_and_export(collector: &Collector, worker: &str) {
     let found = collector.json(&format!("/api/v1/profile?{query}"));
     let total_ns = number(&found["totals"], "total_ns");
     let hidden_ns = number(&found["hidden"], "functions_ns");
-    assert!(total_ns > 0 && hidden_ns > 0, "{worker}: {}", found["totals"]);
+    assert!(
+        total_ns > 0 && hidden_ns > 0,
+        "{worker}: {}",
+        found["totals"]
+    );
     let (_, collapsed) = collector.get(&format!("/api/v1/profile.collapsed?{query}"));
     // It is the last frame of a sample that it ran in itself.
     let is_through = |line: &str| {
         let stack = line.rsplit_once(' ').map_or(line, |(stack, _)| stack);
-        stack.split(';').any(|frame| frame == "test_worker::stacks::by_generic")
+        stack
+            .split(';')
+            .any(|frame| frame == "test_worker::stacks::by_generic")
     };
-    assert!(!collapsed.is_empty() && collapsed.lines().all(is_through), "{worker}: {collapsed}");
+    assert!(
+        !collapsed.is_empty() && collapsed.lines().all(is_through),
+        "{worker}: {collapsed}"
+    );
     let profile = get_bytes(&collector.url(), &format!("/api/v1/profile.pb.gz?{query}"));
     let mut content = Vec::new();
     GzDecoder::new(&*profile).read_to_end(&mut content).unwrap();
     let name = b"test_worker::stacks::by_generic";
-    assert!(content.windows(name.len()).any(|part| part == name), "{worker}: no name in pprof");
+    assert!(
+        content.windows(name.len()).any(|part| part == name),
+        "{worker}: no name in pprof"
+    );
 }

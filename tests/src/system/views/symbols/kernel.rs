@@ -42,8 +42,23 @@ fn compile(folder: &Path) -> PathBuf {
     let segment = format!("-Wl,-Ttext-segment={START:#x}");
     let done = output(
         Command::new("cc")
-            .args(["-O2", "-g", "-fno-pie", "-no-pie", "-mcmodel=kernel", "-static", "-nostdlib"])
-            .args(["-Wl,-estart", "-Wl,--build-id", &segment, "kernel.c", "-o", "vmlinux"])
+            .args([
+                "-O2",
+                "-g",
+                "-fno-pie",
+                "-no-pie",
+                "-mcmodel=kernel",
+                "-static",
+                "-nostdlib",
+            ])
+            .args([
+                "-Wl,-estart",
+                "-Wl,--build-id",
+                &segment,
+                "kernel.c",
+                "-o",
+                "vmlinux",
+            ])
             .current_dir(folder),
     );
     assert!(done.status.success(), "{}", text(&done.stderr));
@@ -85,11 +100,17 @@ fn messages(build_id: &str, addresses: Range<u64>) -> Vec<agent_message::Kind> {
     let start_ns = (now_ns / SECOND_NS - 2) * SECOND_NS;
     let second = [start_ns, start_ns + SECOND_NS].map(Timestamp::from_unix_ns);
     let range = TimeRange::new(second[0], second[1]).unwrap();
-    let account = v1::LossAccount { accepted_ns: delta.total().total_ns(), ..Default::default() };
+    let account = v1::LossAccount {
+        accepted_ns: delta.total().total_ns(),
+        ..Default::default()
+    };
     let mut flush = v1::Flush {
         seq: 1,
         sent_at_ns: now_ns,
-        clock: Some(v1::Clock { offset_ns: 0, error_ns: 5 }),
+        clock: Some(v1::Clock {
+            offset_ns: 0,
+            error_ns: 5,
+        }),
         cycle: Some(v1::Cycle {
             ticks: 100,
             ticks_expected: 100,
@@ -113,7 +134,11 @@ fn messages(build_id: &str, addresses: Range<u64>) -> Vec<agent_message::Kind> {
         ..v1::Hello::default()
     };
     use agent_message::Kind;
-    vec![Kind::Hello(hello), Kind::Dictionary(dictionary), Kind::Flush(flush)]
+    vec![
+        Kind::Hello(hello),
+        Kind::Dictionary(dictionary),
+        Kind::Flush(flush),
+    ]
 }
 
 /// Sends messages on a stream, and waits until the flush is stored.
@@ -131,7 +156,8 @@ async fn send(address: &str, messages: Vec<agent_message::Kind>) {
     for kind in messages {
         let message = AgentMessage { kind: Some(kind) }.encode_to_vec();
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-        body.send_data([&[0][..], &length, &message].concat().into(), false).unwrap();
+        body.send_data([&[0][..], &length, &message].concat().into(), false)
+            .unwrap();
     }
     let response = response.await.unwrap();
     assert_eq!(response.status(), 200);
@@ -146,7 +172,9 @@ async fn send(address: &str, messages: Vec<agent_message::Kind>) {
             }
         }
         let data = answers.data().await;
-        let Some(data) = data else { panic!("{:?}", answers.trailers().await) };
+        let Some(data) = data else {
+            panic!("{:?}", answers.trailers().await)
+        };
         received.extend_from_slice(&data.unwrap());
     }
 }
@@ -181,8 +209,17 @@ fn the_symbols_of_a_kernel_are_uploaded_and_name_its_addresses() {
         ])
         .stdout,
     );
-    let build_id = made.split("build id ").nth(1).unwrap().split(',').next().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let build_id = made
+        .split("build id ")
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let messages = messages(build_id, sum.clone());
     runtime
         .block_on(async {
@@ -197,13 +234,24 @@ fn the_symbols_of_a_kernel_are_uploaded_and_name_its_addresses() {
         (status == 200 && !answer["empty"].as_bool()?).then_some(answer)
     });
     let missing = &before["unnamed"]["modules"][0];
-    assert_eq!((&missing["module"], &missing["build_id"]), (&"vmlinux".into(), &build_id.into()));
+    assert_eq!(
+        (&missing["module"], &missing["build_id"]),
+        (&"vmlinux".into(), &build_id.into())
+    );
     let offsets = |answer: &Value| {
         let nodes = answer["profile"]["nodes"].as_array().unwrap().clone();
-        let unresolved = nodes.into_iter().filter(|node| node["kind"] == "unresolved");
-        unresolved.map(|node| node["offset"].as_u64().unwrap()).collect::<BTreeSet<_>>()
+        let unresolved = nodes
+            .into_iter()
+            .filter(|node| node["kind"] == "unresolved");
+        unresolved
+            .map(|node| node["offset"].as_u64().unwrap())
+            .collect::<BTreeSet<_>>()
     };
-    assert_eq!(offsets(&before), sum.collect(), "addresses as they are in vmlinux");
+    assert_eq!(
+        offsets(&before),
+        sum.collect(),
+        "addresses as they are in vmlinux"
+    );
 
     assert!(upload(&collector, &kernel).contains(build_id));
     let list = text(&symbols(&collector, &["list"]).stdout);
@@ -211,13 +259,31 @@ fn the_symbols_of_a_kernel_are_uploaded_and_name_its_addresses() {
     let after = functions(&collector);
     assert_eq!(after["unnamed"]["total_ns"], 0, "{}", after["unnamed"]);
     let nodes = after["profile"]["nodes"].as_array().unwrap();
-    let named = nodes.iter().filter(|node| node["kind"] == "function").map(|node| {
-        assert!(node["file"].as_str().unwrap().ends_with("/kernel.c"), "{node}");
-        let name = node["name"].as_str().unwrap();
-        (name, node["line"].as_u64().unwrap(), node["inlined"].as_bool().unwrap())
-    });
+    let named = nodes
+        .iter()
+        .filter(|node| node["kind"] == "function")
+        .map(|node| {
+            assert!(
+                node["file"].as_str().unwrap().ends_with("/kernel.c"),
+                "{node}"
+            );
+            let name = node["name"].as_str().unwrap();
+            (
+                name,
+                node["line"].as_u64().unwrap(),
+                node["inlined"].as_bool().unwrap(),
+            )
+        });
     let named: BTreeSet<_> = named.collect();
     // The loop is on line 5, and what is inlined there on line 2.
-    assert!(named.contains(&("sum", 5, false)) && named.contains(&("twice", 2, true)), "{named:?}");
-    assert!(named.iter().all(|(name, ..)| ["sum", "twice"].contains(name)), "{named:?}");
+    assert!(
+        named.contains(&("sum", 5, false)) && named.contains(&("twice", 2, true)),
+        "{named:?}"
+    );
+    assert!(
+        named
+            .iter()
+            .all(|(name, ..)| ["sum", "twice"].contains(name)),
+        "{named:?}"
+    );
 }

@@ -17,7 +17,14 @@ const WHOLE: &str = ", lines, ";
 /// Makes a symbol file as the collector's reader does. Returns what it prints.
 fn reduce_limited(folder: &Path, from: &str) -> String {
     let made = folder.join("made.symbols");
-    let done = run(&["symbols", "reduce", "--limited", from, "-o", made.to_str().unwrap()]);
+    let done = run(&[
+        "symbols",
+        "reduce",
+        "--limited",
+        from,
+        "-o",
+        made.to_str().unwrap(),
+    ]);
     assert!(done.status.success(), "{}", text(&done.stderr));
     text(&done.stdout)
 }
@@ -25,20 +32,35 @@ fn reduce_limited(folder: &Path, from: &str) -> String {
 /// The build id of the program, and the id in its link.
 fn ids(folder: &Path, program: &Path) -> [String; 2] {
     let made = folder.join("made.symbols");
-    let arguments = ["symbols", "reduce", program.to_str().unwrap(), "-o", made.to_str().unwrap()];
+    let arguments = [
+        "symbols",
+        "reduce",
+        program.to_str().unwrap(),
+        "-o",
+        made.to_str().unwrap(),
+    ];
     let done = run(&arguments);
     let printed = text(&done.stdout);
     let warning = text(&done.stderr);
     let after = |text: &str, words: &str| {
-        let rest = text.split_once(words).unwrap_or_else(|| panic!("no {words:?} in {text}")).1;
+        let rest = text
+            .split_once(words)
+            .unwrap_or_else(|| panic!("no {words:?} in {text}"))
+            .1;
         rest.split([',', ' ']).next().unwrap().to_owned()
     };
-    [after(&printed, "build id "), after(&warning, "shared.debug with the id ")]
+    [
+        after(&printed, "build id "),
+        after(&warning, "shared.debug with the id "),
+    ]
 }
 
 /// Puts a file where packages put their debug files.
 fn put(folder: &Path, id: &str, content: &[u8]) -> PathBuf {
-    let path = folder.join(".build-id").join(&id[..2]).join(format!("{}.debug", &id[2..]));
+    let path = folder
+        .join(".build-id")
+        .join(&id[..2])
+        .join(format!("{}.debug", &id[2..]));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, content).unwrap();
     path
@@ -52,7 +74,11 @@ fn shared_debug_information_is_found_by_its_link_and_by_its_id() {
     fs::write(&program, PROGRAM).unwrap();
     let collector = Collector::start_with_data("127.0.0.1:0", &folder.join("data"));
     let partial = symbols(&collector, &["upload", program.to_str().unwrap()]);
-    assert!(text(&partial.stdout).contains(PARTIAL), "{}", text(&partial.stdout));
+    assert!(
+        text(&partial.stdout).contains(PARTIAL),
+        "{}",
+        text(&partial.stdout)
+    );
     let warning = text(&partial.stderr);
     assert!(
         warning.contains("shared.debug with the id ") && warning.contains("(dwz)"),
@@ -70,7 +96,10 @@ fn shared_debug_information_is_found_by_its_link_and_by_its_id() {
 
     // By a server.
     let at = |id: &str| format!("/buildid/{id}/debuginfo");
-    let whole = [(at(&build_id), PROGRAM.to_vec()), (at(&shared_id), SHARED.to_vec())];
+    let whole = [
+        (at(&build_id), PROGRAM.to_vec()),
+        (at(&shared_id), SHARED.to_vec()),
+    ];
     let server = serve_files(BTreeMap::from(whole.clone()));
     assert!(reduce_limited(folder, &format!("{server}{}", at(&build_id))).contains(WHOLE));
     let without = serve_files(BTreeMap::from([whole[0].clone()]));
