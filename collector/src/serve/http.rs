@@ -23,10 +23,9 @@ use base::limits::{
 };
 use front::admission::{Admission, admit, admit_stream};
 use front::error::ErrorAnswer;
-use query::{Asking, Queries, fleet};
 use query::{
     DurationsFormat, TaskComparisonQuery, TaskDurationsQuery, TaskFormat, TaskQuery,
-    ThreadTimeQuery, TimelineQuery, WorkerNamesQuery, WorkersQuery,
+    ThreadTimeQuery, TimelineQuery, WorkerNamesQuery, WorkersQuery, fleet,
 };
 use shares::Quota;
 use state::follow::Follower;
@@ -117,23 +116,15 @@ pub(super) async fn timeline(
     State(reader): State<Reader>,
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             cancel,
-         }| {
-            let query = TimelineQuery::parse(pairs, &collector.state, now)?;
-            let timeline =
-                answer::timeline(&query, Queries(&collector.state).timeline(&query, cancel)?);
-            match query.format {
-                Some(format) => Ok(tables::timeline(&timeline).response(format)),
-                None => answer::json(&timeline),
-            }
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let query = asking.parse(TimelineQuery::parse)?;
+        let found = asking.queries().timeline(&query, asking.cancel)?;
+        let timeline = answer::timeline(&query, found);
+        match query.format {
+            Some(format) => Ok(tables::timeline(&timeline).response(format)),
+            None => answer::json(&timeline),
+        }
+    });
     answer.await
 }
 
@@ -142,16 +133,11 @@ pub(super) async fn tasks(
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |asking| {
-        let &Asking {
-            collector,
-            pairs,
-            now,
-            cancel,
-        } = asking;
-        let query = TaskQuery::parse(pairs, &collector.state, now)?;
+        let query = asking.parse(TaskQuery::parse)?;
+        let queries = asking.queries();
+        let cancel = asking.cancel;
         if query.summary {
-            let summary =
-                answer::task_summary(Queries(&collector.state).task_summary(&query, cancel)?);
+            let summary = answer::task_summary(queries.task_summary(&query, cancel)?);
             return match query.format {
                 TaskFormat::File(format) => Ok(tables::task_names(&summary).response(format)),
                 TaskFormat::Json | TaskFormat::Columns | TaskFormat::Firefox => {
@@ -161,16 +147,16 @@ pub(super) async fn tasks(
         }
         match query.format {
             TaskFormat::Json => {
-                let tasks = Queries(&collector.state).tasks(&query, cancel)?;
-                answer::json(&answer::TasksBody::new(&query, &tasks, now))
+                let tasks = queries.tasks(&query, cancel)?;
+                answer::json(&answer::TasksBody::new(&query, &tasks, asking.now))
             }
             TaskFormat::Columns => {
-                let columns = Queries(&collector.state).task_columns(&query, cancel, now)?;
+                let columns = queries.task_columns(&query, cancel, asking.now)?;
                 answer::json(&answer::TaskColumnsBody::new(&query, &columns))
             }
             TaskFormat::File(format) => {
-                let tasks = Queries(&collector.state).tasks(&query, cancel)?;
-                Ok(tables::tasks(&answer::tasks(&query, tasks, now)).response(format))
+                let tasks = queries.tasks(&query, cancel)?;
+                Ok(tables::tasks(&answer::tasks(&query, tasks, asking.now)).response(format))
             }
             TaskFormat::Firefox => tasks_firefox::response(asking, &query),
         }
@@ -182,20 +168,11 @@ async fn task_comparison(
     State(reader): State<Reader>,
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             cancel,
-         }| {
-            let query = TaskComparisonQuery::parse(pairs, &collector.state, now)?;
-            answer::json(&answer::task_comparison(
-                Queries(&collector.state).task_comparison(&query, cancel)?,
-            ))
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let query = asking.parse(TaskComparisonQuery::parse)?;
+        let comparison = asking.queries().task_comparison(&query, asking.cancel)?;
+        answer::json(&answer::task_comparison(comparison))
+    });
     answer.await
 }
 
@@ -203,90 +180,60 @@ async fn task_durations(
     State(reader): State<Reader>,
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             cancel,
-         }| {
-            let query = TaskDurationsQuery::parse(pairs, &collector.state, now)?;
-            match query.format {
-                DurationsFormat::Json => {
-                    let durations = Queries(&collector.state).task_durations(&query, cancel)?;
-                    answer::json(&answer::task_durations(durations))
-                }
-                DurationsFormat::HistogramLog => Ok(histogram_log::response(
-                    &Queries(&collector.state).duration_counts(&query, cancel)?,
-                )),
+    let answer = reader.answer(pairs, |asking| {
+        let query = asking.parse(TaskDurationsQuery::parse)?;
+        let queries = asking.queries();
+        match query.format {
+            DurationsFormat::Json => {
+                let durations = queries.task_durations(&query, asking.cancel)?;
+                answer::json(&answer::task_durations(durations))
             }
-        },
-    );
+            DurationsFormat::HistogramLog => {
+                let counts = queries.duration_counts(&query, asking.cancel)?;
+                Ok(histogram_log::response(&counts))
+            }
+        }
+    });
     answer.await
 }
 
 async fn thread_time(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             cancel,
-         }| {
-            let query = ThreadTimeQuery::parse(pairs, &collector.state, now)?;
-            answer::json(&answer::thread_time(
-                Queries(&collector.state).thread_time(&query, cancel)?,
-            ))
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let query = asking.parse(ThreadTimeQuery::parse)?;
+        let thread_time = asking.queries().thread_time(&query, asking.cancel)?;
+        answer::json(&answer::thread_time(thread_time))
+    });
     answer.await
 }
 
 async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             ..
-         }| {
-            let query = WorkersQuery::parse(pairs, &collector.state)?;
-            let quotas = collector.quota_uses();
-            let forwards = collector.state.forwards.statuses();
-            let stores = collector
-                .follower
-                .as_ref()
-                .map(Follower::statuses)
-                .unwrap_or_default();
-            // Rows stored since the last look say nothing about the workers.
-            let now = stores
-                .iter()
-                .filter_map(|store| store.read_at)
-                .min()
-                .unwrap_or(now);
-            let fleet = fleet(collector, &query, now);
-            let pushed = &collector.pushed;
-            answer::json(&answer::workers(
-                &fleet, &quotas, pushed, &forwards, &stores, now,
-            ))
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let collector = asking.collector;
+        let query = WorkersQuery::parse(asking.pairs, &collector.state)?;
+        let quotas = collector.quota_uses();
+        let forwards = collector.state.forwards.statuses();
+        let stores = collector
+            .follower
+            .as_ref()
+            .map(Follower::statuses)
+            .unwrap_or_default();
+        // Rows stored since the last look say nothing about the workers.
+        let read_at = stores.iter().filter_map(|store| store.read_at).min();
+        let now = read_at.unwrap_or(asking.now);
+        let fleet = fleet(collector, &query, now);
+        let pushed = &collector.pushed;
+        answer::json(&answer::workers(
+            &fleet, &quotas, pushed, &forwards, &stores, now,
+        ))
+    });
     answer.await
 }
 
 async fn worker_names(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector, pairs, ..
-         }| {
-            let query = WorkerNamesQuery::parse(pairs)?;
-            answer::json(&Queries(&collector.state).worker_names(&query))
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let query = WorkerNamesQuery::parse(asking.pairs)?;
+        answer::json(&asking.queries().worker_names(&query))
+    });
     answer.await
 }
 

@@ -21,24 +21,16 @@ const SVG_POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 pub(super) async fn answer_profile(reader: &Reader, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             cancel,
-         }| {
-            let query = ProfileQuery::parse(pairs, &collector.state, now)?;
-            let begin = Instant::now();
-            let answer = Queries(&collector.state).profile(&query, cancel)?;
-            let computed = begin.elapsed();
-            let mut response = profile_response(collector, &query, &answer)?;
-            add_sampling_headers(response.headers_mut(), &answer);
-            add_timing_header(response.headers_mut(), computed, begin.elapsed() - computed);
-            Ok(response)
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let query = asking.parse(ProfileQuery::parse)?;
+        let begin = Instant::now();
+        let answer = asking.queries().profile(&query, asking.cancel)?;
+        let computed = begin.elapsed();
+        let mut response = profile_response(asking.collector, &query, &answer)?;
+        add_sampling_headers(response.headers_mut(), &answer);
+        add_timing_header(response.headers_mut(), computed, begin.elapsed() - computed);
+        Ok(response)
+    });
     answer.await
 }
 

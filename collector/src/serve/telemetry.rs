@@ -15,7 +15,7 @@ use super::{file_paths, sse, tables};
 use crate::audit;
 use base::limits::BODY_BYTES_MAX;
 use front::error::ErrorAnswer;
-use query::{Asking, Queries};
+
 use query::{
     ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start, parse_run_stop,
     parse_runs, recent_events,
@@ -43,85 +43,49 @@ pub(super) fn event_route() -> Router<Reader> {
 }
 
 async fn transfers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             cancel,
-         }| {
-            let query = TransferQuery::parse(pairs, &collector.state, now)?;
-            if query.summary {
-                return answer::json(&answer::transfer_summary(
-                    Queries(&collector.state).transfer_summary(&query, cancel)?,
-                ));
-            }
-            let transfers =
-                answer::transfers(&query, Queries(&collector.state).transfers(&query, cancel)?);
-            match query.format {
-                Some(format) => Ok(tables::transfers(&transfers).response(format)),
-                None => answer::json(&transfers),
-            }
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let query = asking.parse(TransferQuery::parse)?;
+        let queries = asking.queries();
+        if query.summary {
+            let summary = queries.transfer_summary(&query, asking.cancel)?;
+            return answer::json(&answer::transfer_summary(summary));
+        }
+        let transfers = answer::transfers(&query, queries.transfers(&query, asking.cancel)?);
+        match query.format {
+            Some(format) => Ok(tables::transfers(&transfers).response(format)),
+            None => answer::json(&transfers),
+        }
+    });
     answer.await
 }
 
 async fn resources(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             cancel,
-         }| {
-            let query = ResourceQuery::parse(pairs, &collector.state, now)?;
-            let resources =
-                answer::resources(&query, Queries(&collector.state).resources(&query, cancel)?);
-            match query.format {
-                Some(format) => Ok(tables::resources(&resources).response(format)),
-                None => answer::json(&resources),
-            }
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let query = asking.parse(ResourceQuery::parse)?;
+        let found = asking.queries().resources(&query, asking.cancel)?;
+        let resources = answer::resources(&query, found);
+        match query.format {
+            Some(format) => Ok(tables::resources(&resources).response(format)),
+            None => answer::json(&resources),
+        }
+    });
     answer.await
 }
 
 async fn progress(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             cancel,
-         }| {
-            let query = ProgressQuery::parse(pairs, &collector.state, now)?;
-            answer::json(&answer::progress(
-                Queries(&collector.state).progress(&query, cancel)?,
-            ))
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let query = asking.parse(ProgressQuery::parse)?;
+        let progress = asking.queries().progress(&query, asking.cancel)?;
+        answer::json(&answer::progress(progress))
+    });
     answer.await
 }
 
 async fn runs(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector,
-             pairs,
-             now,
-             ..
-         }| {
-            answer::json(&answer::runs(
-                &parse_runs(pairs, &collector.state, now)?,
-                now,
-            ))
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let runs = asking.parse(parse_runs)?;
+        answer::json(&answer::runs(&runs, asking.now))
+    });
     answer.await
 }
 
@@ -179,11 +143,9 @@ async fn mark(
 }
 
 async fn recent(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector, pairs, ..
-         }| { answer::json(&answer::events(&recent_events(pairs, &collector.state)?)) },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        let events = recent_events(asking.pairs, &asking.collector.state)?;
+        answer::json(&answer::events(&events))
+    });
     answer.await
 }

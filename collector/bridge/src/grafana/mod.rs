@@ -28,7 +28,7 @@ use self::query::{GrafanaQuery, PROFILE_KINDS, PROFILE_TYPE_LABEL, ProfileKind};
 pub use self::render::{label_values as render_label_values, render, render_diff};
 use crate::push::{Encoding, decoded};
 use ::query::{
-    Asking, LabelMatchers, LabelScope, LabelSeries, LabelSeriesAnswer, LabelSeriesQuery, Queries,
+    Asking, LabelMatchers, LabelScope, LabelSeries, LabelSeriesAnswer, LabelSeriesQuery,
 };
 use base::limits::{
     FLAMEBEARER_NODES_DEFAULT, FLAMEBEARER_NODES_MAX, GRAFANA_BODY_BYTES_MAX, GROUP_LABELS_MAX,
@@ -263,7 +263,7 @@ fn select_series(
         first,
         step_ns,
         series,
-    } = Queries(&asking.collector.state).label_series(&query, asking.cancel)?;
+    } = asking.queries().label_series(&query, asking.cancel)?;
     let message_of = |series: LabelSeries| {
         let labels = series.labels.into_iter();
         let points = (1..).zip(&series.sums).map(|(steps, sum)| Point {

@@ -7,7 +7,7 @@ use super::messages::{
     ProfileType, SelectMergeSpanProfileRequest, SelectMergeStacktracesRequest, StackTraceSelector,
 };
 use front::error::ErrorAnswer;
-use query::{Asking, LabelMatchers, LabelScope, ProfileQuery, Queries, format_time};
+use query::{Asking, LabelMatchers, LabelScope, ProfileQuery, format_time};
 
 /// The label that selects kinds of profiles.
 pub(super) const PROFILE_TYPE_LABEL: &str = "__profile_type__";
@@ -139,7 +139,7 @@ impl GrafanaQuery {
             return Ok(Profile::default());
         };
         let query = ProfileQuery::of(self.range, filter);
-        Ok(Queries(state).profile(&query, asking.cancel)?.profile)
+        Ok(asking.queries().profile(&query, asking.cancel)?.profile)
     }
 }
 

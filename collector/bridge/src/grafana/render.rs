@@ -9,7 +9,7 @@ use super::query::{GrafanaQuery, ProfileKind};
 use super::{invalid, label_values as values_of, nodes_max};
 use front::answer;
 use front::error::ErrorAnswer;
-use query::{Asking, LabelSeriesQuery, Params, Queries, RangeText};
+use query::{Asking, LabelSeriesQuery, Params, RangeText};
 
 /// Points of a timeline, at most.
 const TIMELINE_POINTS: u64 = 1_000;
@@ -206,7 +206,7 @@ fn timeline(query: GrafanaQuery, asking: &Asking<'_>) -> Result<Timeline, ErrorA
     } = query;
     let step_s = step_s(range);
     let query = LabelSeriesQuery::new(range, matchers, kind.states(), step_s as f64)?;
-    let answer = Queries(&asking.collector.state).label_series(&query, asking.cancel)?;
+    let answer = asking.queries().label_series(&query, asking.cancel)?;
     let samples = answer.series.into_iter().next().map(|series| series.sums);
     Ok(Timeline {
         start_time: seconds(answer.first),

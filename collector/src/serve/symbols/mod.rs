@@ -19,7 +19,7 @@ use crate::serve::reader::{Pairs, Reader, blocking, pairs_of};
 use base::limits::{BODY_BYTES_MAX, SYMBOL_PIECE_BYTES_MAX, nanoseconds};
 use front::error::ErrorAnswer;
 use naming::{FetchError, Piece, UploadError};
-use query::{Asking, SymbolUpload, no_parameters};
+use query::{SymbolUpload, no_parameters};
 use shares::identity::Identity;
 
 pub(crate) fn routes() -> Router<Reader> {
@@ -35,35 +35,25 @@ pub(crate) fn routes() -> Router<Reader> {
 }
 
 async fn list(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector, pairs, ..
-         }| {
-            no_parameters(pairs)?;
-            let naming = &collector.state.naming;
-            // In this order: a fetch that ends in between is among the files.
-            let fetches = naming.fetches();
-            answer::json(&answer::symbols(naming.list(), fetches))
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        no_parameters(asking.pairs)?;
+        let naming = &asking.collector.state.naming;
+        // In this order: a fetch that ends in between is among the files.
+        let fetches = naming.fetches();
+        answer::json(&answer::symbols(naming.list(), fetches))
+    });
     answer.await
 }
 
 async fn verify(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(
-        pairs,
-        |&Asking {
-             collector, pairs, ..
-         }| {
-            no_parameters(pairs)?;
-            let naming = &collector.state.naming;
-            answer::json(&answer::symbols_verified(
-                naming.list().len(),
-                naming.verify(),
-            ))
-        },
-    );
+    let answer = reader.answer(pairs, |asking| {
+        no_parameters(asking.pairs)?;
+        let naming = &asking.collector.state.naming;
+        answer::json(&answer::symbols_verified(
+            naming.list().len(),
+            naming.verify(),
+        ))
+    });
     answer.await
 }
 

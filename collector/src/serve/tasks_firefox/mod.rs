@@ -14,7 +14,7 @@ use profiler_core::Resource;
 use super::answer;
 use base::limits::TASK_ROWS_MAX;
 use front::error::ErrorAnswer;
-use query::{Asking, Queries};
+use query::Asking;
 use query::{ResourceQuery, TaskQuery, TransferFilter, TransferQuery};
 
 const NS_PER_MS: i64 = 1_000_000;
@@ -31,23 +31,20 @@ struct Rows {
 /// Answers with the tasks of a query as a file, and with what their workers moved and used meanwhile. Headers
 /// have the numbers of rows.
 pub(super) fn response(asking: &Asking<'_>, query: &TaskQuery) -> Result<Response, ErrorAnswer> {
-    let Asking {
-        collector,
-        now,
-        cancel,
-        ..
-    } = *asking;
-    let mut tasks = answer::tasks(query, Queries(&collector.state).tasks(query, cancel)?, now);
+    let queries = asking.queries();
+    let cancel = asking.cancel;
+    let now = asking.now;
+    let mut tasks = answer::tasks(query, queries.tasks(query, cancel)?, now);
     let mut corrupt_files = tasks.corrupt_files.len();
     let mut transfers = api::TransfersAnswer::default();
     if has_transfers(query) {
         let query = transfers_of(query);
-        transfers = answer::transfers(&query, Queries(&collector.state).transfers(&query, cancel)?);
+        transfers = answer::transfers(&query, queries.transfers(&query, cancel)?);
         corrupt_files += transfers.corrupt_files.len();
     }
     let measures = vec![Resource::ProcessCpu, Resource::ProcessMemory];
     let used = ResourceQuery::of_workers(query.range, query.filter.workers.clone(), measures);
-    let resources = answer::resources(&used, Queries(&collector.state).resources(&used, cancel)?);
+    let resources = answer::resources(&used, queries.resources(&used, cancel)?);
     tasks.tasks.sort_by_key(|task| (task.start_ns, task.id));
     let facts = [
         ("x-emberline-rows", tasks.tasks.len() as u64),
