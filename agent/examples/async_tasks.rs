@@ -14,11 +14,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         if start.elapsed() > Duration::from_secs(5) {
             break;
         }
-        let requests = (0..8).map(|number| {
-            let request = task("request").key(format!("request-{round}-{number}"));
-            tokio::spawn(answer(number).in_try_task(request))
-        });
-        let requests: Vec<_> = requests.collect();
+        let requests: Vec<_> = (0..8)
+            .map(|number| {
+                let request = task("request").key(format!("request-{round}-{number}"));
+                tokio::spawn(answer(number).in_try_task(request))
+            })
+            .collect();
         for request in requests {
             // A request that returns an error ends as `failed`, with the error as its cause.
             match request.await? {

@@ -107,15 +107,19 @@ impl Phases {
         start: Timestamp,
         stop: Option<Timestamp>,
     ) -> Vec<PhaseInterval> {
-        let within = |interval: &Interval| {
-            let end = stop.map_or(interval.stop, |stop| stop.min(interval.stop));
-            Interval {
-                start: interval.start.min(end),
-                stop: end,
-                ..*interval
-            }
-        };
-        let mut pieces = without_overlaps(self.listed.iter().map(within).collect());
+        let mut pieces = without_overlaps(
+            self.listed
+                .iter()
+                .map(|interval: &Interval| {
+                    let end = stop.map_or(interval.stop, |stop| stop.min(interval.stop));
+                    Interval {
+                        start: interval.start.min(end),
+                        stop: end,
+                        ..*interval
+                    }
+                })
+                .collect(),
+        );
         let mut sums = self.sums.clone();
         for piece in pieces.drain(LISTED_MAX.min(pieces.len())..) {
             add_to_sums(&mut sums, piece);
@@ -238,8 +242,8 @@ mod tests {
     }
 
     fn check(intervals: &[(u32, i64, i64)], expected: &[(&str, i64, u64)]) {
-        let got = phases(intervals).intervals(at(100), Some(at(200)));
-        let got: Vec<_> = got
+        let found = phases(intervals).intervals(at(100), Some(at(200)));
+        let got: Vec<_> = found
             .iter()
             .map(|it| (&*it.name, it.start_ns, it.duration_ns))
             .collect();
@@ -304,8 +308,7 @@ mod tests {
                 let holds = |it: &&PhaseInterval| {
                     (it.start_ns..it.start_ns + it.duration_ns as i64).contains(&moment)
                 };
-                let of_model = all.iter().rfind(|(_, start, stop)| (*start..*stop).contains(&moment));
-                let of_model = of_model.map(|(phase, ..)| registry::name(NameId(*phase)));
+                let of_model = all.iter().rfind(|(_, start, stop)| (*start..*stop).contains(&moment)).map(|(phase, ..)| registry::name(NameId(*phase)));
                 prop_assert_eq!(got.iter().find(holds).map(|it| it.name.clone()), of_model);
             }
         }

@@ -252,8 +252,11 @@ impl Symbolizer {
             missing_ns,
             excess_ns,
         } = raw.difference;
-        let is_recent = |logged: u64| raw.stop_ns.saturating_sub(logged) < LOGGED_EVERY_NS;
-        if missing_ns + excess_ns == 0 || self.logged_ns.is_some_and(is_recent) {
+        if missing_ns + excess_ns == 0
+            || self
+                .logged_ns
+                .is_some_and(|logged: u64| raw.stop_ns.saturating_sub(logged) < LOGGED_EVERY_NS)
+        {
             return;
         }
         self.logged_ns = Some(raw.stop_ns);
@@ -294,17 +297,20 @@ impl Symbolizer {
 
     /// Translates a thread dump: current names of threads, and nodes of `tables`.
     fn thread_dump(&self, raw: RawThreadDump) -> ThreadDumpReply {
-        let thread = |thread: RawThread| ThreadSnapshot {
-            thread_id: thread.id,
-            name: thread_name(thread.id).text().into(),
-            node: thread.last.map_or(NodeId::ROOT, |last| {
-                self.nodes[last.attribution.node.index()].id
-            }),
-            state: thread.last.map(|last| last.state),
-            age_ns: thread.age_ns,
-            blocked_ns: thread.blocked_ns,
-        };
-        let threads = raw.threads.into_iter().map(thread).collect();
+        let threads = raw
+            .threads
+            .into_iter()
+            .map(|thread: RawThread| ThreadSnapshot {
+                thread_id: thread.id,
+                name: thread_name(thread.id).text().into(),
+                node: thread.last.map_or(NodeId::ROOT, |last| {
+                    self.nodes[last.attribution.node.index()].id
+                }),
+                state: thread.last.map(|last| last.state),
+                age_ns: thread.age_ns,
+                blocked_ns: thread.blocked_ns,
+            })
+            .collect();
         let dump = ThreadDump {
             threads,
             omitted: raw.omitted,
@@ -419,18 +425,21 @@ mod tests {
     #[test]
     fn a_thread_has_the_name_that_it_set_by_the_end_of_the_cycle() {
         let named = thread::Builder::new().name("pool-7".into());
-        let check = || {
-            assert_eq!(
-                current_thread_name("starter".into(), threads::own_id()),
-                "pool-7".into()
-            );
-            assert_eq!(
-                current_thread_name("pool-6".into(), 0),
-                "pool-6".into(),
-                "threads counted together"
-            );
-        };
-        named.spawn(check).unwrap().join().unwrap();
+        named
+            .spawn(|| {
+                assert_eq!(
+                    current_thread_name("starter".into(), threads::own_id()),
+                    "pool-7".into()
+                );
+                assert_eq!(
+                    current_thread_name("pool-6".into(), 0),
+                    "pool-6".into(),
+                    "threads counted together"
+                );
+            })
+            .unwrap()
+            .join()
+            .unwrap();
         // No thread has an id that large.
         assert_eq!(current_thread_name("gone".into(), u32::MAX), "gone".into());
     }

@@ -71,12 +71,11 @@ pub(crate) fn leave() {
 /// Replaces the first id `old`.
 fn replace(old: u32, new: u32) {
     let AgentThreads(ids) = AGENT_THREADS.get();
-    let is_replaced = |id: &AtomicU32| {
+    // Without room a thread counts as the program's.
+    let _ = ids.iter().any(|id: &AtomicU32| {
         id.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
-    };
-    // Without room a thread counts as the program's.
-    let _ = ids.iter().any(is_replaced);
+    });
 }
 
 /// Whether the calling thread is the agent's.

@@ -289,13 +289,16 @@ struct Load(Vec<Child>);
 
 impl Load {
     fn start(count: usize) -> Load {
-        let child = |_| {
-            Command::new("sh")
-                .args(["-c", "while :; do :; done"])
-                .spawn()
-                .unwrap()
-        };
-        Load((0..count).map(child).collect())
+        Load(
+            (0..count)
+                .map(|_| {
+                    Command::new("sh")
+                        .args(["-c", "while :; do :; done"])
+                        .spawn()
+                        .unwrap()
+                })
+                .collect(),
+        )
     }
 }
 
@@ -343,8 +346,9 @@ fn print_threads(threads: &Profile, truths: &[Truth]) {
     for (label, time) in sums {
         let of = |truth: &&Truth| label.contains(&truth.id.to_string());
         let truth = truths.iter().find(of);
-        let is_wrong = |truth: &&Truth| truth.lived.abs_diff(time) > Duration::from_millis(100);
-        if let Some(truth) = truth.filter(is_wrong) {
+        if let Some(truth) =
+            truth.filter(|truth: &&Truth| truth.lived.abs_diff(time) > Duration::from_millis(100))
+        {
             println!("  {label}: {time:.3?} instead of {truth:.3?}");
         }
     }
@@ -424,13 +428,14 @@ fn run(program: Program) -> Outcome {
     let begin = Instant::now();
     let cpu_before = process_cpu();
     let shared = Arc::new(Shared::default());
-    let start = |number: usize| {
-        let shared = shared.clone();
-        let body = move || live(program, number, &shared);
-        let builder = thread::Builder::new().stack_size(STACK_BYTES);
-        (Instant::now(), builder.spawn(body).unwrap())
-    };
-    let threads: Vec<_> = (0..program.threads).map(start).collect();
+    let threads: Vec<_> = (0..program.threads)
+        .map(|number: usize| {
+            let shared = shared.clone();
+            let body = move || live(program, number, &shared);
+            let builder = thread::Builder::new().stack_size(STACK_BYTES);
+            (Instant::now(), builder.spawn(body).unwrap())
+        })
+        .collect();
     while shared.ready.load(Ordering::Relaxed) < program.threads as u64 {
         assert!(begin.elapsed() < DEADLINE, "the threads do not start");
         thread::sleep(Duration::from_millis(5));

@@ -333,14 +333,13 @@ fn recurse(calls: u32) -> u32 {
 #[test]
 fn a_recursion_of_a_hundred_thousand_calls_keeps_its_time() {
     let (agent, _turn) = start();
-    let deep = || {
-        let _guard = task("recursive").start();
-        std::hint::black_box(recurse(100_000))
-    };
     let begin = Instant::now();
     thread::Builder::new()
         .stack_size(64 << 20)
-        .spawn(deep)
+        .spawn(|| {
+            let _guard = task("recursive").start();
+            std::hint::black_box(recurse(100_000))
+        })
         .unwrap()
         .join()
         .unwrap();

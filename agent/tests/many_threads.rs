@@ -542,12 +542,13 @@ fn limit_below(count: u64) -> Option<String> {
         ("pids.max", of_file("/sys/fs/cgroup/pids.max"), count),
         ("max user processes", number(processes), count),
     ];
-    let too_low = |(name, limit, needed): (&str, Option<u64>, u64)| {
-        limit
-            .filter(|limit| *limit < needed + 1_000)
-            .map(|limit| format!("{name} is {limit}"))
-    };
-    limits.into_iter().find_map(too_low)
+    limits
+        .into_iter()
+        .find_map(|(name, limit, needed): (&str, Option<u64>, u64)| {
+            limit
+                .filter(|limit| *limit < needed + 1_000)
+                .map(|limit| format!("{name} is {limit}"))
+        })
 }
 
 #[test]

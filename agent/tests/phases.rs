@@ -104,11 +104,6 @@ fn guards_put_their_task_into_phases() {
     check(|| drop(phase(Phase::DiskRead)), &["disk-read"]);
     check(|| drop(phase("decode")), &["decode"]);
     check(|| drop(phase(Phase::Execute)), &[]);
-    let all = || {
-        for name in profiler_core::PHASES {
-            drop(phase(name));
-        }
-    };
     let without_execute = [
         "queue",
         "transfer",
@@ -117,17 +112,18 @@ fn guards_put_their_task_into_phases() {
         "serialize",
         "disk-write",
     ];
-    check(all, &without_execute);
+    check(
+        || {
+            for name in profiler_core::PHASES {
+                drop(phase(name));
+            }
+        },
+        &without_execute,
+    );
 }
 
 #[test]
 fn an_inner_phase_interrupts_the_outer_one() {
-    let nested = || {
-        let _outer = phase(Phase::Transfer);
-        drop(phase(Phase::Deserialize));
-        let _inner = phase(Phase::DiskWrite);
-        drop(phase(Phase::Execute));
-    };
     let expected = [
         "transfer",
         "deserialize",
@@ -136,23 +132,35 @@ fn an_inner_phase_interrupts_the_outer_one() {
         "disk-write",
         "transfer",
     ];
-    check(nested, &expected);
-    let crossed = || {
-        let first = phase(Phase::Transfer);
-        let second = phase(Phase::DiskRead);
-        drop(first);
-        drop(second);
-    };
-    check(crossed, &["transfer", "disk-read"]);
-    let panics = || {
-        let _outer = phase(Phase::Transfer);
-        catch_unwind(AssertUnwindSafe(|| {
-            let _inner = phase(Phase::DiskRead);
-            std::panic::resume_unwind(Box::new(()));
-        }))
-        .unwrap_err();
-    };
-    check(panics, &["transfer", "disk-read", "transfer"]);
+    check(
+        || {
+            let _outer = phase(Phase::Transfer);
+            drop(phase(Phase::Deserialize));
+            let _inner = phase(Phase::DiskWrite);
+            drop(phase(Phase::Execute));
+        },
+        &expected,
+    );
+    check(
+        || {
+            let first = phase(Phase::Transfer);
+            let second = phase(Phase::DiskRead);
+            drop(first);
+            drop(second);
+        },
+        &["transfer", "disk-read"],
+    );
+    check(
+        || {
+            let _outer = phase(Phase::Transfer);
+            catch_unwind(AssertUnwindSafe(|| {
+                let _inner = phase(Phase::DiskRead);
+                std::panic::resume_unwind(Box::new(()));
+            }))
+            .unwrap_err();
+        },
+        &["transfer", "disk-read", "transfer"],
+    );
 }
 
 /// An inner task does not end the phase of the outer one, and has its own phases.
@@ -247,17 +255,19 @@ fn phases_past_the_limit_are_summed() {
 /// Threads that entered a task record its phases too, also if they end before it.
 #[test]
 fn other_threads_record_phases_of_the_task_that_they_entered() {
-    let here = || {
-        let here = current_task();
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                let _in = here.enter();
-                drop(phase(Phase::DiskRead));
+    check(
+        || {
+            let here = current_task();
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    let _in = here.enter();
+                    drop(phase(Phase::DiskRead));
+                });
             });
-        });
-        drop(phase(Phase::DiskWrite));
-    };
-    check(here, &["disk-read", "disk-write"]);
+            drop(phase(Phase::DiskWrite));
+        },
+        &["disk-read", "disk-write"],
+    );
 }
 
 #[test]
@@ -326,9 +336,10 @@ fn phases_of(recording: &Recording, function: &str) -> Vec<(String, String)> {
             let second = path
                 .get(1)
                 .map(|node| profile.nodes()[node.index() - 1].frame);
-            let phase = second.map(|frame| profile.frame(frame));
-            let phase = phase.filter(|frame| frame.kind == FrameKind::Phase);
-            let phase = phase.map_or(String::new(), |frame| frame.label());
+            let phase = second
+                .map(|frame| profile.frame(frame))
+                .filter(|frame| frame.kind == FrameKind::Phase)
+                .map_or(String::new(), |frame| frame.label());
             found.push((label(path[0]), phase));
         }
         paths.push(path);

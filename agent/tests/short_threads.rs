@@ -234,11 +234,14 @@ fn check(life_of: fn(&mut Numbers) -> (Duration, u64)) -> Recording {
 fn a_thread_of_a_few_milliseconds_keeps_its_time() {
     let recording = check(|numbers| (Duration::from_micros(1_000 + numbers.below(8_000)), 1));
     let profile = &recording.profile;
-    let reasons = profile.nodes().iter().filter_map(|node| {
-        let frame = profile.frame(node.frame);
-        (frame.kind == FrameKind::NoStack && !node.own.is_zero()).then(|| frame.label())
-    });
-    let reasons: Vec<String> = reasons.collect();
+    let reasons: Vec<String> = profile
+        .nodes()
+        .iter()
+        .filter_map(|node| {
+            let frame = profile.frame(node.frame);
+            (frame.kind == FrameKind::NoStack && !node.own.is_zero()).then(|| frame.label())
+        })
+        .collect();
     assert!(
         reasons.iter().any(|it| it == "[no stack: short thread]"),
         "{reasons:?}"

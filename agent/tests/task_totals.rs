@@ -167,14 +167,15 @@ fn time_by_thread_equals_time_by_stack() {
     std::thread::scope(|threads| {
         for number in 0..2 {
             let named = std::thread::Builder::new().name(format!("pool-{number}"));
-            let body = || {
-                let _task = task("load").start();
-                let reading = phase(Phase::DiskRead);
-                work(Duration::from_millis(200));
-                drop(reading);
-                work(Duration::from_millis(200));
-            };
-            named.spawn_scoped(threads, body).unwrap();
+            named
+                .spawn_scoped(threads, || {
+                    let _task = task("load").start();
+                    let reading = phase(Phase::DiskRead);
+                    work(Duration::from_millis(200));
+                    drop(reading);
+                    work(Duration::from_millis(200));
+                })
+                .unwrap();
         }
     });
     let recording = agent.finish();

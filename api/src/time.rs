@@ -124,8 +124,8 @@ impl TimeParser {
     }
 
     fn last_time_of_day(&self, time: civil::Time, zone: &TimeZone) -> Result<i64, TimeError> {
-        let now = Timestamp::from_nanosecond(i128::from(self.now_ns));
-        let now = now.map_err(|_| TimeError::Range)?;
+        let now =
+            Timestamp::from_nanosecond(i128::from(self.now_ns)).map_err(|_| TimeError::Range)?;
         let today = zone.to_datetime(now).date();
         let at_ns = unix_ns(today.to_datetime(time), zone)?;
         if at_ns <= self.now_ns {
@@ -221,8 +221,8 @@ fn parse_unix_seconds(text: &str) -> Result<i64, TimeError> {
 /// RFC 3339 in UTC, to the nanosecond, of a time in nanoseconds since the Unix epoch.
 #[must_use]
 pub fn format_time(unix_ns: i64) -> String {
-    let at = Timestamp::from_nanosecond(i128::from(unix_ns));
-    let at = at.expect("64 bits of nanoseconds lie in the years 1677 to 2262");
+    let at = Timestamp::from_nanosecond(i128::from(unix_ns))
+        .expect("64 bits of nanoseconds lie in the years 1677 to 2262");
     format!("{at:.9}")
 }
 

@@ -247,11 +247,11 @@ mod tests {
     #[test]
     fn the_directory_is_the_users_own() {
         let found = |set: &[(&str, &str)]| {
-            let value = |name: &str| {
+            directory(|name: &str| {
                 let found = set.iter().find(|(other, _)| *other == name);
                 found.map(|(_, value)| OsString::from(value))
-            };
-            directory(value).map(|path| path.display().to_string())
+            })
+            .map(|path| path.display().to_string())
         };
         let home = ("HOME", "/home/ada");
         assert_eq!(

@@ -146,8 +146,9 @@ mod tests {
     #[test]
     fn an_unknown_extension_is_rejected_with_the_known_ones() {
         for file in ["a.png", "a", ".svg", "a.gz", "asvg"] {
-            let error = choose::<ProfileFormat>(None, Some(Path::new(file)));
-            let error = error.unwrap_err().to_string();
+            let error = choose::<ProfileFormat>(None, Some(Path::new(file)))
+                .unwrap_err()
+                .to_string();
             assert!(
                 error.contains(".svg, .html, .collapsed, .txt, .json"),
                 "{error}"

@@ -87,8 +87,8 @@ impl Grid {
     fn text_within(&self, width_max: usize) -> String {
         let header: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let lines = || std::iter::once(&header).chain(&self.rows);
-        let shown = (0..self.columns.len()).filter(|column| self.has_values(*column));
-        let shown: Vec<(usize, usize)> = shown
+        let shown: Vec<(usize, usize)> = (0..self.columns.len())
+            .filter(|column| self.has_values(*column))
             .map(|column| {
                 (
                     column,

@@ -292,7 +292,7 @@ mod tests {
             .map(|number| write_text(folder.path(), number))
             .collect();
         let contexts = [2, 3, 4].map(|index| Context::new(index, 0));
-        let workers = mesh(&contexts)
+        let workers: Vec<_> = mesh(&contexts)
             .into_iter()
             .zip(contexts)
             .enumerate()
@@ -310,8 +310,8 @@ mod tests {
                         .for_each(|file| batches.run_one(vec![vec![file]]).unwrap());
                     batches.totals.counts
                 })
-            });
-        let workers: Vec<_> = workers.collect();
+            })
+            .collect();
         let mut merged = Counts::new();
         for worker in workers {
             for (token, count) in worker.join().unwrap() {

@@ -296,8 +296,10 @@ fn decode_matrix(fields: &mut Fields<'_>) -> Result<Array2<f64>, WireError> {
             "a matrix wider or taller than allowed",
         ));
     }
-    let values = fields.take(rows * columns * 8)?.as_chunks::<8>().0;
-    let values = values
+    let values = fields
+        .take(rows * columns * 8)?
+        .as_chunks::<8>()
+        .0
         .iter()
         .map(|bytes| f64::from_le_bytes(*bytes))
         .collect();

@@ -21,8 +21,12 @@ const BYTES_MAX: u64 = 256 << 20;
 pub fn collapsed(profile: &Profile) -> String {
     let folded = profile.by_function();
     // The separator after a name takes a byte too.
-    let name_bytes = |frame: &profiler_core::Frame<&str>| stack_name(&frame.label()).len() + 1;
-    let folded = bounded(&folded, usize::MAX, BYTES_MAX, name_bytes);
+    let folded = bounded(
+        &folded,
+        usize::MAX,
+        BYTES_MAX,
+        |frame: &profiler_core::Frame<&str>| stack_name(&frame.label()).len() + 1,
+    );
 
     let mut stacks = stacks(&folded);
     stacks.sort_unstable();

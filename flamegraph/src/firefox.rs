@@ -83,10 +83,10 @@ impl Tracks {
     fn of(profile: &Profile) -> Tracks {
         let totals = profile.totals();
         let ids = (1..).map(NodeId).zip(profile.nodes());
-        let tops = ids
+        let mut tops: Vec<NodeId> = ids
             .filter(|(_, node)| node.parent == NodeId::ROOT)
-            .map(|(id, _)| id);
-        let mut tops: Vec<NodeId> = tops.collect();
+            .map(|(id, _)| id)
+            .collect();
         tops.sort_by_key(|id| (Reverse(totals[id.index()].total_ns()), *id));
         let has_others = tops.len() > THREADS_MAX;
         tops.truncate(THREADS_MAX);

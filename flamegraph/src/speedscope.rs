@@ -29,8 +29,12 @@ pub fn speedscope(profile: &Profile, options: &ExportOptions) -> String {
     let mut profiles = vec![SampledProfile::new("wall", &profile, &frames, own_ns)];
     let total = profile.total();
     if total.get(State::Cpu) > 0 {
-        let cpu_ns = |node: &ProfileNode| node.own.get(State::Cpu);
-        profiles.push(SampledProfile::new("cpu", &profile, &frames, cpu_ns));
+        profiles.push(SampledProfile::new(
+            "cpu",
+            &profile,
+            &frames,
+            |node: &ProfileNode| node.own.get(State::Cpu),
+        ));
     }
     let name = match &options.subtitle {
         Some(subtitle) => format!("{}: {subtitle}", options.title),
@@ -105,14 +109,15 @@ impl Frames {
         let mut known: HashMap<SharedFrame, u32> = HashMap::new();
         let mut list = Vec::new();
         let frames = (0..profile.symbols().frame_count()).map(|id| profile.frame(FrameId(id)));
-        let number = |frame| {
-            let shared = SharedFrame::new(&frame);
-            *known.entry(shared).or_insert_with_key(|shared| {
-                list.push(shared.clone());
-                u32::try_from(list.len() - 1).expect("frames have 32-bit ids")
+        let numbers = frames
+            .map(|frame| {
+                let shared = SharedFrame::new(&frame);
+                *known.entry(shared).or_insert_with_key(|shared| {
+                    list.push(shared.clone());
+                    u32::try_from(list.len() - 1).expect("frames have 32-bit ids")
+                })
             })
-        };
-        let numbers = frames.map(number).collect();
+            .collect();
         Frames { list, numbers }
     }
 }

@@ -175,8 +175,10 @@ pub fn short_file(file: &str) -> &str {
         return inside;
     }
     let starts: Vec<usize> = starts_of_parts(file).collect();
-    let is_source = |at: &usize| file[*at..].split('/').next() == Some("src");
-    let from = match starts.iter().rposition(is_source) {
+    let from = match starts
+        .iter()
+        .rposition(|at: &usize| file[*at..].split('/').next() == Some("src"))
+    {
         Some(source) => source.saturating_sub(1),
         None => starts.len().saturating_sub(2),
     };
@@ -403,8 +405,8 @@ fn library_crate(file: &str) -> Option<&str> {
     const PLACE: &str = "/library/";
     file.match_indices(PLACE).find_map(|(at, _)| {
         let (name, _) = file[at + PLACE.len()..].split_once('/')?;
-        let is_name = |unit: char| is_word(unit) || unit == '-';
-        (!name.is_empty() && name.chars().all(is_name)).then_some(name)
+        (!name.is_empty() && name.chars().all(|unit: char| is_word(unit) || unit == '-'))
+            .then_some(name)
     })
 }
 

@@ -103,14 +103,16 @@ fn headline(whole: Weight, columns: usize) -> String {
         ("runnable", runnable),
         ("wait", whole.wait_ns()),
     ];
-    let parts = parts.into_iter().filter(|(_, time)| *time > 0);
-    let parts: Vec<String> = parts.map(|(name, time)| part(name, time)).collect();
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(_, time)| *time > 0)
+        .map(|(name, time)| part(name, time))
+        .collect();
     let start = format!("{} of thread time: ", duration(all));
     let mut text = wrapped(&start, &parts, columns) + "\n";
-    let kinds = State::WAITS
+    let kinds: Vec<String> = State::WAITS
         .into_iter()
-        .filter(|state| whole.get(*state) > 0);
-    let kinds: Vec<String> = kinds
+        .filter(|state| whole.get(*state) > 0)
         .map(|state| part(state.name(), whole.get(state)))
         .collect();
     if !kinds.is_empty() {
@@ -184,14 +186,13 @@ impl Layout {
         for same in by_cells.into_values().filter(|same| same.len() > 1) {
             for (rank, index) in same.iter().enumerate() {
                 let function = &functions[*index];
-                let differs = |detail: &usize| {
+                let telling = [1, 0, 2].into_iter().find(|detail: &usize| {
                     let of_same = same.iter().map(|other| &functions[*other].details[*detail]);
                     of_same
                         .filter(|other| **other == function.details[*detail])
                         .count()
                         == 1
-                };
-                let telling = [1, 0, 2].into_iter().find(differs);
+                });
                 let with_detail = telling.map(|detail| match detail {
                     0 => function.details[0].clone(),
                     _ => format!(

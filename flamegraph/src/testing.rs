@@ -101,9 +101,10 @@ pub fn hostile_profiles() -> impl Strategy<Value = Profile> {
     );
     prop::collection::vec(stack, 0..25).prop_map(|stacks| {
         from_rows(stacks.iter().map(|(frames, state, weight)| {
-            let frames = frames.iter().enumerate();
-            let frames =
-                frames.map(|(level, (name, line, kind))| hostile_frame(level, name, *line, *kind));
+            let frames = frames
+                .iter()
+                .enumerate()
+                .map(|(level, (name, line, kind))| hostile_frame(level, name, *line, *kind));
             (frames.collect(), State::ALL[*state], *weight)
         }))
     })

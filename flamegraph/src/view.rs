@@ -153,8 +153,11 @@ impl View {
     /// The shown time and frames, and the number of folded functions.
     fn select(&self, whole: &Profile, hidden: &mut Hidden) -> (Profile, usize) {
         let kinds = of_frames(whole, |_, frame| frame.kind);
-        let is_task = |node: &ProfileNode| kinds[node.frame.0 as usize] == FrameKind::Task;
-        let hides_outside = self.hides_outside && whole.nodes().iter().any(is_task);
+        let hides_outside = self.hides_outside
+            && whole
+                .nodes()
+                .iter()
+                .any(|node: &ProfileNode| kinds[node.frame.0 as usize] == FrameKind::Task);
         let is_folded = of_frames(whole, |_, frame| match self.stacks {
             _ if frame.kind != FrameKind::Function => false,
             Stacks::Full => false,
@@ -272,12 +275,14 @@ impl TreeRows {
 
     /// The nearest row at or above `row` with that frame.
     fn above(&self, row: NodeId, frame: FrameId) -> Option<NodeId> {
-        let parent = |row: &NodeId| match self.rows[row.index() - 1].parent {
-            NodeId::ROOT => None,
-            parent => Some(parent),
-        };
         let start = (row != NodeId::ROOT).then_some(row);
-        std::iter::successors(start, parent).find(|row| self.rows[row.index() - 1].frame == frame)
+        std::iter::successors(start, |row: &NodeId| {
+            match self.rows[row.index() - 1].parent {
+                NodeId::ROOT => None,
+                parent => Some(parent),
+            }
+        })
+        .find(|row| self.rows[row.index() - 1].frame == frame)
     }
 }
 
@@ -361,18 +366,18 @@ fn find(profile: &Profile, id: PathId) -> Option<NodeId> {
         return found.pop();
     }
     let totals = profile.totals();
-    let rank = |node: &NodeId| {
-        let parent = |node: &NodeId| match profile.nodes()[node.index() - 1].parent {
-            NodeId::ROOT => None,
-            parent => Some(parent),
-        };
-        let mut path: Vec<_> = std::iter::successors(Some(*node), parent)
-            .map(|node| (u64::MAX - totals[node.index()].total_ns(), node))
-            .collect();
+    found.into_iter().min_by_key(|node: &NodeId| {
+        let mut path: Vec<_> = std::iter::successors(Some(*node), |node: &NodeId| {
+            match profile.nodes()[node.index() - 1].parent {
+                NodeId::ROOT => None,
+                parent => Some(parent),
+            }
+        })
+        .map(|node| (u64::MAX - totals[node.index()].total_ns(), node))
+        .collect();
         path.reverse();
         path
-    };
-    found.into_iter().min_by_key(rank)
+    })
 }
 
 /// FNV-1a over UTF-16, as on the page.

@@ -223,8 +223,10 @@ impl Profile {
         for (id, node) in after_ids.into_iter().zip(&after.nodes) {
             later[id] += node.own;
         }
-        let nodes = union.rows.iter().zip(before.into_iter().zip(later));
-        let nodes = nodes
+        let nodes = union
+            .rows
+            .iter()
+            .zip(before.into_iter().zip(later))
             .map(|(node, (before, after))| DiffNode {
                 parent: node.parent,
                 frame: node.frame,
@@ -404,8 +406,8 @@ impl Union {
 
     /// The same, below a node of the union.
     fn add_below(&mut self, above: NodeId, profile: &Profile) -> Vec<usize> {
-        let frames = (0..profile.symbols.frame_count()).map(FrameId);
-        let frames: Vec<FrameId> = frames
+        let frames: Vec<FrameId> = (0..profile.symbols.frame_count())
+            .map(FrameId)
             .map(|id| self.symbols.intern(&profile.symbols.frame(id)))
             .collect();
         let mut ids = vec![above];

@@ -25,13 +25,15 @@ impl WorkerId {
     /// Whether an agent reports as it, so that it can be lost.
     #[must_use]
     pub fn has_agent(&self) -> bool {
-        let is_of = |prefix: &&str| self.0.starts_with(*prefix);
         let pushed = [
             WorkerId::PYROSCOPE_PREFIX,
             WorkerId::OTLP_PREFIX,
             WorkerId::SCRAPE_PREFIX,
         ];
-        !self.is_import() && !pushed.iter().any(is_of)
+        !self.is_import()
+            && !pushed
+                .iter()
+                .any(|prefix: &&str| self.0.starts_with(*prefix))
     }
 
     /// Whether it is an imported profile instead of a process.

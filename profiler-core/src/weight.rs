@@ -122,11 +122,13 @@ impl StateSet {
     #[must_use]
     pub fn names(self) -> Vec<&'static str> {
         let all_waits = self | StateSet::WAIT == self;
-        let is_shown = |name: &&str| match State::from_name(name) {
-            Some(state) => self.contains(state) && !(all_waits && state.is_wait()),
-            None => all_waits,
-        };
-        StateSet::NAMES.into_iter().filter(is_shown).collect()
+        StateSet::NAMES
+            .into_iter()
+            .filter(|name: &&str| match State::from_name(name) {
+                Some(state) => self.contains(state) && !(all_waits && state.is_wait()),
+                None => all_waits,
+            })
+            .collect()
     }
 
     /// The set as bits: bit n is the n-th of [`State::ALL`].

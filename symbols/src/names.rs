@@ -199,8 +199,11 @@ fn owner_of<'n>(environment: &str, types: &'n str, file: &str) -> Option<&'n str
     };
     let mut found = types.match_indices(environment).filter_map(|(end, _)| {
         let before = &types[..end];
-        let is_path = |character: char| character.is_alphanumeric() || "_:{}#".contains(character);
-        let start = before.trim_end_matches(is_path).len();
+        let start = before
+            .trim_end_matches(|character: char| {
+                character.is_alphanumeric() || "_:{}#".contains(character)
+            })
+            .len();
         Some(&before[start..]).filter(|path| path.ends_with("::") && fits(path))
     });
     found.next()

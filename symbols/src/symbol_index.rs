@@ -68,9 +68,10 @@ impl SymbolIndex {
     pub fn name_of(&self, address: u64, table: &impl SymbolTable) -> Option<String> {
         let found = self.find(u32::try_from(address).ok()?)?;
         let first = self.0.partition_point(|symbol| symbol.start < found.start);
-        let aliases = self.0[first..].iter().take(ALIASES_MAX);
-        let aliases =
-            aliases.filter(|symbol| symbol.start == found.start && symbol.bytes == found.bytes);
+        let aliases = self.0[first..]
+            .iter()
+            .take(ALIASES_MAX)
+            .filter(|symbol| symbol.start == found.start && symbol.bytes == found.bytes);
         let names = aliases.filter_map(|symbol| {
             let name = table.name(symbol.name, NAME_BYTES_MAX as u64)?;
             Some(unversioned(&name).to_owned()).filter(|name| !name.is_empty())

@@ -463,10 +463,9 @@ fn traced() {
     for number in 0..20 {
         let queued = Instant::now();
         work();
-        let task = agent::task("outer")
+        let mut task = agent::task("outer")
             .key(format!("outer \"{number}\"\n"))
-            .attempt(2);
-        let mut task = task
+            .attempt(2)
             .label("part", number.to_string())
             .queued_since(queued)
             .start();

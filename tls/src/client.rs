@@ -205,11 +205,10 @@ mod tests {
     #[test]
     fn files_come_from_the_environment() {
         let options = |set: &[&str]| {
-            let variable = |name: &str| {
+            ClientOptions::from_environment(None, |name: &str| {
                 set.contains(&name)
                     .then(|| OsString::from(format!("/{name}")))
-            };
-            ClientOptions::from_environment(None, variable)
+            })
         };
         assert_eq!(options(&[]).unwrap(), ClientOptions::default());
         let all = options(&[CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE]).unwrap();

@@ -42,8 +42,11 @@ pub fn emberline() -> Result<PathBuf> {
 pub fn programs() -> Result<PathBuf> {
     let folder = root().join(TARGET_FOLDER).join("programs");
     let programs = folder.join("bin");
-    let missing = PROGRAMS.iter().filter(|name| !programs.join(name).exists());
-    let missing: Vec<String> = missing.map(|name| format!("{name}@{BALLISTA}")).collect();
+    let missing: Vec<String> = PROGRAMS
+        .iter()
+        .filter(|name| !programs.join(name).exists())
+        .map(|name| format!("{name}@{BALLISTA}"))
+        .collect();
     if !missing.is_empty() {
         let folder = folder.to_str().context("the folder's path is not UTF-8")?;
         let missing: Vec<&str> = missing.iter().map(String::as_str).collect();

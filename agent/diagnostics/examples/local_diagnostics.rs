@@ -13,10 +13,10 @@ use emberline_diagnostics::{
 const BLOCKS: u64 = 40;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let default_file = || std::env::temp_dir().join("emberline-diagnostics.html");
-    let file = std::env::args_os()
-        .nth(1)
-        .map_or_else(default_file, PathBuf::from);
+    let file = std::env::args_os().nth(1).map_or_else(
+        || std::env::temp_dir().join("emberline-diagnostics.html"),
+        PathBuf::from,
+    );
 
     let profiler = Profiler::new();
     let resources = ResourceProfiler::new();

@@ -22,11 +22,12 @@ fn processor_time(clock: ClockId) -> Duration {
 
 /// The CPU time in rows, in seconds.
 fn told(rows: &[ResourceData]) -> f64 {
-    let used = |pair: &[ResourceData]| {
-        let length = pair[1].at.since_ns(pair[0].at) as f64 / 1e9;
-        length * pair[1].cpu_percent.unwrap() / 100.0
-    };
-    rows.windows(2).map(used).sum()
+    rows.windows(2)
+        .map(|pair: &[ResourceData]| {
+            let length = pair[1].at.since_ns(pair[0].at) as f64 / 1e9;
+            length * pair[1].cpu_percent.unwrap() / 100.0
+        })
+        .sum()
 }
 
 fn children_time() -> f64 {

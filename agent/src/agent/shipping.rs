@@ -76,8 +76,10 @@ impl Shipping {
         tables: Arc<Mutex<Tables>>,
     ) -> Result<(Shipping, ShippingThreads), StartError> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let url = builder.collector.or_else(|| variable(URL_VARIABLE));
-        let url = url.unwrap_or_else(|| URL_DEFAULT.to_owned());
+        let url = builder
+            .collector
+            .or_else(|| variable(URL_VARIABLE))
+            .unwrap_or_else(|| URL_DEFAULT.to_owned());
         let options = ShipOptions {
             url,
             token: token_source(builder.token_file),

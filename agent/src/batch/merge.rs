@@ -114,26 +114,26 @@ mod tests {
             1..3usize,
             0..3i64,
             prop::collection::vec((0..5u32, 1..4u64), 1..4),
-        );
-        let one = one.prop_map(|(name, outcome, second, counts)| {
-            let mut buckets = BTreeMap::new();
-            counts
-                .iter()
-                .for_each(|(bucket, count)| *buckets.entry(*bucket).or_insert(0) += count);
-            TaskTotals {
-                name: ["load", "sum", "store"][name].into(),
-                outcome: Outcome::ALL[outcome],
-                second: Timestamp::from_unix_ns(second * 1_000_000_000),
-                duration_ns: counts.len() as u64,
-                buckets: buckets.into_iter().collect(),
-                phases: vec![PhaseInterval {
-                    name: ["transfer", "disk-read"][name % 2].into(),
-                    start_ns: 0,
-                    duration_ns: 5,
-                    count: 1,
-                }],
-            }
-        });
+        )
+            .prop_map(|(name, outcome, second, counts)| {
+                let mut buckets = BTreeMap::new();
+                counts
+                    .iter()
+                    .for_each(|(bucket, count)| *buckets.entry(*bucket).or_insert(0) += count);
+                TaskTotals {
+                    name: ["load", "sum", "store"][name].into(),
+                    outcome: Outcome::ALL[outcome],
+                    second: Timestamp::from_unix_ns(second * 1_000_000_000),
+                    duration_ns: counts.len() as u64,
+                    buckets: buckets.into_iter().collect(),
+                    phases: vec![PhaseInterval {
+                        name: ["transfer", "disk-read"][name % 2].into(),
+                        start_ns: 0,
+                        duration_ns: 5,
+                        count: 1,
+                    }],
+                }
+            });
         prop::collection::vec(one, 0..8)
     }
 

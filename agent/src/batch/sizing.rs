@@ -303,19 +303,20 @@ mod tests {
 
     fn deltas() -> impl Strategy<Value = Delta> {
         let state = prop::sample::select(&State::ALL[..]);
-        let entry = ((1..2_000u32).prop_map(NodeId), state, 1..9_000_000u64);
-        let entry = entry.prop_map(|(node, state, quanta)| (node, state, quanta * QUANTUM_NS));
+        let entry = ((1..2_000u32).prop_map(NodeId), state, 1..9_000_000u64)
+            .prop_map(|(node, state, quanta)| (node, state, quanta * QUANTUM_NS));
         prop::collection::vec(entry, 0..60).prop_map(|entries| entries.into_iter().collect())
     }
 
     fn phases(count: usize) -> Vec<PhaseInterval> {
-        let phase = |place: usize| PhaseInterval {
-            name: format!("phase {place}").into(),
-            start_ns: i64::MIN / 2,
-            duration_ns: 1 << 60,
-            count: u32::MAX,
-        };
-        (0..count).map(phase).collect()
+        (0..count)
+            .map(|place: usize| PhaseInterval {
+                name: format!("phase {place}").into(),
+                start_ns: i64::MIN / 2,
+                duration_ns: 1 << 60,
+                count: u32::MAX,
+            })
+            .collect()
     }
 
     fn tasks() -> impl Strategy<Value = Vec<TaskRecord>> {

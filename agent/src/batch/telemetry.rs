@@ -102,15 +102,17 @@ struct Space {
 
 impl Space {
     fn split_off<T: RecordSize>(&mut self, records: &mut Vec<T>) -> Vec<T> {
-        let fits = |record: &&T| {
-            let bytes = record.wire_bytes_max();
-            let fits = !self.is_full && (bytes <= self.room || self.must_take);
-            self.is_full |= !fits;
-            self.must_take = false;
-            self.room = self.room.saturating_sub(if fits { bytes } else { 0 });
-            fits
-        };
-        let taken = records.iter().take_while(fits).count();
+        let taken = records
+            .iter()
+            .take_while(|record: &&T| {
+                let bytes = record.wire_bytes_max();
+                let fits = !self.is_full && (bytes <= self.room || self.must_take);
+                self.is_full |= !fits;
+                self.must_take = false;
+                self.room = self.room.saturating_sub(if fits { bytes } else { 0 });
+                fits
+            })
+            .count();
         records.split_off(taken)
     }
 }
@@ -124,12 +126,14 @@ pub(super) fn shed(records: &mut Telemetry, bytes: usize) -> u64 {
 }
 
 fn shed_oldest<T: RecordSize>(records: &mut Vec<T>, bytes: usize, freed: &mut usize) -> u64 {
-    let too_many = |record: &&T| {
-        let shed = *freed < bytes;
-        *freed += if shed { record.memory_bytes() } else { 0 };
-        shed
-    };
-    let count = records.iter().take_while(too_many).count();
+    let count = records
+        .iter()
+        .take_while(|record: &&T| {
+            let shed = *freed < bytes;
+            *freed += if shed { record.memory_bytes() } else { 0 };
+            shed
+        })
+        .count();
     records.drain(..count);
     count as u64
 }

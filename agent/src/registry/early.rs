@@ -257,10 +257,9 @@ impl EarlyAccount {
     /// was room for it.
     fn add(&self, now_ns: u64, usage: Usage) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        let is_of_word = |sum: &&Sum| {
+        let Some(sum) = self.sums.iter().find(|sum: &&Sum| {
             !sum.used.load(Ordering::Relaxed) || sum.word.load(Ordering::Relaxed) == word
-        };
-        let Some(sum) = self.sums.iter().find(is_of_word) else {
+        }) else {
             return false;
         };
         let since = self.since();

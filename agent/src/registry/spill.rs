@@ -132,14 +132,14 @@ impl Spill {
     pub(crate) fn add_phase(&self, task: NameId, phase: NameId, start: Timestamp, stop: Timestamp) {
         let phases = &self.sums().phases;
         let own = key(task, phase.0);
-        let index = find(phases[..PHASES_MAX - 1].iter().map(|sum| &sum.key), own);
-        let index = index.unwrap_or_else(|| {
-            let overflow = key(NameId::OVERFLOW, NameId::OVERFLOW.0);
-            phases[PHASES_MAX - 1]
-                .key
-                .store(overflow, Ordering::Relaxed);
-            PHASES_MAX - 1
-        });
+        let index =
+            find(phases[..PHASES_MAX - 1].iter().map(|sum| &sum.key), own).unwrap_or_else(|| {
+                let overflow = key(NameId::OVERFLOW, NameId::OVERFLOW.0);
+                phases[PHASES_MAX - 1]
+                    .key
+                    .store(overflow, Ordering::Relaxed);
+                PHASES_MAX - 1
+            });
         let sum = &phases[index];
         sum.duration_ns
             .fetch_add(stop.since_ns(start), Ordering::Relaxed);

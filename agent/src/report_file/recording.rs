@@ -92,11 +92,11 @@ fn own(file: &Path) -> Result<Recording, ReportError> {
     let agent = Agent::builder()
         .collector(url)
         .flush_timeout(FLUSH_MAX)
-        .start();
-    let agent = agent.map_err(|source| match source {
-        StartError::AlreadyRunning => ReportError::RecordsLocally,
-        source => ReportError::Start { source },
-    })?;
+        .start()
+        .map_err(|source| match source {
+            StartError::AlreadyRunning => ReportError::RecordsLocally,
+            source => ReportError::Start { source },
+        })?;
     Ok(Recording::Own {
         agent: Box::new(agent),
         collector,
@@ -105,8 +105,9 @@ fn own(file: &Path) -> Result<Recording, ReportError> {
 
 /// `emberline COMMAND -o FILE`
 fn emberline(name: &str, file: &Path) -> Command {
-    let program = std::env::var_os(PROGRAM_VARIABLE).filter(|path| !path.is_empty());
-    let program = program.unwrap_or_else(|| OsString::from(PROGRAM_DEFAULT));
+    let program = std::env::var_os(PROGRAM_VARIABLE)
+        .filter(|path| !path.is_empty())
+        .unwrap_or_else(|| OsString::from(PROGRAM_DEFAULT));
     let mut command = Command::new(PathBuf::from(program));
     command
         .arg(name)

@@ -103,17 +103,20 @@ impl Files {
                 .folders
                 .first()
                 .and_then(|own| existing(own, "cpu.stat"));
-            let limit = |folder: &String| {
-                if cpu.first_version {
-                    Some(CpuLimit::One {
-                        quota: existing(folder, "cpu.cfs_quota_us")?,
-                        period: existing(folder, "cpu.cfs_period_us")?,
-                    })
-                } else {
-                    Some(CpuLimit::Two(existing(folder, "cpu.max")?))
-                }
-            };
-            files.cpu_limits = cpu.folders.iter().filter_map(limit).collect();
+            files.cpu_limits = cpu
+                .folders
+                .iter()
+                .filter_map(|folder: &String| {
+                    if cpu.first_version {
+                        Some(CpuLimit::One {
+                            quota: existing(folder, "cpu.cfs_quota_us")?,
+                            period: existing(folder, "cpu.cfs_period_us")?,
+                        })
+                    } else {
+                        Some(CpuLimit::Two(existing(folder, "cpu.max")?))
+                    }
+                })
+                .collect();
         }
         files
     }
@@ -247,8 +250,11 @@ mod tests {
         }
         let mut reading = Reading::default();
         Files::choose(membership, mount.path().to_str().unwrap()).read(&mut reading);
-        let seen = Resource::ALL.into_iter().zip(reading.0);
-        let seen: Vec<_> = seen.filter_map(|(of, value)| Some((of, value?))).collect();
+        let seen: Vec<_> = Resource::ALL
+            .into_iter()
+            .zip(reading.0)
+            .filter_map(|(of, value)| Some((of, value?)))
+            .collect();
         assert_eq!(seen, expected, "{membership}");
     }
 

@@ -68,12 +68,14 @@ impl Host {
 /// The first line of `/proc/stat` has ticks of: user, nice, system, idle, waiting for disks, hard and
 /// soft interrupts, and time of other virtual machines, which is no work of this one.
 fn worked_ns(stat: &str) -> Option<u64> {
-    let numbers = stat
+    let numbers: Vec<u64> = stat
         .lines()
         .next()?
         .strip_prefix("cpu ")?
-        .split_ascii_whitespace();
-    let numbers: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
+        .split_ascii_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .ok()?;
     let [user, nice, system, _idle, _disks, hard, soft, ..] = numbers[..] else {
         return None;
     };
@@ -135,8 +137,11 @@ fn link_bytes(links: &str) -> Option<(u64, u64)> {
         let Some((name, numbers)) = line.split_once(':') else {
             continue;
         };
-        let numbers = numbers.split_ascii_whitespace().map(str::parse::<u64>);
-        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
+        let numbers: Vec<u64> = numbers
+            .split_ascii_whitespace()
+            .map(str::parse::<u64>)
+            .collect::<Result<_, _>>()
+            .ok()?;
         let [received, _, _, _, _, _, _, _, sent, ..] = numbers[..] else {
             return None;
         };

@@ -179,8 +179,8 @@ impl Files {
         buffer: &mut [u8],
     ) -> Result<usize, ProbeError> {
         let opened = File::open(TaskPath::new(thread_id, name));
-        let file = CheckedFile::new(opened.map_err(|error| self.explain(error))?);
-        let file = file.ok_or_else(|| self.explain(io::Error::from_raw_os_error(libc::EBADF)))?;
+        let file = CheckedFile::new(opened.map_err(|error| self.explain(error))?)
+            .ok_or_else(|| self.explain(io::Error::from_raw_os_error(libc::EBADF)))?;
         let read = file.unchecked().read_at(buffer, 0);
         let length = read.map_err(|error| self.explain(error))?;
         if self.kept < self.kept_max && self.short_ticks == 0 {

@@ -306,13 +306,15 @@ impl Thread {
     pub(super) fn set_counted(&mut self, attribution: Attribution, state: State) {
         let at_ns = self.time.accounted_to_ns();
         let cpu_ns = self.time.cpu_ns();
-        let stayed = |last: &LastCounted| {
-            last.attribution.node == attribution.node
-                && state.is_wait()
-                && last.state == state
-                && last.cpu_ns == cpu_ns
-        };
-        let since_ns = self.last.filter(stayed).map_or(at_ns, |last| last.since_ns);
+        let since_ns = self
+            .last
+            .filter(|last: &LastCounted| {
+                last.attribution.node == attribution.node
+                    && state.is_wait()
+                    && last.state == state
+                    && last.cpu_ns == cpu_ns
+            })
+            .map_or(at_ns, |last| last.since_ns);
         self.last = Some(LastCounted {
             attribution,
             state,

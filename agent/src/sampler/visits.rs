@@ -319,12 +319,11 @@ mod tests {
         // Nine tenths of the time in one place, and a tenth in another.
         let is_short = |tick: u64| tick % 100 >= 90;
         let mut last_tick = 0;
-        let moved = |_, tick: u64| {
+        let visited = &visits(1, 10_000, 10, |_, tick: u64| {
             let moved = tick / 100 != last_tick / 100 || is_short(tick) != is_short(last_tick);
             last_tick = tick;
             moved
-        };
-        let visited = &visits(1, 10_000, 10, moved)[&0];
+        })[&0];
         let mut seen: Vec<u64> = visited
             .iter()
             .filter(|tick| is_short(**tick))

@@ -103,8 +103,9 @@ mod tests {
 
     #[test]
     fn seeds_have_different_delays() {
-        let first = |seed| Backoff::new(seed).next_delay();
-        let distinct: std::collections::BTreeSet<_> = (0..100).map(first).collect();
+        let distinct: std::collections::BTreeSet<_> = (0..100)
+            .map(|seed| Backoff::new(seed).next_delay())
+            .collect();
         assert!(
             distinct.len() > 90,
             "only {} distinct delays of 100",

@@ -245,8 +245,9 @@ async fn driven<F: Future>(
 fn request(target: &Target, token: Option<&Token>) -> Result<Request<()>, CallError> {
     let uri = Uri::builder()
         .scheme(target.scheme())
-        .authority(target.authority().clone());
-    let uri = uri.path_and_query(METHOD).build();
+        .authority(target.authority().clone())
+        .path_and_query(METHOD)
+        .build();
     let mut request = Request::post(uri.map_err(|error| CallError::Message(error.to_string()))?)
         .version(http::Version::HTTP_2)
         .header(header::CONTENT_TYPE, CONTENT_TYPE)
@@ -258,8 +259,8 @@ fn request(target: &Target, token: Option<&Token>) -> Result<Request<()>, CallEr
         .body(())
         .map_err(|error| CallError::Message(error.to_string()))?;
     if let Some(token) = token {
-        let bearer = HeaderValue::from_str(&token.bearer());
-        let mut bearer = bearer.map_err(|error| CallError::Message(error.to_string()))?;
+        let mut bearer = HeaderValue::from_str(&token.bearer())
+            .map_err(|error| CallError::Message(error.to_string()))?;
         // Not in HTTP/2's table of headers to repeat, and hidden in debug output.
         bearer.set_sensitive(true);
         request.headers_mut().insert(header::AUTHORIZATION, bearer);
@@ -340,11 +341,11 @@ fn encode(message: &v1::AgentMessage) -> Result<Bytes, CallError> {
     let length = message.encoded_len();
     let prefix = u32::try_from(length)
         .ok()
-        .filter(|_| length <= MESSAGE_BYTES_MAX);
-    let prefix = prefix.ok_or(CallError::TooLong {
-        bytes: length,
-        bytes_max: MESSAGE_BYTES_MAX,
-    })?;
+        .filter(|_| length <= MESSAGE_BYTES_MAX)
+        .ok_or(CallError::TooLong {
+            bytes: length,
+            bytes_max: MESSAGE_BYTES_MAX,
+        })?;
     let mut bytes = Vec::with_capacity(PREFIX_BYTES + length);
     bytes.push(0);
     bytes.extend_from_slice(&prefix.to_be_bytes());

@@ -88,10 +88,12 @@ impl Link {
     /// The collectors that are better than the present one, or may have unsettled flushes.
     pub(super) fn elsewhere(&self) -> Vec<usize> {
         let ended = lock(&self.shared.ended);
-        let is_wanted = |at: &usize| {
-            *at != self.at && (*at < self.at || ended.unsettled().iter().any(|stay| stay.at == *at))
-        };
-        (0..self.destinations.len()).filter(is_wanted).collect()
+        (0..self.destinations.len())
+            .filter(|at: &usize| {
+                *at != self.at
+                    && (*at < self.at || ended.unsettled().iter().any(|stay| stay.at == *at))
+            })
+            .collect()
     }
 
     /// Tries to settle all stays, at the end of the agent. A collector on a busy machine may answer late.

@@ -540,8 +540,8 @@ impl Outbox {
     /// of an outage keeps about the same detail.
     fn merge_shortest(&mut self) {
         let length_ns = |index: usize| self.waiting[index].length_ns();
-        let pair_ns = |index: &usize| length_ns(*index).saturating_add(length_ns(index + 1));
-        let shortest = (0..self.waiting.len() - 1).min_by_key(pair_ns);
+        let shortest = (0..self.waiting.len() - 1)
+            .min_by_key(|index: &usize| length_ns(*index).saturating_add(length_ns(index + 1)));
         let Some(index) = shortest else { return };
         let Some(later) = self.waiting.remove(index + 1) else {
             return;

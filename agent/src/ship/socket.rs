@@ -81,8 +81,12 @@ impl Socket {
     async fn connected(reactor: &Reactor, file: CheckedFile) -> io::Result<Rc<Socket>> {
         let socket = Rc::new(Socket::new(file));
         let _watched = reactor.watch(socket.clone());
-        let has_answered = || socket.file().map_or(true, socket::is_writable);
-        if !reactor.wait_until(CONNECT_TIMEOUT, has_answered).await {
+        if !reactor
+            .wait_until(CONNECT_TIMEOUT, || {
+                socket.file().map_or(true, socket::is_writable)
+            })
+            .await
+        {
             return Err(io::ErrorKind::TimedOut.into());
         }
         socket::take_error(socket.file()?)?;

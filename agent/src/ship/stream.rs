@@ -217,8 +217,9 @@ impl Link {
                 delay = delay.min(DELAY_OF_SEVERAL_MAX);
             }
             // A request to finish ends the delay early.
-            let asked = || !is_finishing && self.shared.finish_by().is_some();
-            network.wait_until(delay, asked).await;
+            network
+                .wait_until(delay, || !is_finishing && self.shared.finish_by().is_some())
+                .await;
         }
     }
 

@@ -127,8 +127,9 @@ impl Resolver {
         });
         let cache = ChunkCache::new(self.memory.take());
         let names_until = self.names_until.clone();
-        let same_module = |a: &usize, b: &usize| addresses[*a].module == addresses[*b].module;
-        for group in order.chunk_by(same_module) {
+        for group in
+            order.chunk_by(|a: &usize, b: &usize| addresses[*a].module == addresses[*b].module)
+        {
             let module = addresses[group[0]].module;
             #[cfg(feature = "ship")]
             self.note_sampled(module);
@@ -315,12 +316,12 @@ impl OpenModule {
 
     fn load_sections(&mut self, index: &mut ModuleIndex) {
         let load = |elf: &Elf, decompressed: &mut compressed::Sections| {
-            let section = |id: SectionId| {
+            Dwarf::load(|id: SectionId| {
                 let needed = SECTIONS.contains(&id);
                 let reader = needed.then(|| elf.debug_section(id.name(), decompressed));
                 Ok::<_, gimli::Error>(reader.unwrap_or_else(SectionReader::missing))
-            };
-            Dwarf::load(section).ok()
+            })
+            .ok()
         };
         let with_info = self.debug.as_ref().unwrap_or(&self.binary);
         // Decompressed sections take megabytes and tens of milliseconds, again and again. Of
@@ -329,8 +330,10 @@ impl OpenModule {
             return;
         }
         let mut sections = load(with_info, &mut index.decompressed);
-        let shared = self.supplementary.as_ref();
-        let shared = shared.and_then(|elf| load(elf, &mut index.supplementary));
+        let shared = self
+            .supplementary
+            .as_ref()
+            .and_then(|elf| load(elf, &mut index.supplementary));
         if let (Some(sections), Some(mut shared)) = (&mut sections, shared) {
             shared.file_type = DwarfFileType::Main;
             sections.set_sup(shared);

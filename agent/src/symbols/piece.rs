@@ -42,8 +42,8 @@ impl Resolver {
 }
 
 fn read(module: &CodeModule, cache: &ChunkCache, offset: u64) -> Result<SymbolPiece, &'static str> {
-    let open = OpenModule::open(module, cache, false);
-    let open = open.ok_or("the file of the module is gone, or another one is in its place")?;
+    let open = OpenModule::open(module, cache, false)
+        .ok_or("the file of the module is gone, or another one is in its place")?;
     let elf = open.debug.as_ref().unwrap_or(&open.binary);
     let extract = elf
         .extract()

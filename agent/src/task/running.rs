@@ -73,17 +73,18 @@ impl Running {
     /// Starts a task that may end on another thread: it is reported to the agent and the observer, and
     /// samples are not affected. `None` on a thread whose locals are already gone.
     pub(super) fn begin(name: NameId, mut options: TaskOptions) -> Option<Running> {
-        let begin = |thread: &Thread| {
-            let started = StartedTask::begin(thread, name, Some(&options));
-            let origin = Some(thread.link().cell.thread.clone());
-            let mut running = Running {
-                thread: origin,
-                ..started.running(name, Some(&mut options))
-            };
-            running.announce_start(thread, options.queued);
-            running
-        };
-        THREAD.try_with(begin).ok()
+        THREAD
+            .try_with(|thread: &Thread| {
+                let started = StartedTask::begin(thread, name, Some(&options));
+                let origin = Some(thread.link().cell.thread.clone());
+                let mut running = Running {
+                    thread: origin,
+                    ..started.running(name, Some(&mut options))
+                };
+                running.announce_start(thread, options.queued);
+                running
+            })
+            .ok()
     }
 
     /// Reports the start to the observer, and the queue time before it.
@@ -351,12 +352,14 @@ pub(super) fn end_here(scope: ScopeNumber, outcome: Outcome) {
 
 /// Calls `with` for a running task that was started on this thread.
 pub(super) fn with_here<T>(scope: ScopeNumber, with: impl FnOnce(&mut Running) -> T) -> Option<T> {
-    let with = |thread: &Thread| {
-        let mut tasks = thread.tasks.borrow_mut();
-        tasks
-            .iter_mut()
-            .rfind(|task| task.scope == scope)
-            .map(|task| with(&mut task.running))
-    };
-    THREAD.try_with(with).ok().flatten()
+    THREAD
+        .try_with(|thread: &Thread| {
+            let mut tasks = thread.tasks.borrow_mut();
+            tasks
+                .iter_mut()
+                .rfind(|task| task.scope == scope)
+                .map(|task| with(&mut task.running))
+        })
+        .ok()
+        .flatten()
 }

@@ -19,8 +19,10 @@ pub(super) struct Scope {
 impl Scope {
     pub(super) fn enter(task: TaskRef) -> Scope {
         let enters = |thread: &Thread| task != TaskRef::NONE || !thread.is_idle();
-        let enter = |thread: &Thread| enters(thread).then(|| thread.enter(task));
-        let number = THREAD.try_with(enter).ok().flatten();
+        let number = THREAD
+            .try_with(|thread: &Thread| enters(thread).then(|| thread.enter(task)))
+            .ok()
+            .flatten();
         Scope {
             number,
             not_send: PhantomData,

@@ -89,11 +89,12 @@ pub(super) struct Entry {
 impl Entry {
     /// Returns the task and phase to which the thread's samples belong.
     fn context(stack: &[Entry]) -> TaskContext {
-        let context = |entry: &Entry| TaskContext {
-            task: entry.task.name,
-            phase: entry.phase,
-        };
-        stack.last().map_or_else(TaskContext::default, context)
+        stack
+            .last()
+            .map_or_else(TaskContext::default, |entry: &Entry| TaskContext {
+                task: entry.task.name,
+                phase: entry.phase,
+            })
     }
 }
 
@@ -264,8 +265,7 @@ impl Thread {
             return self.link.borrow().cell.set_context(Entry::context(&stack));
         }
         drop(stack);
-        let matches_entry = |entry: &Entry| entry.scope == Some(scope);
-        let removed = self.remove(matches_entry);
+        let removed = self.remove(|entry: &Entry| entry.scope == Some(scope));
         if let Some(ended) = removed.filter(|entry| entry.is_phase && entry.task.id.is_some()) {
             let now = clock::now();
             self.push_phase(ended.task, ended.phase, ended.since, now);

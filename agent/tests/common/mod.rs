@@ -176,9 +176,12 @@ pub(crate) fn only_top(recording: &Recording, function: &str) -> String {
 
 /// The outcome of each task, in the order of their starts.
 pub(crate) fn ends(recording: &Recording) -> Vec<(String, Outcome, String)> {
-    let end = |task: &profiler_core::TaskRecord| {
-        assert_eq!(task.stop.is_some(), task.outcome != Outcome::Running);
-        (task.name.to_string(), task.outcome, task.cause.to_string())
-    };
-    recording.tasks.iter().map(end).collect()
+    recording
+        .tasks
+        .iter()
+        .map(|task: &profiler_core::TaskRecord| {
+            assert_eq!(task.stop.is_some(), task.outcome != Outcome::Running);
+            (task.name.to_string(), task.outcome, task.cause.to_string())
+        })
+        .collect()
 }

@@ -51,8 +51,10 @@ impl FromStr for SchedulerAddress {
         let is_host = match inner {
             Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
             None => {
-                let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-                !host.is_empty() && host.bytes().all(is_allowed)
+                !host.is_empty()
+                    && host
+                        .bytes()
+                        .all(|byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
             }
         };
         (is_port && is_host)

@@ -166,10 +166,9 @@ mod tests {
     fn help_teaches() {
         let mut cli = Cli::command();
         cli.build();
-        let own = |command: &&clap::Command| command.get_name() != "help";
         let below = cli
             .get_subcommands()
-            .filter(own)
+            .filter(|command: &&clap::Command| command.get_name() != "help")
             .flat_map(clap::Command::get_subcommands);
         for command in cli
             .get_subcommands()
@@ -179,8 +178,10 @@ mod tests {
             if command.get_name() == "help" {
                 continue;
             }
-            let examples = command.get_after_help().map(ToString::to_string);
-            let examples = examples.unwrap_or_default();
+            let examples = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
             assert!(examples.matches("  emberline ").count() >= 2, "{command}");
             for argument in command.get_arguments() {
                 assert!(argument.get_help().is_some(), "{command}: {argument}");

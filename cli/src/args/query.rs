@@ -459,8 +459,10 @@ pub(crate) struct WorkersSetArgs {
 /// A time such as `20ms` or `0.5s`, in milliseconds. The collector checks the range.
 pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
     let duration: Result<SignedDuration, _> = text.parse();
-    let hint = |_| "a time is a number with its unit, such as 20ms or 0.5s".to_owned();
-    Ok(duration.map_err(hint)?.as_nanos() as f64 / 1e6)
+    Ok(duration
+        .map_err(|_| "a time is a number with its unit, such as 20ms or 0.5s".to_owned())?
+        .as_nanos() as f64
+        / 1e6)
 }
 
 /// State of a thread.

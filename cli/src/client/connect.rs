@@ -33,8 +33,8 @@ impl<In: Transport> Connector<In> for TlsConnector {
         let transport: Box<dyn Transport> = Box::new(transport);
         let mut sock = TransportAdapter::new(transport, details.current_time.clone());
         sock.set_timeout(details.timeout);
-        let conn = ClientConnection::new(self.config.clone(), self.host.clone());
-        let mut conn = conn.map_err(io::Error::other)?;
+        let mut conn = ClientConnection::new(self.config.clone(), self.host.clone())
+            .map_err(io::Error::other)?;
         conn.complete_io(&mut sock)?;
         Ok(Some(Stream::new(details, StreamOwned::new(conn, sock))))
     }

@@ -529,8 +529,9 @@ mod tests {
         drop(listener);
         let error = Client::with_token(&url, None)
             .unwrap()
-            .get("workers", &Query::default());
-        let error = error.unwrap_err().to_string();
+            .get("workers", &Query::default())
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains(&url) && error.contains("emberline serve"),
             "{error}"

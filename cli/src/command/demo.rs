@@ -279,8 +279,11 @@ pub(crate) fn hints(url: &str) -> String {
 /// The program as it can be typed again: by its path only if it was typed so, without special
 /// characters.
 fn program_name(typed: &str) -> &str {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if typed.contains('/') && typed.chars().all(plain) {
+    if typed.contains('/')
+        && typed
+            .chars()
+            .all(|c: char| c.is_ascii_alphanumeric() || "/._-".contains(c))
+    {
         typed
     } else {
         "emberline"

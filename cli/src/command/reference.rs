@@ -21,8 +21,8 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
     match &args.folder {
         None => print(&page(&Man::new(cli))?),
         Some(folder) => {
-            let failed = || format!("could not create {}", folder.display());
-            fs::create_dir_all(folder).with_context(failed)?;
+            fs::create_dir_all(folder)
+                .with_context(|| format!("could not create {}", folder.display()))?;
             write_pages(cli, folder)
         }
     }
@@ -38,8 +38,11 @@ fn completion_script(shell: Shell) -> Vec<u8> {
 
 /// Writes the page of `command` and those of the commands below it.
 fn write_pages(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
-    let shown = |below: &&clap::Command| !below.is_hide_set() && below.get_name() != "help";
-    let commands: Vec<_> = command.get_subcommands().filter(shown).cloned().collect();
+    let commands: Vec<_> = command
+        .get_subcommands()
+        .filter(|below: &&clap::Command| !below.is_hide_set() && below.get_name() != "help")
+        .cloned()
+        .collect();
     let man = Man::new(command);
     write_file(&folder.join(man.get_filename()), &page(&man)?)?;
     commands

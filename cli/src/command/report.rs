@@ -267,9 +267,11 @@ pub(super) fn write_tables(
 /// The requested workers. The run of an imported profile selects its worker too, unlike its range.
 fn workers<'a>(scope: &Scope<'a>, timeline: &'a TimelineAnswer) -> &'a [String] {
     let found = &timeline.filter.workers;
-    let is_import = |worker: &String| worker.starts_with(WorkerId::IMPORT_PREFIX);
-    let is_selected =
-        scope.run.is_some() && scope.workers.is_empty() && found.iter().all(is_import);
+    let is_selected = scope.run.is_some()
+        && scope.workers.is_empty()
+        && found
+            .iter()
+            .all(|worker: &String| worker.starts_with(WorkerId::IMPORT_PREFIX));
     if is_selected { found } else { scope.workers }
 }
 

@@ -82,12 +82,13 @@ fn symbols(profile: &ProfileAnswer) -> Vec<Finding> {
         .iter()
         .take(WORKERS_NAMED_MAX)
         .filter(|module| share(module.own_ns) >= UNNAMED_PERCENT_MAX / 10.0);
-    let finding = |module: &api::UnnamedModule| {
-        let share = percentage(module.own_ns, whole_ns);
-        let found = format!("{}: {share} of the time has no names", module.module);
-        Finding::warn("symbols", found, &*module.help)
-    };
-    modules.map(finding).collect()
+    modules
+        .map(|module: &api::UnnamedModule| {
+            let share = percentage(module.own_ns, whole_ns);
+            let found = format!("{}: {share} of the time has no names", module.module);
+            Finding::warn("symbols", found, &*module.help)
+        })
+        .collect()
 }
 
 /// Whether a server receives what is forwarded to it.
@@ -312,15 +313,19 @@ mod tests {
     }
 
     fn check_with(modes: &[(&str, bool, &str)], ingest: IngestStatus, expected: Expect) {
-        let worker = |(worker, connected, mode): &(&str, bool, &str)| WorkerEpochs {
-            worker: (*worker).to_owned(),
-            epochs: vec![Epoch {
-                connected: *connected,
-                sampler_mode: Some((*mode).to_owned()),
-                ..Epoch::default()
-            }],
-        };
-        let workers = modes.iter().map(worker).collect();
+        let workers = modes
+            .iter()
+            .map(
+                |(worker, connected, mode): &(&str, bool, &str)| WorkerEpochs {
+                    worker: (*worker).to_owned(),
+                    epochs: vec![Epoch {
+                        connected: *connected,
+                        sampler_mode: Some((*mode).to_owned()),
+                        ..Epoch::default()
+                    }],
+                },
+            )
+            .collect();
         let answer = WorkersAnswer {
             ingest,
             workers,

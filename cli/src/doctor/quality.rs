@@ -100,9 +100,9 @@ fn losses(fleet: &WorkersAnswer) -> Option<Finding> {
 
 /// Workers with time of threads that their samplers did not see.
 fn unseen(fleet: &WorkersAnswer) -> Option<Finding> {
-    let unseen = accounts(fleet).filter(|(_, account)| account.lost_unseen_ns > 0);
-    let unseen =
-        unseen.map(|(worker, account)| format!("{worker} ({})", duration(account.lost_unseen_ns)));
+    let unseen = accounts(fleet)
+        .filter(|(_, account)| account.lost_unseen_ns > 0)
+        .map(|(worker, account)| format!("{worker} ({})", duration(account.lost_unseen_ns)));
     Some(Finding::warn(
         "thread time",
         format!(

@@ -165,8 +165,10 @@ impl ImportedWorker {
             .map(|sample| sample.nanoseconds)
             .fold(0, greatest_divisor);
         let sums = |node: fn(&ImportedSample) -> NodeId| -> Delta {
-            let weight = |sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds);
-            samples.iter().map(weight).collect()
+            samples
+                .iter()
+                .map(|sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds))
+                .collect()
         };
         let threads = encode_weights(&sums(|sample| sample.thread), quantum_ns);
         let cycle = encode_cycle(&sums(|sample| sample.node), part.range, quantum_ns);

@@ -28,12 +28,13 @@ impl ExportTraceServiceRequest {
             .iter()
             .flat_map(|resource| &resource.scope_spans);
         let spans = scopes.flat_map(|scope| &scope.spans);
-        let is_task = |span: &&Span| {
-            span.attributes
-                .iter()
-                .any(|attribute| attribute.key == OUTCOME_ATTRIBUTE)
-        };
-        spans.filter(is_task).count() as u64
+        spans
+            .filter(|span: &&Span| {
+                span.attributes
+                    .iter()
+                    .any(|attribute| attribute.key == OUTCOME_ATTRIBUTE)
+            })
+            .count() as u64
     }
 }
 

@@ -33,9 +33,11 @@ impl Lane {
         let is_child = self.open.last().is_none_or(|parent| {
             task.parent == Some(parent.id) && parent.interval.contains(interval)
         });
-        let is_clear =
-            |phase: &Interval| phase.start_ns >= interval.stop_ns || phase.contains(interval);
-        if !is_child || !self.phases.iter().all(is_clear) {
+        if !is_child
+            || !self.phases.iter().all(|phase: &Interval| {
+                phase.start_ns >= interval.stop_ns || phase.contains(interval)
+            })
+        {
             return false;
         }
         self.open.push(Open {

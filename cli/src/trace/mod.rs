@@ -174,8 +174,9 @@ impl<W: Write> Trace<W> {
 
     /// Sets the origin at the first events.
     fn begin_at(&mut self, earliest_ns: Option<i64>) {
-        let midnight = |ns: i64| ns.div_euclid(DAY_NS).saturating_mul(DAY_NS);
-        self.base_ns = self.base_ns.or(earliest_ns.map(midnight));
+        self.base_ns = self
+            .base_ns
+            .or(earliest_ns.map(|ns: i64| ns.div_euclid(DAY_NS).saturating_mul(DAY_NS)));
     }
 
     /// Writes pending events and the end.

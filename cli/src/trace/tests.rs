@@ -252,11 +252,9 @@ proptest! {
     fn tracks_nest_and_nothing_is_lost(mut tasks in prop::collection::vec(any_task(), 0..150)) {
         (0..).zip(&mut tasks).for_each(|(id, task)| task.id = id);
         let (shown, phases) = check(&trace_of(&tasks));
-        let expected = tasks.iter();
-        let expected = expected.map(|t| (t.id, t.name.clone(), t.start_ns, end_ns(t)));
+        let expected = tasks.iter().map(|t| (t.id, t.name.clone(), t.start_ns, end_ns(t)));
         prop_assert_eq!(shown, expected.collect::<BTreeSet<Shown>>());
-        let single = tasks.iter().flat_map(|task| &task.phases).filter(|phase| phase.count == 1);
-        let mut single: Vec<_> = single
+        let mut single: Vec<_> = tasks.iter().flat_map(|task| &task.phases).filter(|phase| phase.count == 1)
             .map(|phase| {
                 let interval = Interval::of_phase(phase);
                 (phase.name.clone(), interval.start_ns, interval.stop_ns)

@@ -225,8 +225,9 @@ impl FunctionChanges {
             }
         });
         // Callers have no time of their own.
-        let rows = rows.filter(|row| row.before_ns.max(row.after_ns) >= 1.0);
-        let mut rows: Vec<FunctionChange> = rows.collect();
+        let mut rows: Vec<FunctionChange> = rows
+            .filter(|row| row.before_ns.max(row.after_ns) >= 1.0)
+            .collect();
         rows.sort_by(|a, b| b.ns().abs().total_cmp(&a.ns().abs()));
         let is_empty = before.is_empty() || after.is_empty();
         FunctionChanges { is_empty, rows }

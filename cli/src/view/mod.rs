@@ -44,31 +44,28 @@ fn row_count(
         return Some(format!("no matching {noun} in {}", range(of)));
     }
     let shown = shown as u64;
-    let note = || {
+    (total > shown).then(|| {
         format!(
             "the latest {} of {} {noun}; {advice}",
             grouped(shown),
             grouped(total)
         )
-    };
-    (total > shown).then(note)
+    })
 }
 
 /// A note about files of the store that could not be read, if there are any.
 pub(crate) fn corrupt_files(files: &[String]) -> Option<String> {
-    let missing = || format!("data is missing: {} cannot be read", files.join(", "));
-    (!files.is_empty()).then(missing)
+    (!files.is_empty()).then(|| format!("data is missing: {} cannot be read", files.join(", ")))
 }
 
 /// A note about tasks without a row, if there are any.
 pub(crate) fn aggregated(tasks: u64) -> Option<String> {
-    let note = || {
+    (tasks > 0).then(|| {
         format!(
             "{} tasks have no row: they are in totals only",
             grouped(tasks)
         )
-    };
-    (tasks > 0).then(note)
+    })
 }
 
 /// A range of time: two moments in RFC 3339.

@@ -145,8 +145,9 @@ impl Sampling {
     }
 
     fn hidden_line(&self) -> Option<String> {
-        let parts = self.hidden.iter();
-        let parts: Vec<String> = parts
+        let parts: Vec<String> = self
+            .hidden
+            .iter()
             .map(|hidden| format!("{} {}", duration(hidden.hidden_ns), hidden.reason))
             .collect();
         (!parts.is_empty()).then(|| wrapped("hidden: ", &parts, line_columns()))

@@ -81,15 +81,17 @@ pub(crate) fn picture(progress: &ProgressAnswer, lines: usize, columns: usize) -
         lines.saturating_sub(1)
     };
     let hidden = tasks.split_off(shown).len();
-    let cells = |tasks: &&Progress| {
-        [
-            cell(&tasks.name, NAME_COLUMNS_MAX),
-            bar(tasks),
-            counts(tasks),
-            details(tasks),
-        ]
-    };
-    let rows: Vec<[String; 4]> = tasks.iter().map(cells).collect();
+    let rows: Vec<[String; 4]> = tasks
+        .iter()
+        .map(|tasks: &&Progress| {
+            [
+                cell(&tasks.name, NAME_COLUMNS_MAX),
+                bar(tasks),
+                counts(tasks),
+                details(tasks),
+            ]
+        })
+        .collect();
     let width = |column: usize| {
         rows.iter()
             .map(|row| measure_text_width(&row[column]))
@@ -99,17 +101,19 @@ pub(crate) fn picture(progress: &ProgressAnswer, lines: usize, columns: usize) -
     let name_width = width(0);
     let bar_width = width(1);
     let count_width = width(2);
-    let line = |[name, bar, counts, details]: &[String; 4]| {
-        let name = pad_str(name, name_width, Alignment::Left, None);
-        let counts = pad_str(counts, count_width, Alignment::Right, None);
-        let bar = if bar_width == 0 {
-            String::new()
-        } else {
-            format!("{bar:bar_width$}  ")
-        };
-        truncated(format!("{name}  {bar}{counts}  {details}").trim_end())
-    };
-    let mut picture: Vec<String> = rows.iter().map(line).collect();
+    let mut picture: Vec<String> = rows
+        .iter()
+        .map(|[name, bar, counts, details]: &[String; 4]| {
+            let name = pad_str(name, name_width, Alignment::Left, None);
+            let counts = pad_str(counts, count_width, Alignment::Right, None);
+            let bar = if bar_width == 0 {
+                String::new()
+            } else {
+                format!("{bar:bar_width$}  ")
+            };
+            truncated(format!("{name}  {bar}{counts}  {details}").trim_end())
+        })
+        .collect();
     if hidden > 0 && lines > 0 {
         picture.push(truncated(&format!("and {hidden} more; --task selects")));
     }
@@ -173,12 +177,13 @@ impl View for ProgressAnswer {
             ("STATE", Left),
         ]);
         for tasks in &self.names {
-            let share = |expected| percentage(ended(tasks), expected);
             grid.push([
                 tasks.name.clone(),
                 or_dash(tasks.expected, grouped),
                 grouped(tasks.done),
-                or_dash(tasks.expected, share),
+                or_dash(tasks.expected, |expected| {
+                    percentage(ended(tasks), expected)
+                }),
                 grouped(tasks.running),
                 grouped(tasks.failed),
                 grouped(tasks.lost),

@@ -37,20 +37,25 @@ fn value(value: f64, unit: &str) -> String {
 /// The mean of each part of the time, as a share of the largest.
 fn trend(series: &ResourceSeries) -> String {
     let parts = series.points.len().div_ceil(TREND_COLUMNS).max(1);
-    let means = series.points.chunks(parts).map(|points| {
-        points
-            .iter()
-            .map(|(_, mean, ..)| mean.max(0.0))
-            .sum::<f64>()
-            / points.len() as f64
-    });
-    let means: Vec<f64> = means.collect();
+    let means: Vec<f64> = series
+        .points
+        .chunks(parts)
+        .map(|points| {
+            points
+                .iter()
+                .map(|(_, mean, ..)| mean.max(0.0))
+                .sum::<f64>()
+                / points.len() as f64
+        })
+        .collect();
     let largest = means.iter().copied().fold(0.0, f64::max);
-    let level = |mean: &f64| {
-        let share = if largest > 0.0 { mean / largest } else { 0.0 };
-        LEVELS[((share * LEVELS.len() as f64) as usize).min(LEVELS.len() - 1)]
-    };
-    means.iter().map(level).collect()
+    means
+        .iter()
+        .map(|mean: &f64| {
+            let share = if largest > 0.0 { mean / largest } else { 0.0 };
+            LEVELS[((share * LEVELS.len() as f64) as usize).min(LEVELS.len() - 1)]
+        })
+        .collect()
 }
 
 impl View for ResourcesAnswer {

@@ -117,9 +117,10 @@ pub(crate) fn fetched(file: &SymbolFile) -> String {
 }
 
 pub(crate) fn verified(verified: &SymbolsVerifyAnswer) -> String {
-    let problems = verified.problems.iter();
-    let problems =
-        problems.map(|found| format!("{}: {}\n", found.build_id, printable(&found.problem)));
+    let problems = verified
+        .problems
+        .iter()
+        .map(|found| format!("{}: {}\n", found.build_id, printable(&found.problem)));
     let files = counted(verified.files as u64, "symbol file");
     format!("{files} read\n{}", problems.collect::<String>())
 }

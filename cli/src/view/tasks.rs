@@ -13,14 +13,13 @@ use crate::zone::start_title;
 /// A note about a file of these rows that does not have all tasks, if so.
 pub(crate) fn missing_from_file(answer: &TasksAnswer) -> Option<String> {
     let shown = answer.tasks.len() as u64;
-    let note = || {
+    (answer.total > shown).then(|| {
         let total = grouped(answer.total);
         format!(
             "the task log has the latest {} of {total} tasks",
             grouped(shown)
         )
-    };
-    (answer.total > shown).then(note)
+    })
 }
 
 impl View for TasksAnswer {

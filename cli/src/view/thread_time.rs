@@ -55,16 +55,16 @@ impl Split {
 
     /// The time of all states, its share of `whole_ns`, and the time by state.
     fn cells(&self, whole_ns: u64) -> impl Iterator<Item = String> {
-        let time = |ns: &u64| {
-            if *ns == 0 {
-                "-".to_owned()
-            } else {
-                duration(*ns)
-            }
-        };
         let total_ns = self.total_ns();
         let sums = [duration(total_ns), percentage(total_ns, whole_ns)];
-        sums.into_iter().chain(self.by_state.each_ref().map(time))
+        sums.into_iter()
+            .chain(self.by_state.each_ref().map(|ns: &u64| {
+                if *ns == 0 {
+                    "-".to_owned()
+                } else {
+                    duration(*ns)
+                }
+            }))
     }
 }
 

@@ -39,15 +39,14 @@ impl View for TimelineAnswer {
                 if times.iter().all(|time_ns| *time_ns == 0) {
                     continue;
                 }
-                let time = |time_ns| {
+                let names = [start_of(self, step), series.name.clone()];
+                grid.push(names.into_iter().chain(times.map(|time_ns| {
                     if time_ns == 0 {
                         "-".to_owned()
                     } else {
                         duration(time_ns)
                     }
-                };
-                let names = [start_of(self, step), series.name.clone()];
-                grid.push(names.into_iter().chain(times.map(time)));
+                })));
             }
         }
         grid.text()

@@ -155,8 +155,7 @@ mod tests {
         file.create(NewToken::new(Role::Operator), created).unwrap();
         let records = file.read().unwrap().unwrap();
         let [first, second] = [&records[0], &records[1]].map(|record| record.id.to_string());
-        let text = table(&records, Timestamp::from_second(1_770_100_000).unwrap());
-        let text = text
+        let text = table(&records, Timestamp::from_second(1_770_100_000).unwrap())
             .replace(&first, "11111111")
             .replace(&second, "22222222");
         expect![[r#"

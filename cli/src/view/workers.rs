@@ -244,8 +244,10 @@ pub(crate) fn forward_note(forward: &Forward) -> Option<String> {
 /// others.
 fn mode_notes(answer: &WorkersAnswer) -> Vec<String> {
     // Services that push profiles have no agent.
-    let of_agents = |worker: &&WorkerEpochs| WorkerId(worker.worker.as_str().into()).has_agent();
-    let workers = answer.workers.iter().filter(of_agents);
+    let workers = answer
+        .workers
+        .iter()
+        .filter(|worker: &&WorkerEpochs| WorkerId(worker.worker.as_str().into()).has_agent());
     let lives = workers.flat_map(|WorkerEpochs { worker, epochs }| {
         let connected = epochs.iter().filter(|epoch| epoch.state == "connected");
         connected.map(|epoch| (printable(worker), sampler(epoch, &answer.now)))

@@ -54,10 +54,9 @@ pub(crate) fn start(limit: Option<Duration>) -> io::Result<()> {
         flag::register_conditional_shutdown(signal, INTERRUPTED, stop.clone())?;
         flag::register(signal, stop.clone())?;
     }
-    let watch = move || watch(limit, &stop);
     thread::Builder::new()
         .name(THREAD_NAME.to_owned())
-        .spawn(watch)
+        .spawn(move || watch(limit, &stop))
         .map(drop)
 }
 
@@ -137,8 +136,9 @@ impl Hearts {
     fn without_step(&self, limit: Duration) -> Vec<String> {
         let time = |still: &Still| LOOK_EVERY * still.tenths / 10;
         let stopped = self.0.values().filter(|still| time(still) >= limit);
-        let line = |still: &Still| format!("{} (no step for {:?})", still.heart.name, time(still));
-        stopped.map(line).collect()
+        stopped
+            .map(|still: &Still| format!("{} (no step for {:?})", still.heart.name, time(still)))
+            .collect()
     }
 }
 

@@ -48,12 +48,13 @@ fn has_waited(before: Usage, now: Usage) -> bool {
 /// The threads by their ids. One that has just ended is left out.
 fn usage(tasks: &Path) -> BTreeMap<u32, Usage> {
     let entries = fs::read_dir(tasks).into_iter().flatten().flatten();
-    let thread = |entry: fs::DirEntry| {
-        let id = entry.file_name().to_str()?.parse().ok()?;
-        let read = |name| fs::read_to_string(entry.path().join(name)).ok();
-        Some((id, parse(&read("stat")?, &read("schedstat")?)?))
-    };
-    entries.filter_map(thread).collect()
+    entries
+        .filter_map(|entry: fs::DirEntry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            let read = |name| fs::read_to_string(entry.path().join(name)).ok();
+            Some((id, parse(&read("stat")?, &read("schedstat")?)?))
+        })
+        .collect()
 }
 
 /// Reads the texts of `stat` and `schedstat`, see proc(5).

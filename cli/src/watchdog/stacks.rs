@@ -30,8 +30,10 @@ pub(super) fn stacks() -> Vec<String> {
         let stacks = collapsed
             .lines()
             .filter(|stack| !stack.starts_with("[agent]"));
-        let line = |stack: &str| format!("stack: {}", printable(stack));
-        let lines: Vec<String> = stacks.take(LINES_MAX).map(line).collect();
+        let lines: Vec<String> = stacks
+            .take(LINES_MAX)
+            .map(|stack: &str| format!("stack: {}", printable(stack)))
+            .collect();
         if !lines.is_empty() {
             return lines;
         }
@@ -81,11 +83,12 @@ mod tests {
         let (release, waiting) = std::sync::mpsc::channel::<()>();
         let (named, started) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name("a waiter".to_owned());
-        let body = move || {
-            named.send(()).unwrap();
-            waiting.recv().unwrap_err()
-        };
-        let thread = thread.spawn(body).unwrap();
+        let thread = thread
+            .spawn(move || {
+                named.send(()).unwrap();
+                waiting.recv().unwrap_err()
+            })
+            .unwrap();
         // A thread sets its name before its body runs.
         started.recv().unwrap();
         let lines = threads();

@@ -68,11 +68,10 @@ pub fn heartbeats() -> impl Iterator<Item = Heartbeat> {
 }
 
 fn seen(hearts: &[Heart]) -> impl Iterator<Item = Heartbeat> {
-    let taken = |(_, heart): &(usize, &Heart)| heart.is_taken.load(Ordering::Acquire);
     hearts
         .iter()
         .enumerate()
-        .filter(taken)
+        .filter(|(_, heart): &(usize, &Heart)| heart.is_taken.load(Ordering::Acquire))
         .map(|(place, heart)| Heartbeat {
             place,
             name: PARTS[heart.part.load(Ordering::Relaxed) as usize].1,

@@ -34,11 +34,10 @@ pub fn limit_process(cpu_seconds: u64) -> Result<(), ProcessLimitError> {
 }
 
 fn limit(resource: Resource, most: u64, doing: &'static str) -> Result<(), ProcessLimitError> {
-    let error = |errno: Errno| ProcessLimitError {
+    setrlimit(resource, most, most).map_err(|errno: Errno| ProcessLimitError {
         doing,
         source: errno.into(),
-    };
-    setrlimit(resource, most, most).map_err(error)
+    })
 }
 
 /// Makes this process the first to end when the machine has no memory.

@@ -61,11 +61,15 @@ mod tests {
         let again = thread::spawn(move || {
             lowered.apply();
             Priority::lowered_by(2).apply();
-            let of_inner = || {
-                Priority::lowered_by(2).apply();
-                Priority::current()
-            };
-            [Priority::current(), thread::spawn(of_inner).join().unwrap()]
+            [
+                Priority::current(),
+                thread::spawn(|| {
+                    Priority::lowered_by(2).apply();
+                    Priority::current()
+                })
+                .join()
+                .unwrap(),
+            ]
         });
         assert_eq!(again.join().unwrap(), [lowered; 2]);
     }

@@ -76,8 +76,10 @@ impl Admission {
 
     fn account(&self, extensions: &Extensions) -> Arc<Account> {
         // Only tests call the routes without the middleware that adds it.
-        let unknown = || Identity::Address(Ipv4Addr::LOCALHOST.into());
-        let identity = extensions.get().cloned().unwrap_or_else(unknown);
+        let identity = extensions
+            .get()
+            .cloned()
+            .unwrap_or_else(|| Identity::Address(Ipv4Addr::LOCALHOST.into()));
         let quotas = extensions.get::<Caller>().and_then(Caller::quotas);
         self.accounts.of(&identity, quotas)
     }
@@ -118,10 +120,12 @@ async fn compress(mut response: Response, accepts_gzip: bool) -> Result<Response
         return Ok(response);
     }
     let (mut parts, body) = response.into_parts();
-    let plain = axum::body::to_bytes(body, usize::MAX).await;
-    let plain = plain.map_err(|error| ErrorAnswer::internal(&error))?;
-    let compressed = spawn_blocking(move || gzip::gzip_answer(&plain)).await;
-    let compressed = compressed.map_err(|error| ErrorAnswer::internal(&error))?;
+    let plain = axum::body::to_bytes(body, usize::MAX)
+        .await
+        .map_err(|error| ErrorAnswer::internal(&error))?;
+    let compressed = spawn_blocking(move || gzip::gzip_answer(&plain))
+        .await
+        .map_err(|error| ErrorAnswer::internal(&error))?;
     gzip::add_encoding(&mut parts.headers);
     parts.headers.remove(header::CONTENT_LENGTH);
     Ok(Response::from_parts(parts, Body::from(compressed)))

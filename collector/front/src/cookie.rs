@@ -34,8 +34,10 @@ impl CookieScope {
                 .and_then(|value: &HeaderValue| value.to_str().ok())
         };
         // In HTTP/2 the host is part of the address.
-        let of_header = || text(header::HOST).and_then(|host| host.parse::<Authority>().ok());
-        let authority = uri.authority().cloned().or_else(of_header);
+        let authority = uri
+            .authority()
+            .cloned()
+            .or_else(|| text(header::HOST).and_then(|host| host.parse::<Authority>().ok()));
         let is_https = text(header::ORIGIN).is_some_and(|origin| origin.starts_with("https://"));
         let port = authority.and_then(|authority| authority.port_u16());
         CookieScope {
@@ -57,8 +59,7 @@ impl CookieScope {
     pub fn secret(self, headers: &HeaderMap) -> Option<SessionSecret> {
         let secure = cookie(headers, &self.name(true));
         // With TLS, the other name may have been set by anybody between.
-        let plain = || cookie(headers, &self.name(false)).filter(|_| !self.is_tls);
-        secure.or_else(plain)
+        secure.or_else(|| cookie(headers, &self.name(false)).filter(|_| !self.is_tls))
     }
 
     /// The header that gives a browser its secret.

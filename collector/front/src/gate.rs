@@ -130,8 +130,11 @@ impl Gate {
         if values.next().is_some() {
             return Err(Denied::Invalid);
         }
-        let token = value.to_str().ok().and_then(|value| schemes.token(value));
-        let token = token.ok_or(Denied::Invalid)?;
+        let token = value
+            .to_str()
+            .ok()
+            .and_then(|value| schemes.token(value))
+            .ok_or(Denied::Invalid)?;
         let record = tokens.authenticate(&token, self.clock.now())?;
         Ok(Credential::Token {
             record,

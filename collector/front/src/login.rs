@@ -88,8 +88,8 @@ async fn show(
 ) -> Response {
     let next = parameters
         .iter()
-        .find(|(name, _)| name == return_path::PARAMETER);
-    let next = next.and_then(|(_, path)| ReturnPath::parse(path));
+        .find(|(name, _)| name == return_path::PARAMETER)
+        .and_then(|(_, path)| ReturnPath::parse(path));
     let scope = gate.cookie_scope(&uri, &headers);
     match gate.authenticate(scope, &headers, &peer, Schemes::Bearer) {
         Ok(Credential::Token {

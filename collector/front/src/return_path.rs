@@ -18,14 +18,13 @@ impl ReturnPath {
         let path = text.split(['?', '#']).next().unwrap_or_default();
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\\\"<>#".contains(&byte);
         // Browsers resolve these even if they are escaped.
-        let is_dots = |segment: &str| {
-            let segment = segment.to_ascii_lowercase().replace("%2e", ".");
-            segment == "." || segment == ".."
-        };
         let is_allowed = text.len() <= RETURN_PATH_BYTES_MAX
             && text.bytes().all(is_plain)
             && !path.starts_with('/')
-            && !path.split('/').any(is_dots)
+            && !path.split('/').any(|segment: &str| {
+                let segment = segment.to_ascii_lowercase().replace("%2e", ".");
+                segment == "." || segment == ".."
+            })
             && !["login", "logout"].contains(&path);
         is_allowed.then(|| ReturnPath(text.to_owned()))
     }

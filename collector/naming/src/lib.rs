@@ -253,11 +253,14 @@ impl Naming {
         let Some(files) = &self.files else {
             return Vec::new();
         };
-        let verify = |file: ListedFile| {
-            let result = files.verify(&file.build_id);
-            result.err().map(|error| (file.build_id, error))
-        };
-        files.list().into_iter().filter_map(verify).collect()
+        files
+            .list()
+            .into_iter()
+            .filter_map(|file: ListedFile| {
+                let result = files.verify(&file.build_id);
+                result.err().map(|error| (file.build_id, error))
+            })
+            .collect()
     }
 
     /// Removes the symbol files that nothing used since then. Returns them.
@@ -390,8 +393,10 @@ impl KnownNames {
         let Some(known) = self.at(revision).by_build.get(build) else {
             return BTreeMap::new();
         };
-        let name = |address: &u64| Some((*address, known.get(address)?.clone()));
-        addresses.iter().filter_map(name).collect()
+        addresses
+            .iter()
+            .filter_map(|address: &u64| Some((*address, known.get(address)?.clone())))
+            .collect()
     }
 
     fn keep(
@@ -420,8 +425,11 @@ impl KnownNames {
 
 /// Whether it is a build id that can be requested: 4 to 64 bytes in lowercase hexadecimal.
 fn is_build_id(text: &str) -> bool {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    (8..=128).contains(&text.len()) && text.len().is_multiple_of(2) && text.bytes().all(is_digit)
+    (8..=128).contains(&text.len())
+        && text.len().is_multiple_of(2)
+        && text
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 /// The path of a build below a folder, in GNU layout.

@@ -96,11 +96,12 @@ impl Libraries {
         let names = naming.names(&wanted);
         let of_build = names.get(&build).cloned().unwrap_or_default();
         let chains = of_build.values().filter(|functions| !functions.is_empty());
-        let text = |functions: &Functions| {
-            let names = functions.iter().map(|frame| &*frame.function);
-            names.collect::<Vec<_>>().join(" + ")
-        };
-        chains.map(text).collect()
+        chains
+            .map(|functions: &Functions| {
+                let names = functions.iter().map(|frame| &*frame.function);
+                names.collect::<Vec<_>>().join(" + ")
+            })
+            .collect()
     }
 }
 

@@ -235,8 +235,8 @@ impl Levels {
         let level = |rank: usize| FALSE_ALARMS * rank.min(tests) as f64 / tests.max(1) as f64;
         let rank = (1..=tests)
             .rev()
-            .find(|rank| p_values[rank - 1] <= level(*rank));
-        let rank = rank.unwrap_or(0);
+            .find(|rank| p_values[rank - 1] <= level(*rank))
+            .unwrap_or(0);
         Levels {
             tests,
             significant: level(rank),

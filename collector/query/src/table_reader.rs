@@ -76,11 +76,10 @@ pub(crate) struct TableReader<'a> {
 
 /// Names of the data that is missing from every answer about some seconds.
 fn lost_to_all(tables: &Tables, manifest: &Manifest, seconds: &Range<Second>) -> BTreeSet<String> {
-    let is_about = |lost: &&LostLog| lost.from < seconds.end.0 && seconds.start.0 < lost.to;
     let of_log = manifest
         .lost_log
         .iter()
-        .filter(is_about)
+        .filter(|lost: &&LostLog| lost.from < seconds.end.0 && seconds.start.0 < lost.to)
         .map(|lost| lost.path.clone());
     manifest
         .lost_lists()
@@ -187,11 +186,10 @@ impl<'a> TableReader<'a> {
             let table = TableName::Sums(table_of(&piece), piece.tier);
             self.note_lost(&manifest, table, &piece.periods);
             let periods = &piece.periods;
-            let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
             files.extend(
                 manifest
                     .files_of(table)
-                    .filter(overlaps)
+                    .filter(|file: &&FileEntry| file.from < periods.end && periods.start < file.to)
                     .map(|file| PieceFile {
                         piece: piece.clone(),
                         file: file.clone(),
@@ -304,8 +302,10 @@ impl<'a> TableReader<'a> {
             name: only(&filter.names),
             key: only(&filter.keys),
         };
-        let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
-        for file in manifest.files_of(TableName::Tasks).filter(overlaps) {
+        for file in manifest
+            .files_of(TableName::Tasks)
+            .filter(|file: &&FileEntry| file.from < periods.end && periods.start < file.to)
+        {
             self.cancel.check()?;
             let mut each = |rows: Vec<SealedTask>| {
                 rows.iter().for_each(|task| visit(&task.row));
@@ -334,10 +334,9 @@ impl<'a> TableReader<'a> {
         let periods = Period(seconds.start.0)..Period(seconds.end.0);
         self.note_lost(&manifest, TableName::Tasks, &periods);
         let scan = NewestTaskScan::new(range, filter);
-        let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
         let mut files: Vec<_> = manifest
             .files_of(TableName::Tasks)
-            .filter(overlaps)
+            .filter(|file: &&FileEntry| file.from < periods.end && periods.start < file.to)
             .collect();
         // The sooner the newest are known, the fewer others are read.
         files.sort_by_key(|file| Reverse(file.to));
@@ -368,8 +367,10 @@ impl<'a> TableReader<'a> {
         let manifest = self.manifest.clone();
         let periods = Period(seconds.start.0)..Period(seconds.end.0);
         self.note_lost(&manifest, table, &periods);
-        let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
-        for file in manifest.files_of(table).filter(overlaps) {
+        for file in manifest
+            .files_of(table)
+            .filter(|file: &&FileEntry| file.from < periods.end && periods.start < file.to)
+        {
             self.cancel.check()?;
             let mut each = |rows: Vec<R>| {
                 rows.iter().for_each(&mut visit);
@@ -431,8 +432,10 @@ impl<'a> TableReader<'a> {
     /// The workers of those numbers.
     pub(crate) fn workers(&self, numbers: &IdSet) -> Vec<WorkerId> {
         let ids = self.tables.worker_ids();
-        let id = |number: u32| ids.get(number.checked_sub(1)? as usize).cloned();
-        numbers.iter().filter_map(id).collect()
+        numbers
+            .iter()
+            .filter_map(|number: u32| ids.get(number.checked_sub(1)? as usize).cloned())
+            .collect()
     }
 
     /// The answered range: the requested one, unless the tables no longer have its resolution.

@@ -120,17 +120,21 @@ impl ThreadDumpQuery {
             .filter_map(|(_, _, answer)| answer.as_ref().ok());
         let nodes = known.flat_map(|stacks| stacks.threads.iter().map(|thread| thread.node.0));
         let excerpt = state.excerpt(nodes.collect());
-        let worker = |(worker, epoch, answer): (WorkerId, Option<Epoch>, ThreadDumpResult)| {
-            let omitted = answer.as_ref().map_or(0, |stacks| stacks.omitted);
-            let answer = answer.map(|stacks| self.groups(&excerpt, stacks.threads));
-            WorkerThreadDump {
-                worker,
-                epoch,
-                answer,
-                omitted,
-            }
-        };
-        answers.into_iter().map(worker).collect()
+        answers
+            .into_iter()
+            .map(
+                |(worker, epoch, answer): (WorkerId, Option<Epoch>, ThreadDumpResult)| {
+                    let omitted = answer.as_ref().map_or(0, |stacks| stacks.omitted);
+                    let answer = answer.map(|stacks| self.groups(&excerpt, stacks.threads));
+                    WorkerThreadDump {
+                        worker,
+                        epoch,
+                        answer,
+                        omitted,
+                    }
+                },
+            )
+            .collect()
     }
 
     fn groups(&self, excerpt: &Excerpt, threads: Vec<ThreadSnapshot>) -> Vec<ThreadGroup> {

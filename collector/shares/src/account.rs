@@ -163,8 +163,11 @@ impl Account {
     /// The quotas that it ever met.
     pub fn uses(&self) -> Vec<(Quota, QuotaUse)> {
         let uses = *lock(&self.uses);
-        let met = |(_, counted): &(Quota, QuotaUse)| counted.refused + counted.delayed > 0;
-        Quota::ALL.into_iter().zip(uses).filter(met).collect()
+        Quota::ALL
+            .into_iter()
+            .zip(uses)
+            .filter(|(_, counted): &(Quota, QuotaUse)| counted.refused + counted.delayed > 0)
+            .collect()
     }
 
     /// Charges a message's bytes. Returns how long to wait until it may be used.
@@ -181,10 +184,11 @@ impl Account {
     /// Counts one more session.
     pub fn open_session(self: &Arc<Self>) -> Result<SessionSlot, QuotaExceeded> {
         let sessions_max = self.quota(Quota::Sessions);
-        let more = |sessions| (sessions < sessions_max).then_some(sessions + 1);
         let opened = self
             .sessions
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sessions| {
+                (sessions < sessions_max).then_some(sessions + 1)
+            });
         if opened.is_err() {
             self.note_refusal(Quota::Sessions);
             return Err(QuotaExceeded {

@@ -307,10 +307,14 @@ mod tests {
         let begin = Instant::now();
         let hold = |now, account, bytes| {
             let revoked = revoked.clone();
-            let count = move || {
-                revoked.fetch_add(1, Ordering::SeqCst);
-            };
-            pool.hold_at(now, account, bytes, Box::new(count))
+            pool.hold_at(
+                now,
+                account,
+                bytes,
+                Box::new(move || {
+                    revoked.fetch_add(1, Ordering::SeqCst);
+                }),
+            )
         };
         let kept = hold(begin, &other, 10).unwrap();
         let held: Vec<_> = (0..9).map(|_| hold(begin, &greedy, 10).unwrap()).collect();

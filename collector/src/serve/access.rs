@@ -373,9 +373,10 @@ pub(super) async fn refuse_changes(
         .extensions()
         .get::<MatchedPath>()
         .map(MatchedPath::as_str);
-    let is_asked =
-        |(method, route): &(Method, &str)| path == Some(*route) && method == request.method();
-    if NEED_COLLECTOR.iter().any(is_asked) {
+    if NEED_COLLECTOR
+        .iter()
+        .any(|(method, route): &(Method, &str)| path == Some(*route) && method == request.method())
+    {
         let error = format!(
             "this server only reads the stores in {place}: ask the collector to which the workers report"
         );

@@ -99,8 +99,9 @@ async fn adopt_if_needed(
         return Ok(());
     }
     tracing::info!(name = %name, after = ?options.after, "the collector of a store is gone: adopting the store");
-    let done = timeout(ADOPT_TIME_MAX, run(place, name, options)).await;
-    let done = done.map_err(|_| format!("it took longer than {ADOPT_TIME_MAX:?}"))??;
+    let done = timeout(ADOPT_TIME_MAX, run(place, name, options))
+        .await
+        .map_err(|_| format!("it took longer than {ADOPT_TIME_MAX:?}"))??;
     collector.adoptions.done.fetch_add(1, Ordering::Relaxed);
     tracing::info!(name = %name, done, "a store was adopted");
     Ok(())

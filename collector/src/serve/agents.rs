@@ -62,11 +62,17 @@ async fn thread_dump(State(reader): State<Reader>, pairs: Pairs) -> Result<Respo
     let collector = reader.collector.clone();
     let account = pairs.account.clone();
     let pairs = pairs_of(pairs)?;
-    let permit = reader.agent_queries.clone().try_acquire_owned();
-    let permit = permit.map_err(|_| ErrorAnswer::busy())?;
+    let permit = reader
+        .agent_queries
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| ErrorAnswer::busy())?;
     let state = collector.state.clone();
-    let parse = move || Ok(ThreadDumpQuery::parse(&pairs, &state)?);
-    let query = reader.compute(&account, parse).await?;
+    let query = reader
+        .compute(&account, move || {
+            Ok(ThreadDumpQuery::parse(&pairs, &state)?)
+        })
+        .await?;
     audit::thread_dump(&account.identity, &query.workers);
     let until = Instant::now() + CONTROL_WAIT_MAX;
     let mut answers = Vec::new();
@@ -113,12 +119,16 @@ async fn settings(
     let permit = reader.agent_queries.clone().try_acquire_owned();
     let _permit = permit.map_err(|_| ErrorAnswer::busy())?;
     let state = collector.state.clone();
-    let parse = move || Ok(parse_workers(&pairs, &state)?);
-    let workers = reader.compute(&account, parse).await?;
+    let workers = reader
+        .compute(&account, move || Ok(parse_workers(&pairs, &state)?))
+        .await?;
     let until = Instant::now() + CONTROL_WAIT_MAX;
     let mut settings_changed = collector.ingest.settings_changes();
-    let before = collector.ingest.settings(&workers);
-    let before = before.into_iter().filter_map(|view| view.settings);
+    let before = collector
+        .ingest
+        .settings(&workers)
+        .into_iter()
+        .filter_map(|view| view.settings);
     collector.ingest.change_settings(&workers, change);
     audit::settings_changed(&account.identity, &workers, before, change);
     loop {

@@ -88,8 +88,8 @@ impl Subject {
         let runtime = Builder::new_current_thread()
             .enable_time()
             .max_blocking_threads(2)
-            .build();
-        let runtime = runtime.expect("the system has threads");
+            .build()
+            .expect("the system has threads");
         let entered = runtime.enter();
         let reader = Reader::new(collector.clone());
         let tokens = Tokens::open(TokenSource::None).expect("there is no file");

@@ -24,8 +24,8 @@ const REQUEST_BYTES_MAX: usize = 1_024;
 struct IngestHealth(Arc<Collector>);
 
 pub(super) fn routes(collector: Arc<Collector>) -> Router {
-    let service = HealthServer::new(IngestHealth(collector));
-    let service = service.max_decoding_message_size(REQUEST_BYTES_MAX);
+    let service =
+        HealthServer::new(IngestHealth(collector)).max_decoding_message_size(REQUEST_BYTES_MAX);
     Router::new().route_service(HEALTH_ROUTE, service)
 }
 
@@ -41,8 +41,9 @@ impl Health for IngestHealth {
             ));
         }
         let collector = self.0.clone();
-        let blocked = spawn_blocking(move || collector.ingest.blocked()).await;
-        let blocked = blocked.map_err(|error| Status::internal(error.to_string()))?;
+        let blocked = spawn_blocking(move || collector.ingest.blocked())
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?;
         let status = match blocked {
             None => ServingStatus::Serving,
             Some(_) => ServingStatus::NotServing,

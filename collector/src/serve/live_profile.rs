@@ -25,10 +25,12 @@ const SAMPLES_LAG_NS: i64 = 2_000_000_000;
 
 /// The route of live profiles, which works until the server stops.
 pub(super) fn live_route(stopping: watch::Receiver<bool>) -> Router<Reader> {
-    let answer = async move |State(reader): State<Reader>, pairs: Pairs| {
-        live(&reader, pairs, stopping.clone()).await
-    };
-    Router::new().route("/debug/pprof/profile", get(answer))
+    Router::new().route(
+        "/debug/pprof/profile",
+        get(async move |State(reader): State<Reader>, pairs: Pairs| {
+            live(&reader, pairs, stopping.clone()).await
+        }),
+    )
 }
 
 /// Waits for `seconds`, then answers with a profile of that many seconds for pprof. Its other

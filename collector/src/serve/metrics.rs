@@ -124,9 +124,10 @@ async fn metrics(
     State(scraped): State<Scraped>,
     headers: HeaderMap,
 ) -> Result<Response, ErrorAnswer> {
-    let accepts =
-        |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(OPEN_METRICS));
-    let is_open = headers.get_all(header::ACCEPT).iter().any(accepts);
+    let is_open = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .any(|value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(OPEN_METRICS)));
     let permit = scraped
         .scrapes
         .try_acquire_owned()
@@ -139,8 +140,8 @@ async fn metrics(
         let registry = registry(&collector, &times);
         encode(&mut text, &registry).map_err(|error| ErrorAnswer::internal(&error))?;
         Ok(text)
-    });
-    let text = text.await?;
+    })
+    .await?;
     if is_open {
         return Ok(([(header::CONTENT_TYPE, OPEN_METRICS_TEXT)], text).into_response());
     }

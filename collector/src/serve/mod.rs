@@ -298,12 +298,16 @@ impl Server {
             .await
             .map_err(failed)?;
         let address = listener.address().map_err(failed)?;
-        let adoption = store.clone().filter(|_| follow.is_none()).zip(adopt);
-        let adoption = adoption.map(|(own, options)| Adopting {
-            own,
-            retention,
-            options,
-        });
+        let adoption =
+            store
+                .clone()
+                .filter(|_| follow.is_none())
+                .zip(adopt)
+                .map(|(own, options)| Adopting {
+                    own,
+                    retention,
+                    options,
+                });
         let settings = Settings {
             clock,
             limits,
@@ -552,11 +556,12 @@ fn router(
     let ingest = Ingest::new(collector.clone(), stopping.clone());
     let gate = Arc::new(gate);
     let health = health::routes(reader.collector.clone());
-    let routes = ingest.routes().merge(health);
-    let routes = routes
+    let routes = ingest
+        .routes()
+        .merge(health)
         .merge(http::router(reader, stopping))
-        .merge(page::router());
-    let routes = routes.merge(front::login::router(gate.clone()));
+        .merge(page::router())
+        .merge(front::login::router(gate.clone()));
     let place = collector
         .follower
         .as_ref()
@@ -568,9 +573,10 @@ fn router(
             access::refuse_changes,
         ));
     }
-    let routes = routes.layer(from_fn_with_state(gate, access::check));
-    let routes = routes.layer(from_fn(bridge::grafana::connect_errors));
-    let routes = routes.layer(from_fn(access::identify));
+    let routes = routes
+        .layer(from_fn_with_state(gate, access::check))
+        .layer(from_fn(bridge::grafana::connect_errors))
+        .layer(from_fn(access::identify));
     routes.layer(from_fn_with_state(names, front::origin::check))
 }
 

@@ -338,8 +338,11 @@ mod tests {
 
     #[test]
     fn scripts_stay_small_and_name_no_machine() {
-        let scripts = FILES.iter().filter(|file| file.path.ends_with(".js"));
-        let scripts: Vec<_> = scripts.map(|file| (file, file_text(file))).collect();
+        let scripts: Vec<_> = FILES
+            .iter()
+            .filter(|file| file.path.ends_with(".js"))
+            .map(|file| (file, file_text(file)))
+            .collect();
         let compressed_bytes = |names: &BTreeSet<&str>| -> usize {
             let files = scripts.iter().filter(|(file, _)| names.contains(file.path));
             files.map(|(file, _)| file.gzip.len()).sum()
@@ -360,16 +363,20 @@ mod tests {
             // Transitively, the scripts that it imports.
             let mut loaded = BTreeSet::from([entry.path, view.path]);
             loop {
-                let texts = scripts
+                let texts: Vec<_> = scripts
                     .iter()
-                    .filter(|(file, _)| loaded.contains(file.path));
-                let texts: Vec<_> = texts.map(|(_, text)| text).collect();
-                let more = scripts.iter().filter(|(file, _)| {
-                    texts
-                        .iter()
-                        .any(|text| imports(text, file) || starts(text, file))
-                });
-                let more: BTreeSet<_> = more.map(|(file, _)| file.path).collect();
+                    .filter(|(file, _)| loaded.contains(file.path))
+                    .map(|(_, text)| text)
+                    .collect();
+                let more: BTreeSet<_> = scripts
+                    .iter()
+                    .filter(|(file, _)| {
+                        texts
+                            .iter()
+                            .any(|text| imports(text, file) || starts(text, file))
+                    })
+                    .map(|(file, _)| file.path)
+                    .collect();
                 if more.is_subset(&loaded) {
                     break;
                 }

@@ -10,7 +10,7 @@ use profiler_core::{State as ThreadState, TimeRange, valid_build_id};
 use super::reader::{Pairs, Reader};
 use super::{answer, tables};
 use front::error::ErrorAnswer;
-use query::{Asking, Queries};
+use query::Queries;
 use query::{Format, ProfileAnswer, ProfileQuery, Provenance, format_time};
 use state::Collector;
 
@@ -55,8 +55,8 @@ fn profile_response(
         }
         Format::Svg => {
             let options = answer::svg_options(query, answer, &hosts());
-            let svg = flamegraph::svg(&answer.profile, &options);
-            let svg = svg.map_err(|error| ErrorAnswer::internal(&error))?;
+            let svg = flamegraph::svg(&answer.profile, &options)
+                .map_err(|error| ErrorAnswer::internal(&error))?;
             let image_svg = (
                 header::CONTENT_TYPE,
                 HeaderValue::from_static("image/svg+xml"),

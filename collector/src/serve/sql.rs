@@ -110,8 +110,10 @@ async fn sql(
 ) -> Result<Response, ErrorAnswer> {
     let asked: SqlRequest = json_request(&headers, body)?;
     check(&asked)?;
-    let missing = |error: &str| ErrorAnswer::new(StatusCode::NOT_IMPLEMENTED, error.to_owned());
-    let (program, store) = reader.sql.program().map_err(missing)?;
+    let (program, store) = reader
+        .sql
+        .program()
+        .map_err(|error: &str| ErrorAnswer::new(StatusCode::NOT_IMPLEMENTED, error.to_owned()))?;
     audit::sql(&identity, &asked.query);
     let room = timeout(QUERY_WAIT_MAX, reader.sql.room.acquire()).await;
     let _room = room.map_err(|_| ErrorAnswer::busy())?;

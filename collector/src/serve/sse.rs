@@ -125,8 +125,7 @@ async fn send_updates(
             let mut update = newest.borrow_and_update().clone();
             // The newest update may be as old as the last flush.
             update.now_ns = clock.now().unix_ns();
-            let data = serde_json::to_string(&update);
-            let data = data.expect("numbers and text can be written");
+            let data = serde_json::to_string(&update).expect("numbers and text can be written");
             slot.send(Ok(Message::default().event("update").data(data)));
         }
     });
@@ -187,8 +186,8 @@ async fn send_events(
 }
 
 fn event_message(event: &Arc<Event>) -> Message {
-    let data = serde_json::to_string(&answer::subject(event));
-    let data = data.expect("numbers and text can be written");
+    let data =
+        serde_json::to_string(&answer::subject(event)).expect("numbers and text can be written");
     Message::default()
         .event(event.kind.name())
         .data(data)
@@ -230,16 +229,22 @@ mod tests {
         let collector = Collector::new(Settings::default());
         let windows = &collector.state.windows;
         let status = &collector.ingest.status;
-        let updated = || drop(update(&collector));
-        while_it_waits(lock(status), updated, || {
-            assert!(
-                windows.try_write().is_ok(),
-                "an update waits for the status"
-            );
-        });
-        let swept = || drop(collector.ingest.blocked());
-        while_it_waits(write(windows), swept, || {
-            assert!(status.try_lock().is_ok(), "a sweep waits for the windows");
-        });
+        while_it_waits(
+            lock(status),
+            || drop(update(&collector)),
+            || {
+                assert!(
+                    windows.try_write().is_ok(),
+                    "an update waits for the status"
+                );
+            },
+        );
+        while_it_waits(
+            write(windows),
+            || drop(collector.ingest.blocked()),
+            || {
+                assert!(status.try_lock().is_ok(), "a sweep waits for the windows");
+            },
+        );
     }
 }

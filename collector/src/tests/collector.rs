@@ -367,12 +367,14 @@ fn queued_flushes_get_the_same_answers_as_single_ones() {
         &no_clock,
         &flushes[3],
     ];
-    let received = |flush: &&v1::Flush| ReceivedFlush {
-        flush: (*flush).clone(),
-        at: at(50),
-        charge: None,
-    };
-    let mut waiting: VecDeque<ReceivedFlush> = waiting.iter().map(received).collect();
+    let mut waiting: VecDeque<ReceivedFlush> = waiting
+        .iter()
+        .map(|flush: &&v1::Flush| ReceivedFlush {
+            flush: (*flush).clone(),
+            at: at(50),
+            charge: None,
+        })
+        .collect();
     let mut answers = Vec::new();
     while !waiting.is_empty() {
         answers.push(at_once(collector.ingest.receive_flushes(&attachment, &mut waiting)).unwrap());

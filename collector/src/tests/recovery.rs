@@ -215,11 +215,16 @@ impl Fleet {
     fn send(&mut self) {
         self.collector.log().commit_waiting();
         let collector = &self.collector;
-        let attached = self.agents.iter_mut().map(|agent| agent.attach(collector));
-        let attached: Vec<bool> = attached.collect();
+        let attached: Vec<bool> = self
+            .agents
+            .iter_mut()
+            .map(|agent| agent.attach(collector))
+            .collect();
         loop {
-            let waiting = self.agents.iter().zip(&attached);
-            let waiting: Vec<usize> = waiting
+            let waiting: Vec<usize> = self
+                .agents
+                .iter()
+                .zip(&attached)
                 .enumerate()
                 .filter(|(_, (agent, attached))| {
                     **attached && agent.attachment.is_some() && !agent.unacked.is_empty()
@@ -309,11 +314,10 @@ impl Fleet {
     /// All that was acknowledged by then is held, and nothing that was not sent.
     fn check_held(&self, collector: &Collector, count: usize) -> Contents {
         let held = held(collector);
-        let sent = self
+        let sent: Contents = self
             .sent
             .iter()
-            .filter(|(_, _, operations)| *operations <= count);
-        let sent: Contents = sent
+            .filter(|(_, _, operations)| *operations <= count)
             .map(|(key, content, _)| (key.clone(), content.clone()))
             .collect();
         for (key, content) in &held {
@@ -330,10 +334,11 @@ impl Fleet {
             );
         }
         for epoch in fleet(collector, &Default::default(), at(0)).epochs {
-            let own = held
+            let own: Vec<&Content> = held
                 .iter()
-                .filter(|((worker, _), _)| **worker == *epoch.worker.0);
-            let own: Vec<&Content> = own.map(|(_, content)| content).collect();
+                .filter(|((worker, _), _)| **worker == *epoch.worker.0)
+                .map(|(_, content)| content)
+                .collect();
             let stored_ns: u64 = own.iter().flat_map(|content| content.values()).sum();
             assert_eq!(epoch.stored_ns, stored_ns);
             assert_eq!(epoch.running, own.len(), "a task for each flush");
@@ -534,15 +539,16 @@ fn flushes_queued_together_are_committed_or_fail_together() {
         let fleet = &mut Fleet::new(1);
         let agent = &mut fleet.agents[0];
         assert!(agent.attach(&fleet.collector));
-        let flush = |weight_ns| {
-            agent.worker.count("load;main", State::Cpu, weight_ns);
-            ReceivedFlush {
-                flush: agent.worker.flush(1, vec![]),
-                at: at(50),
-                charge: None,
-            }
-        };
-        let mut waiting: VecDeque<ReceivedFlush> = (1..=3).map(flush).collect();
+        let mut waiting: VecDeque<ReceivedFlush> = (1..=3)
+            .map(|weight_ns| {
+                agent.worker.count("load;main", State::Cpu, weight_ns);
+                ReceivedFlush {
+                    flush: agent.worker.flush(1, vec![]),
+                    at: at(50),
+                    charge: None,
+                }
+            })
+            .collect();
         assert!(agent.attach(&fleet.collector));
         let attachment = agent.attachment.clone().unwrap();
         fleet.collector.log().commit_waiting();

@@ -139,12 +139,16 @@ impl Collector {
     pub fn quota_uses(&self) -> Vec<QuotaView> {
         let mut views = Vec::new();
         for account in self.accounts.all() {
-            let view = |(quota, counted): (Quota, QuotaUse)| QuotaView {
-                account: account.clone(),
-                quota,
-                counted,
-            };
-            views.extend(account.uses().into_iter().map(view));
+            views.extend(
+                account
+                    .uses()
+                    .into_iter()
+                    .map(|(quota, counted): (Quota, QuotaUse)| QuotaView {
+                        account: account.clone(),
+                        quota,
+                        counted,
+                    }),
+            );
         }
         views.sort_by_key(|view| Reverse((view.counted.refused, view.counted.delayed)));
         views.truncate(QUOTA_ROWS_MAX);

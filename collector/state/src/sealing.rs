@@ -225,10 +225,9 @@ struct StopSignal {
 impl StopSignal {
     /// Waits for at most that long. Returns whether the signal is set.
     fn wait(&self, at_most: Duration) -> bool {
-        let is_waiting = |is_set: &mut bool| !*is_set;
         *self
             .changed
-            .wait_timeout_while(lock(&self.is_set), at_most, is_waiting)
+            .wait_timeout_while(lock(&self.is_set), at_most, |is_set: &mut bool| !*is_set)
     }
 }
 
@@ -237,8 +236,9 @@ impl SealerThread {
         let stop = Arc::new(StopSignal::default());
         let signal = stop.clone();
         let sealer = Arc::downgrade(sealer);
-        let thread = thread::Builder::new().name(THREAD_NAME.to_owned());
-        let thread = thread.spawn(move || seal_until_stopped(&signal, &sealer))?;
+        let thread = thread::Builder::new()
+            .name(THREAD_NAME.to_owned())
+            .spawn(move || seal_until_stopped(&signal, &sealer))?;
         Ok(SealerThread {
             stop,
             thread: Some(thread),

@@ -42,8 +42,7 @@ impl CollectorState {
                 continue;
             };
             for phase in phases {
-                let may_reserve = || owner.reserve(SharedTable::Phases);
-                write(&self.tree).add_phase(task, phase, may_reserve);
+                write(&self.tree).add_phase(task, phase, || owner.reserve(SharedTable::Phases));
             }
         }
     }

@@ -261,8 +261,10 @@ impl CollectorState {
         }
         let is_new: Vec<bool> = {
             let ledger = read(&self.ledger);
-            let is_new = |task: &TaskRecord| !ledger.is_running(&cell.worker, cell.epoch, task.id);
-            records.iter().map(is_new).collect()
+            records
+                .iter()
+                .map(|task: &TaskRecord| !ledger.is_running(&cell.worker, cell.epoch, task.id))
+                .collect()
         };
         for (record, is_new) in records.iter().zip(is_new) {
             // The start of a task that is still running was reported before.

@@ -219,8 +219,7 @@ mod tests {
                         expected.sort_unstable();
                         prop_assert_eq!(found, expected);
                         let held = starts(&hot.view(Second(0)..Second(u32::MAX)).windows);
-                        let edges = held.iter().min().zip(held.iter().max());
-                        let edges = edges.map(|(first, last)| second(*first)..second(last + 1));
+                        let edges = held.iter().min().zip(held.iter().max()).map(|(first, last)| second(*first)..second(last + 1));
                         prop_assert_eq!(view.unsealed, edges);
                         prop_assert_eq!(hot.count(), held.len());
                         prop_assert_eq!(hot.bytes(), held.len() * window(0).bytes());

@@ -59,8 +59,9 @@ pub struct LateHours {
 impl LateHours {
     /// Adds hours, all of them or none. Returns false if they exceed [`LATE_HOURS_MAX`].
     pub fn admit(&mut self, hours: &Hours) -> bool {
-        let new = hours.iter().filter(|hour| !self.sealing.contains(hour));
-        let new: Vec<u32> = new
+        let new: Vec<u32> = hours
+            .iter()
+            .filter(|hour| !self.sealing.contains(hour))
             .filter(|hour| !self.open.contains(hour))
             .copied()
             .collect();

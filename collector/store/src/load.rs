@@ -171,17 +171,20 @@ impl Tables {
             .map(|node| node.unwrap_or((NodeId::ROOT, lost_frame)))
             .collect();
         let mut workers = Vec::new();
-        let lost = |number| WorkerId(format!("[damaged worker {number}]").into());
         let last = ids_of(&manifest, TableName::Workers).max(1);
-        workers.extend((1..last).map(lost));
+        workers
+            .extend((1..last).map(|number| WorkerId(format!("[damaged worker {number}]").into())));
         for WorkerRow { number, worker } in self.rows(TableName::Workers, reports)? {
             if let Some(index) = number.checked_sub(1) {
                 workers[index as usize] = worker;
             }
         }
         let sessions = self.rows(TableName::Sessions, reports)?;
-        let running = self.rows::<SealedTask>(TableName::Running, reports)?;
-        let running = running.into_iter().map(|task| task.row).collect();
+        let running = self
+            .rows::<SealedTask>(TableName::Running, reports)?
+            .into_iter()
+            .map(|task| task.row)
+            .collect();
         let lost_tasks = self.rows(TableName::LostTasks, reports)?;
         let runs = self.rows(TableName::Runs, reports)?;
         let expected = self.rows(TableName::Expected, reports)?;
@@ -266,17 +269,22 @@ fn ids_of(manifest: &Manifest, table: TableName) -> usize {
 /// Replaces lost frames. Returns also the frame of lost nodes.
 fn replace_lost_frames(frames: Vec<Option<Frame>>) -> (Vec<Frame>, FrameId) {
     let overflow = Frame::overflow().map(Arc::<str>::from);
-    let is_overflow = |frame: &Option<Frame>| frame.as_ref().is_none_or(|frame| *frame == overflow);
-    let lost_frame = frames.iter().position(is_overflow).unwrap_or(0);
-    let fill = |(index, frame): (usize, Option<Frame>)| {
-        frame.unwrap_or_else(|| Frame {
-            kind: FrameKind::Unresolved,
-            module: "[damaged]".into(),
-            offset: index as u64 + 1,
-            ..Frame::function("", "", 0).map(Arc::<str>::from)
+    let lost_frame = frames
+        .iter()
+        .position(|frame: &Option<Frame>| frame.as_ref().is_none_or(|frame| *frame == overflow))
+        .unwrap_or(0);
+    let frames = frames
+        .into_iter()
+        .enumerate()
+        .map(|(index, frame): (usize, Option<Frame>)| {
+            frame.unwrap_or_else(|| Frame {
+                kind: FrameKind::Unresolved,
+                module: "[damaged]".into(),
+                offset: index as u64 + 1,
+                ..Frame::function("", "", 0).map(Arc::<str>::from)
+            })
         })
-    };
-    let frames = frames.into_iter().enumerate().map(fill).collect();
+        .collect();
     (
         frames,
         FrameId(u32::try_from(lost_frame).expect("ids have 32 bits")),

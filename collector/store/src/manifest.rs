@@ -183,9 +183,11 @@ impl Manifest {
     /// Records parts of the log as lost, each once, in place of the oldest ones past the limit.
     pub fn lose_log(&mut self, lost: Vec<LostLog>) {
         for lost in lost {
-            let is_same =
-                |known: &LostLog| (&known.path, &known.reason) == (&lost.path, &lost.reason);
-            if self.lost_log.iter().any(is_same) {
+            if self
+                .lost_log
+                .iter()
+                .any(|known: &LostLog| (&known.path, &known.reason) == (&lost.path, &lost.reason))
+            {
                 continue;
             }
             if self.lost_log.len() >= LOST_FILES_MAX {
@@ -217,8 +219,8 @@ impl Manifest {
     }
 
     pub(super) fn encode(&self) -> Bytes {
-        let body = serde_json::value::to_raw_value(self);
-        let body = body.expect("a manifest has only numbers, texts and lists");
+        let body = serde_json::value::to_raw_value(self)
+            .expect("a manifest has only numbers, texts and lists");
         let envelope = Envelope {
             format: FORMAT,
             crc32: crc32(FORMAT, body.get()),

@@ -146,8 +146,9 @@ impl Objects {
 
     /// The folders at the root.
     pub fn root_folders(&self) -> Result<Vec<String>, StoreError> {
-        let listed = self.repeat(|| self.block_on(self.store.list_with_delimiter(None)));
-        let listed = listed.map_err(|source| self.failed("listing", "", source))?;
+        let listed = self
+            .repeat(|| self.block_on(self.store.list_with_delimiter(None)))
+            .map_err(|source| self.failed("listing", "", source))?;
         Ok(listed
             .common_prefixes
             .iter()
@@ -434,8 +435,8 @@ impl Object {
             }
             Source::Store(objects) => {
                 let location = Path::from(self.path.as_str());
-                let read = || objects.block_on(objects.store.get_range(&location, at..end));
-                let part = objects.repeat(read);
+                let part = objects
+                    .repeat(|| objects.block_on(objects.store.get_range(&location, at..end)));
                 part.map_err(|source| objects.failed("reading", &self.path, source))
             }
         }
@@ -451,10 +452,11 @@ impl Durability for LocalFiles {
         sync_all(&files)?;
         // A new folder is an entry of the folder above it, up to the root.
         let ours = |folder: &&FilePath| folder.starts_with(root);
-        let folders = files
+        let folders: BTreeSet<PathBuf> = files
             .iter()
-            .flat_map(|file| file.ancestors().skip(1).take_while(ours));
-        let folders: BTreeSet<PathBuf> = folders.map(FilePath::to_owned).collect();
+            .flat_map(|file| file.ancestors().skip(1).take_while(ours))
+            .map(FilePath::to_owned)
+            .collect();
         sync_all(&Vec::from_iter(folders))
     }
 }

@@ -158,8 +158,9 @@ impl PackedWeights {
         node_of: impl Fn(NodeId) -> NodeId,
         task_of: impl Fn(NodeId) -> NodeId,
     ) -> PackedWeights {
-        let entries = self.entries();
-        let entries = entries.map(|(node, state, nanoseconds)| (node_of(node), state, nanoseconds));
+        let entries = self
+            .entries()
+            .map(|(node, state, nanoseconds)| (node_of(node), state, nanoseconds));
         // Without weights the quantum may be 0.
         PackedWeights::of(entries, self.quantum_ns.max(1), task_of)
     }

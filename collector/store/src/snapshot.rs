@@ -154,12 +154,13 @@ impl StoreSnapshot {
     /// All tables, also those without files.
     #[must_use]
     pub fn tables(&self) -> Vec<SnapshotTable> {
-        let table = |table: TableName| SnapshotTable {
-            name: table.name(),
-            schema: Arc::new(schema(table)),
-            files: self.manifest.files_of(table).map(snapshot_file).collect(),
-        };
-        TableName::all().map(table).collect()
+        TableName::all()
+            .map(|table: TableName| SnapshotTable {
+                name: table.name(),
+                schema: Arc::new(schema(table)),
+                files: self.manifest.files_of(table).map(snapshot_file).collect(),
+            })
+            .collect()
     }
 
     /// All stacks, with the names that the store's symbol files have.
@@ -365,9 +366,10 @@ fn names(folder: &Path, frames: &[Frame]) -> BTreeMap<FrameId, Functions> {
             .insert(frame.offset);
     }
     let found = Naming::open(folder.to_owned(), None).all_names(&wanted);
-    let functions = |(id, frame): (FrameId, &Frame)| {
-        let functions = found.get(&frame.build_id)?.get(&frame.offset)?;
-        (!functions.is_empty()).then(|| (id, functions.clone()))
-    };
-    unresolved().filter_map(functions).collect()
+    unresolved()
+        .filter_map(|(id, frame): (FrameId, &Frame)| {
+            let functions = found.get(&frame.build_id)?.get(&frame.offset)?;
+            (!functions.is_empty()).then(|| (id, functions.clone()))
+        })
+        .collect()
 }

@@ -375,17 +375,19 @@ impl Tables {
     pub(super) fn damaged_lists(&self) -> Vec<LostFile> {
         let manifest = self.manifest();
         let damaged = lock(&self.damaged);
-        let lost = |(id, reason): (&u64, &String)| {
-            let file = manifest
-                .file(*id)
-                .filter(|file| file.table.is_timeless())?
-                .clone();
-            Some(LostFile {
-                file,
-                reason: reason.clone(),
+        damaged
+            .iter()
+            .filter_map(|(id, reason): (&u64, &String)| {
+                let file = manifest
+                    .file(*id)
+                    .filter(|file| file.table.is_timeless())?
+                    .clone();
+                Some(LostFile {
+                    file,
+                    reason: reason.clone(),
+                })
             })
-        };
-        damaged.iter().filter_map(lost).collect()
+            .collect()
     }
 
     /// Closes files that were removed from the manifest.
@@ -547,8 +549,9 @@ mod tests {
     fn workers_past_the_limit_share_a_number_also_after_a_restart() {
         let id = |n: usize| WorkerId(n.to_string().into());
         let mut workers = Workers::default();
-        let numbers = (0..WORKERS_MAX + 3).map(|n| workers.assign(&id(n)).0);
-        let numbers: Vec<u32> = numbers.collect();
+        let numbers: Vec<u32> = (0..WORKERS_MAX + 3)
+            .map(|n| workers.assign(&id(n)).0)
+            .collect();
         let last = u32::try_from(WORKERS_MAX).unwrap();
         assert_eq!(
             numbers[WORKERS_MAX - 2..],

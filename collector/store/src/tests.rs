@@ -217,11 +217,13 @@ fn a_version_with_an_unsynced_file_is_not_published() {
     let entry = tables.put(TableName::Nodes, 0, written).unwrap();
     let content = objects.get(&entry.path()).unwrap();
     let publish = || {
-        let edit = |manifest: &mut Manifest| {
-            manifest.files.push(entry.clone());
-            true
-        };
-        tables.publish(edit, &mut |_| {})
+        tables.publish(
+            |manifest: &mut Manifest| {
+                manifest.files.push(entry.clone());
+                true
+            },
+            &mut |_| {},
+        )
     };
     objects.delete(&entry.path()).unwrap();
     assert!(publish().unwrap_err().to_string().contains(&entry.path()));

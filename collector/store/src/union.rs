@@ -102,11 +102,10 @@ impl Numbers {
 
     /// The store's numbers of first-level nodes of the union, ascending.
     pub fn tops_in_store(&self, asked: &[NodeId]) -> Vec<NodeId> {
-        let is_asked = |top: &&TopNumber| asked.binary_search(&top.in_union).is_ok();
         let mut tops: Vec<_> = self
             .tops
             .iter()
-            .filter(is_asked)
+            .filter(|top: &&TopNumber| asked.binary_search(&top.in_union).is_ok())
             .map(|top| top.in_store)
             .collect();
         tops.sort_unstable();
@@ -118,10 +117,10 @@ impl Numbers {
         match sum_table {
             SumTable::TransferSums => {
                 let known = (0u32..).zip(&self.links);
-                let is_asked =
-                    |(_, in_union): &(u32, &u32)| asked.binary_search(&NodeId(**in_union)).is_ok();
                 known
-                    .filter(is_asked)
+                    .filter(|(_, in_union): &(u32, &u32)| {
+                        asked.binary_search(&NodeId(**in_union)).is_ok()
+                    })
                     .map(|(in_store, _)| NodeId(in_store))
                     .collect()
             }
@@ -140,10 +139,10 @@ impl Numbers {
     /// The store's numbers of workers of the union, ascending.
     pub fn workers_in_store(&self, asked: &[WorkerNumber]) -> Vec<WorkerNumber> {
         let known = (0u32..).zip(&self.workers);
-        let is_asked =
-            |(_, in_union): &(u32, &u32)| asked.binary_search(&WorkerNumber(**in_union)).is_ok();
         known
-            .filter(is_asked)
+            .filter(|(_, in_union): &(u32, &u32)| {
+                asked.binary_search(&WorkerNumber(**in_union)).is_ok()
+            })
             .map(|(in_store, _)| WorkerNumber(in_store))
             .collect()
     }

@@ -88,8 +88,9 @@ impl Versions {
             let name = path.strip_prefix(Manifest::DIRECTORY)?.strip_prefix('/')?;
             name.strip_suffix(".json")?.parse::<u64>().ok()
         };
-        let listed = objects.list(Manifest::DIRECTORY)?.into_iter();
-        let listed: BTreeMap<u64, String> = listed
+        let listed: BTreeMap<u64, String> = objects
+            .list(Manifest::DIRECTORY)?
+            .into_iter()
             .filter_map(|file| Some((version_of(&file.path)?, file.path)))
             .collect();
         let mut versions = Versions::default();
@@ -192,17 +193,20 @@ impl Versions {
     /// tell which files only the damaged one lists.
     pub fn garbage(&self, point: Timestamp, damaged_point: Timestamp) -> Vec<u64> {
         let keep_from = self.keep_from();
-        let is_over = |version: &u64| {
-            let (_, next) = self.around(*version);
-            *version < keep_from
-                && next.is_some_and(|next| next.made_at_ns < damaged_point.unix_ns())
-        };
-        let (over, kept): (Vec<u64>, Vec<u64>) = self.damaged.keys().copied().partition(is_over);
+        let (over, kept): (Vec<u64>, Vec<u64>) =
+            self.damaged.keys().copied().partition(|version: &u64| {
+                let (_, next) = self.around(*version);
+                *version < keep_from
+                    && next.is_some_and(|next| next.made_at_ns < damaged_point.unix_ns())
+            });
         let around = kept
             .iter()
             .flat_map(|version| <[_; 2]>::from(self.around(*version)));
-        let needed = around.flatten().chain(self.in_use(point));
-        let needed: BTreeSet<u64> = needed.map(|manifest| manifest.version).collect();
+        let needed: BTreeSet<u64> = around
+            .flatten()
+            .chain(self.in_use(point))
+            .map(|manifest| manifest.version)
+            .collect();
         let readable = self
             .readable
             .keys()
@@ -213,11 +217,13 @@ impl Versions {
     /// Ids of files that perhaps only damaged versions list: those assigned between the neighbors of
     /// each.
     pub fn ids_of_damaged(&self) -> Vec<Range<u64>> {
-        let ids = |version: &u64| {
-            let (before, next) = self.around(*version);
-            Some(before?.next_id..next.map_or(u64::MAX, |next| next.next_id))
-        };
-        self.damaged.keys().filter_map(ids).collect()
+        self.damaged
+            .keys()
+            .filter_map(|version: &u64| {
+                let (before, next) = self.around(*version);
+                Some(before?.next_id..next.map_or(u64::MAX, |next| next.next_id))
+            })
+            .collect()
     }
 
     /// The readable versions before and after a version.

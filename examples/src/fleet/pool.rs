@@ -27,8 +27,9 @@ impl Pool {
             .map(|index| {
                 let jobs = Arc::clone(&jobs);
                 let context = context.clone();
-                let run = move || run_jobs(&jobs, &context);
-                Builder::new().name(format!("{name}-{index}")).spawn(run)
+                Builder::new()
+                    .name(format!("{name}-{index}"))
+                    .spawn(move || run_jobs(&jobs, &context))
             })
             .collect::<Result<_, _>>()
             .with_context(|| format!("could not start the threads of {name}"))?;

@@ -161,13 +161,15 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(n, bytes)| (PathBuf::from(n.to_string()), *bytes));
-        let names = |chunk: &Chunk| {
-            chunk
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect()
-        };
-        let chunks: Vec<Vec<String>> = in_chunks(files.collect()).iter().map(names).collect();
+        let chunks: Vec<Vec<String>> = in_chunks(files.collect())
+            .iter()
+            .map(|chunk: &Chunk| {
+                chunk
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect()
+            })
+            .collect();
         assert_eq!(
             chunks,
             [

@@ -151,31 +151,34 @@ fn a_given_task_has_all_stacks() {
 
 fn check(file: &str, options: &ImportOptions, expected: Expect) {
     let imported = import(file.as_bytes(), options).unwrap();
-    let samples = imported.samples.iter().map(|sample| {
-        let name = |node| {
-            imported
+    let samples: String = imported
+        .samples
+        .iter()
+        .map(|sample| {
+            let name = |node| {
+                imported
+                    .symbols
+                    .frame(imported.trie.node(node).unwrap().1)
+                    .label()
+            };
+            let thread = imported
                 .symbols
-                .frame(imported.trie.node(node).unwrap().1)
-                .label()
-        };
-        let thread = imported
-            .symbols
-            .frame(imported.trie.node(sample.thread).unwrap().1);
-        let ImportedSample {
-            second,
-            node,
-            state,
-            nanoseconds,
-            ..
-        } = *sample;
-        let thread = format!("{}/{}", thread.function, thread.line);
-        format!(
-            "{second} s {} {} {thread} {nanoseconds}\n",
-            name(node),
-            state.name()
-        )
-    });
-    let samples: String = samples.collect();
+                .frame(imported.trie.node(sample.thread).unwrap().1);
+            let ImportedSample {
+                second,
+                node,
+                state,
+                nanoseconds,
+                ..
+            } = *sample;
+            let thread = format!("{}/{}", thread.function, thread.line);
+            format!(
+                "{second} s {} {} {thread} {nanoseconds}\n",
+                name(node),
+                state.name()
+            )
+        })
+        .collect();
     let notes: String = imported
         .notes
         .iter()

@@ -76,11 +76,11 @@ fn rendered(message: &proto::Profile) -> String {
             }
             let _ = write!(lines, "] ");
         }
-        let labels = sample
+        let labels: Vec<_> = sample
             .label
             .iter()
-            .map(|label| format!("{}={}", text(label.key), text(label.text)));
-        let labels: Vec<_> = labels.collect();
+            .map(|label| format!("{}={}", text(label.key), text(label.text)))
+            .collect();
         let _ = writeln!(lines, "{:?} {}", sample.value, labels.join(" "));
     }
     lines

@@ -176,8 +176,10 @@ fn two_units(value: u64, size: u64, [large, small]: [&str; 2]) -> String {
 fn push_short_duration(out: &mut String, nanoseconds: u64) {
     const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     // From 0.9995 on, three digits round up to 1.00 of the larger unit.
-    let fits = |unit: &(f64, &str)| nanoseconds as f64 / unit.0 >= 0.9995;
-    match UNITS.into_iter().find(fits) {
+    match UNITS
+        .into_iter()
+        .find(|unit: &(f64, &str)| nanoseconds as f64 / unit.0 >= 0.9995)
+    {
         Some((unit, name)) => {
             push_digits(out, nanoseconds as f64 / unit);
             out.push(' ');

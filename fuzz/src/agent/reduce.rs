@@ -65,11 +65,10 @@ pub(crate) const SYMBOL_FILES: Target = Target {
         }
     },
     seeds: || {
-        let reduced = |(name, library): (String, Vec<u8>)| {
+        libraries().into_iter().map(|(name, library): (String, Vec<u8>)| {
             let mut made = Vec::new();
             reduce(&library, &mut made).expect("a library of the compiler has symbols");
             (name, made)
-        };
-        libraries().into_iter().map(reduced).collect()
+        }).collect()
     },
 };

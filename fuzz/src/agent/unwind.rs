@@ -45,11 +45,10 @@ pub(crate) const UNWIND: Target = Target {
         let _ = fuzzing::unwind(&tables, registers, stack_at, &stack);
     },
     seeds: || {
-        let seeds = fuzzing::with_vdso(|tables| {
+        let mut seeds: Vec<(String, Vec<u8>)> = fuzzing::with_vdso(|tables| {
             let index = tables.index.len();
             [0, 1, 3].map(|function| (format!("vdso-{function}"), seed(tables, index, function)))
-        });
-        let mut seeds: Vec<(String, Vec<u8>)> = seeds.into_iter().flatten().collect();
+        }).into_iter().flatten().collect();
         seeds.push(("expressions".into(), with_expressions()));
         seeds
     },

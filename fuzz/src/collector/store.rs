@@ -72,15 +72,14 @@ pub(crate) const TABLES: Target = Target {
         let entries = body["files"]
             .as_array()
             .expect("the golden store has files");
-        let seed = |(number, entry): (usize, &Value)| {
+        entries.iter().enumerate().map(|(number, entry): (usize, &Value)| {
             let table = entry["table"].as_str().unwrap_or_default();
             let head = (number as u16).to_le_bytes();
             (
                 format!("{number:03}-{table}"),
                 [&head, &golden[&path_of(entry)][..]].concat(),
             )
-        };
-        entries.iter().enumerate().map(seed).collect()
+        }).collect()
     },
 };
 
@@ -119,14 +118,13 @@ fn folder() -> PathBuf {
 /// The manifest and the tables of the golden store.
 pub(crate) fn golden() -> Files {
     static FILES: OnceLock<Files> = OnceLock::new();
-    let read = || {
+    FILES.get_or_init(|| {
         let mut files = Files::new();
         for part in ["manifest", "tables"] {
             collect(&folder(), part, &mut files);
         }
         files
-    };
-    FILES.get_or_init(read).clone()
+    }).clone()
 }
 
 fn collect(root: &Path, path: &str, files: &mut Files) {
@@ -156,12 +154,11 @@ fn newest() -> String {
 /// The body of the newest manifest.
 fn body() -> Value {
     static BODY: OnceLock<Value> = OnceLock::new();
-    let read = || {
+    BODY.get_or_init(|| {
         let mut manifest: Value =
             serde_json::from_slice(&golden()[&newest()]).expect("the golden manifest is JSON");
         manifest["body"].take()
-    };
-    BODY.get_or_init(read).clone()
+    }).clone()
 }
 
 /// A manifest with this body and its checksum.

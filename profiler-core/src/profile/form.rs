@@ -125,20 +125,22 @@ pub(super) fn cut_phases(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Vec
 pub(super) fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Vec<FrameId>) {
     let mut functions = Vec::new();
     let mut known = KeyedMap::default();
-    let of_frame = frames.iter().map(|frame| {
-        let function = Frame {
-            line: 0,
-            offset: 0,
-            inlined: false,
-            ..frame.clone()
-        };
-        let next = FrameId(u32::try_from(functions.len()).expect("no more than frames"));
-        *known.entry(function).or_insert_with_key(|function| {
-            functions.push(function.clone());
-            next
+    let of_frame = frames
+        .iter()
+        .map(|frame| {
+            let function = Frame {
+                line: 0,
+                offset: 0,
+                inlined: false,
+                ..frame.clone()
+            };
+            let next = FrameId(u32::try_from(functions.len()).expect("no more than frames"));
+            *known.entry(function).or_insert_with_key(|function| {
+                functions.push(function.clone());
+                next
+            })
         })
-    });
-    let of_frame = of_frame.collect();
+        .collect();
     (functions, of_frame)
 }
 

@@ -384,8 +384,7 @@ proptest! {
         let expected = Profile::from_rows(table.strings, table.frames, rows.clone(), by_function);
         let tree: Vec<_> = rows.iter().map(|row| (row.parent, row.frame)).collect();
         let shape = Shape::of(table.strings.to_vec(), table.frames.to_vec(), &tree, by_function);
-        let weights = (1u32..).zip(&rows).filter(|(_, row)| !row.own.is_zero());
-        let weights = weights.map(|(id, row)| Some((shape.node(NodeId(id))?, row.own)));
+        let weights = (1u32..).zip(&rows).filter(|(_, row)| !row.own.is_zero()).map(|(id, row)| Some((shape.node(NodeId(id))?, row.own)));
         // The runtime's own time has no place in a shape.
         if let Some(weights) = weights.collect::<Option<Vec<_>>>() {
             prop_assert_eq!(shape.profile(&weights), expected);

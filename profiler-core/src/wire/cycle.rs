@@ -222,8 +222,9 @@ fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta
                 allowed: "above 0",
             });
         }
-        let nanoseconds = quanta.and_then(|quanta| quanta.checked_mul(quantum_ns));
-        let nanoseconds = nanoseconds.ok_or(WireError::Weight { node })?;
+        let nanoseconds = quanta
+            .and_then(|quanta| quanta.checked_mul(quantum_ns))
+            .ok_or(WireError::Weight { node })?;
         total += u128::from(nanoseconds);
         let id = NodeId(u32::try_from(node).expect("it is below node_count"));
         entries.push((id, State::ALL[state as usize], nanoseconds));

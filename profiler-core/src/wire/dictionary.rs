@@ -265,8 +265,11 @@ impl Translation {
             self.frames.push(symbols.intern_ids(frame));
         }
         for (gap, frame) in nodes_of(message).skip(fresh.nodes).take(take(nodes)) {
-            let frame = self.frames.get(frame as usize).copied();
-            let frame = frame.unwrap_or_else(|| symbols.intern(&Frame::overflow()));
+            let frame = self
+                .frames
+                .get(frame as usize)
+                .copied()
+                .unwrap_or_else(|| symbols.intern(&Frame::overflow()));
             self.add_node(
                 self.parent_of(self.nodes.len(), gap).ok(),
                 frame,

@@ -303,11 +303,16 @@ mod tests {
                 task.labels.iter().map(label_bytes).sum::<usize>() + size_of_val(&task.phases[..]);
             size_of::<v1::Task>() + task.key.len() + task.cause.len() + lists
         };
-        let total_bytes = |sum: &v1::TaskTotals| {
-            size_of_val(sum) + size_of_val(&sum.counts[..]) + size_of_val(&sum.bucket_gaps[..])
-        };
         flush.tasks.iter().map(task_bytes).sum::<usize>()
-            + flush.totals.iter().map(total_bytes).sum::<usize>()
+            + flush
+                .totals
+                .iter()
+                .map(|sum: &v1::TaskTotals| {
+                    size_of_val(sum)
+                        + size_of_val(&sum.counts[..])
+                        + size_of_val(&sum.bucket_gaps[..])
+                })
+                .sum::<usize>()
     }
 
     #[test]

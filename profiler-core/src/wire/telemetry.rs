@@ -114,8 +114,10 @@ fn decode_totals(totals: &v1::TaskTotals, text: TextAt<'_>) -> Result<TaskTotals
     let mut buckets = Vec::with_capacity(left);
     for (index, (gap, count)) in totals.bucket_gaps.iter().zip(&totals.counts).enumerate() {
         last += u64::from(*gap);
-        let bucket = u32::try_from(last).ok().filter(|bucket| *bucket < BUCKETS);
-        let bucket = bucket.filter(|_| (index == 0 || *gap > 0) && *count > 0);
+        let bucket = u32::try_from(last)
+            .ok()
+            .filter(|bucket| *bucket < BUCKETS)
+            .filter(|_| (index == 0 || *gap > 0) && *count > 0);
         let what = "a bucket of durations";
         let range = WireError::OutOfRange {
             what,

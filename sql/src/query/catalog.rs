@@ -68,15 +68,14 @@ pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) 
 
 /// The tables of a store by name.
 fn file_tables(url: &ObjectStoreUrl, snapshot: &StoreSnapshot) -> BTreeMap<String, Arc<FileTable>> {
-    let table = |table: SnapshotTable| {
+    let mut tables: BTreeMap<String, Arc<FileTable>> =
+        snapshot.tables().into_iter().map(|table: SnapshotTable| {
         let name = table.name.clone();
         (
             name,
             Arc::new(FileTable::new(url.clone(), table, snapshot.files())),
         )
-    };
-    let mut tables: BTreeMap<String, Arc<FileTable>> =
-        snapshot.tables().into_iter().map(table).collect();
+    }).collect();
     for resolution in views::RESOLUTIONS {
         // Without stacks, and without workers.
         let names = [

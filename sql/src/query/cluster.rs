@@ -269,8 +269,7 @@ pub(super) fn context(scheduler: &str) -> Result<SessionContext> {
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
-        .build();
-    let state = state.upgrade_for_ballista(format!("http://{scheduler}"))?;
+        .build().upgrade_for_ballista(format!("http://{scheduler}"))?;
     Ok(SessionContext::new_with_state(state))
 }
 
@@ -332,16 +331,14 @@ fn has_own_functions(plan: &LogicalPlan) -> Result<bool> {
 /// The columns of a part under names that are different.
 fn numbered(part: &LogicalPlan) -> SchemaRef {
     let fields = part.schema().fields().iter().enumerate();
-    let field = |(number, field): (usize, &Arc<Field>)| {
+    Arc::new(Schema::new(fields.map(|(number, field): (usize, &Arc<Field>)| {
         field.as_ref().clone().with_name(format!("c{number}"))
-    };
-    Arc::new(Schema::new(fields.map(field).collect::<Vec<_>>()))
+    }).collect::<Vec<_>>()))
 }
 
 /// Executors may use another type for texts.
 fn renamed(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| cast(column, field.data_type()));
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
     Ok(RecordBatch::try_new(
         schema.clone(),
         columns.collect::<std::result::Result<_, _>>()?,
@@ -358,15 +355,13 @@ fn table_of(
     let table = MemTable::try_new(schema, vec![batches])?;
     let name = format!("cluster_{number}");
     let rows = LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)?;
-    let columns = rows
+    let columns: Vec<Expr> = rows
         .schema()
         .columns()
         .into_iter()
-        .zip(part.local.schema().columns());
-    let columns = columns.map(|(column, original)| {
+        .zip(part.local.schema().columns()).map(|(column, original)| {
         Expr::Column(column).alias_qualified(original.relation, original.name)
-    });
-    let columns: Vec<Expr> = columns.collect();
+    }).collect();
     rows.project(columns)?.build()
 }
 

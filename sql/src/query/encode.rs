@@ -114,18 +114,16 @@ fn values(column: &ArrayRef) -> anyhow::Result<Vec<SqlCell>> {
     if let DataType::Timestamp(unit, _) = data_type {
         let numbers = cast(column, &DataType::Int64)?;
         let nanoseconds = nanoseconds(*unit);
-        let time = |number: i64| SqlCell::Text(format_time(number.saturating_mul(nanoseconds)));
-        return Ok(cells(numbers.as_primitive::<Int64Type>(), time));
+        return Ok(cells(numbers.as_primitive::<Int64Type>(), |number: i64| SqlCell::Text(format_time(number.saturating_mul(nanoseconds)))));
     }
     let options = FormatOptions::new();
     let formatter = ArrayFormatter::try_new(column, &options)?;
-    let cell = |row: usize| {
+    (0..column.len()).map(|row: usize| {
         if column.is_null(row) {
             return Ok(SqlCell::Null);
         }
         Ok(SqlCell::Text(formatter.value(row).try_to_string()?))
-    };
-    (0..column.len()).map(cell).collect()
+    }).collect()
 }
 
 /// A whole number of any size. JSON's readers lose digits of those past 64 bits.
@@ -190,19 +188,17 @@ fn plain(rows: &Rows) -> anyhow::Result<Rows> {
     let schema = Arc::new(Schema::new(
         rows.schema.fields().iter().map(field).collect::<Vec<_>>(),
     ));
-    let batch = |batch: &RecordBatch| {
+    let batches = rows
+        .batches
+        .iter()
+        .map(|batch: &RecordBatch| {
         let fields = schema.fields().iter();
-        let columns = batch.columns().iter().zip(fields);
-        let columns = columns.map(|(column, field)| cast(column, field.data_type()));
+        let columns = batch.columns().iter().zip(fields).map(|(column, field)| cast(column, field.data_type()));
         Ok(RecordBatch::try_new(
             schema.clone(),
             columns.collect::<Result<_, _>>()?,
         )?)
-    };
-    let batches = rows
-        .batches
-        .iter()
-        .map(batch)
+    })
         .collect::<anyhow::Result<_>>()?;
     Ok(Rows {
         schema,

@@ -87,8 +87,7 @@ fn whole(cell: &SqlCell) -> i128 {
 /// The files of each table that the manifest names.
 fn files(folder: &Path) -> Vec<(String, Vec<PathBuf>)> {
     let snapshot = StoreSnapshot::read(&StoreLocation::from(folder)).unwrap();
-    let tables = snapshot.tables().into_iter();
-    let tables = tables.map(|table| {
+    let tables = snapshot.tables().into_iter().map(|table| {
         let paths = table.files.iter().map(|file| folder.join(&file.path));
         (table.name, paths.collect::<Vec<_>>())
     });
@@ -167,8 +166,7 @@ fn a_damaged_version_of_the_manifest_is_named() {
 
 #[test]
 fn sums_and_their_differences_are_signed_numbers() {
-    let folder = golden();
-    let folder = folder.path();
+    let folder = golden().path();
     let sum = whole(&row(folder, "SELECT sum(weight_ns) FROM samples")[0]);
     assert!(sum > 2);
     let texts = [
@@ -234,10 +232,9 @@ fn numbers_of_all_views_can_be_subtracted() {
         "workers",
     ] {
         let columns = ask(folder.path(), &format!("SELECT * FROM {view} LIMIT 1")).columns;
-        let numbers = columns
+        let numbers: Vec<&str> = columns
             .iter()
-            .filter(|column| column.type_name == "integer");
-        let numbers: Vec<&str> = numbers.map(|column| column.name.as_str()).collect();
+            .filter(|column| column.type_name == "integer").map(|column| column.name.as_str()).collect();
         let numbers: Vec<&str> = numbers
             .into_iter()
             .filter(|name| !IDS.contains(name))

@@ -109,8 +109,8 @@ pub(super) fn read_block(
         return Err(SymbolFileError::Checksum { part });
     }
     let bytes = elements * array.element_bytes();
-    let content = zstd::bulk::decompress(&compressed, bytes);
-    let mut content = content.map_err(|_| SymbolFileError::Contradiction { part })?;
+    let mut content = zstd::bulk::decompress(&compressed, bytes)
+        .map_err(|_| SymbolFileError::Contradiction { part })?;
     if content.len() != bytes {
         return Err(SymbolFileError::Contradiction { part });
     }

@@ -156,8 +156,9 @@ impl Builder {
             index_crc: crc32fast::hash(&index),
         };
         output.write_all(&index)?;
-        let trailer = trailer.to_bytes();
-        let trailer = trailer.ok_or_else(|| io::Error::other("the build id is not hexadecimal"))?;
+        let trailer = trailer
+            .to_bytes()
+            .ok_or_else(|| io::Error::other("the build id is not hexadecimal"))?;
         output.write_all(&trailer)?;
         Ok(facts)
     }

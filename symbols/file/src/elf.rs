@@ -292,8 +292,10 @@ impl<'f, S: ReadAt> Elf<'f, S> {
         let entries = entries.as_chunks::<SECTION_HEADER_BYTES>().0;
         let mut sections: Vec<Section> =
             entries.iter().map(|entry| Section::parse(entry)).collect();
-        let names = sections.get(usize::from(short(&header, 62))).cloned();
-        let names = names.ok_or(ElfError::Sections)?;
+        let names = sections
+            .get(usize::from(short(&header, 62)))
+            .cloned()
+            .ok_or(ElfError::Sections)?;
         for (section, entry) in sections.iter_mut().zip(entries) {
             section.name = name_at(source, &names, word(entry, 0));
             let end = section.offset.saturating_add(section.bytes);
@@ -388,8 +390,11 @@ impl<'f, S: ReadAt> Elf<'f, S> {
 
     /// A short section.
     fn link(&self, name: &str) -> Result<Option<Vec<u8>>, ElfError> {
-        let is_link = |section: &&Section| section.name == name && section.kind != SHT_NOBITS;
-        match self.sections.iter().find(is_link) {
+        match self
+            .sections
+            .iter()
+            .find(|section: &&Section| section.name == name && section.kind != SHT_NOBITS)
+        {
             Some(section) if section.bytes > LINK_BYTES_MAX => Err(ElfError::SharedLink),
             Some(section) => self.content(section).map(Some),
             None => Ok(None),
@@ -399,12 +404,19 @@ impl<'f, S: ReadAt> Elf<'f, S> {
     /// The full table of symbols, else the one of the dynamic linker; `None` if there is neither.
     pub(super) fn symbols(&mut self) -> Result<Option<Symbols>, ElfError> {
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
-            let found = |section: &&Section| section.kind == kind && section.bytes > 0;
-            let Some(symbols) = self.sections.iter().find(found).cloned() else {
+            let Some(symbols) = self
+                .sections
+                .iter()
+                .find(|section: &&Section| section.kind == kind && section.bytes > 0)
+                .cloned()
+            else {
                 continue;
             };
-            let names = self.sections.get(symbols.link as usize).cloned();
-            let names = names.ok_or(ElfError::Sections)?;
+            let names = self
+                .sections
+                .get(symbols.link as usize)
+                .cloned()
+                .ok_or(ElfError::Sections)?;
             self.count_bytes(&symbols.name, symbols.bytes)?;
             self.count_bytes(&names.name, names.bytes)?;
             let mut entries = self.content(&symbols)?;
@@ -443,11 +455,15 @@ impl<'f, S: ReadAt> Elf<'f, S> {
         let mut read = Vec::new();
         for (id, name) in wanted {
             let old_name = name.replacen(".debug_", ".zdebug_", 1);
-            let is_it = |section: &&Section| {
-                let is_named = section.name == name || section.name == old_name;
-                is_named && section.kind != SHT_NOBITS && section.bytes > 0
-            };
-            let Some(section) = self.sections.iter().find(is_it).cloned() else {
+            let Some(section) = self
+                .sections
+                .iter()
+                .find(|section: &&Section| {
+                    let is_named = section.name == name || section.name == old_name;
+                    is_named && section.kind != SHT_NOBITS && section.bytes > 0
+                })
+                .cloned()
+            else {
                 continue;
             };
             let content = if section.flags & SHF_COMPRESSED != 0 {

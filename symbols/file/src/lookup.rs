@@ -74,8 +74,9 @@ impl<S: ReadAt> SymbolFile<S> {
         let bytes = source.bytes()?;
         let mut magic = [0; MAGIC.len()];
         let mut trailer = [0; TRAILER_BYTES];
-        let trailer_at = bytes.checked_sub(TRAILER_BYTES as u64);
-        let trailer_at = trailer_at.ok_or(SymbolFileError::NotSymbols)?;
+        let trailer_at = bytes
+            .checked_sub(TRAILER_BYTES as u64)
+            .ok_or(SymbolFileError::NotSymbols)?;
         source.read_at(0, &mut magic)?;
         if magic != MAGIC {
             return Err(SymbolFileError::NotSymbols);
@@ -364,8 +365,9 @@ impl<S: ReadAt> SymbolFile<S> {
             }
             let within = at as usize % Array::Frames.per_block();
             let row = open.as_ref().and_then(|(_, block)| rows_at(block, within));
-            let row = row.filter(|row| row.caller < id);
-            let row = row.ok_or(SymbolFileError::Contradiction { part: "frames" })?;
+            let row = row
+                .filter(|row| row.caller < id)
+                .ok_or(SymbolFileError::Contradiction { part: "frames" })?;
             rows.insert(id, row);
             needed.insert(row.caller);
         }
@@ -390,8 +392,8 @@ impl<S: ReadAt> SymbolFile<S> {
                     part: "ends of texts",
                 });
             }
-            let text = String::from_utf8(bytes.range(range)?);
-            let text = text.map_err(|_| SymbolFileError::Contradiction { part: "texts" })?;
+            let text = String::from_utf8(bytes.range(range)?)
+                .map_err(|_| SymbolFileError::Contradiction { part: "texts" })?;
             texts.insert(id, text.into());
         }
         Ok(texts)
@@ -445,8 +447,10 @@ impl<'f, S: ReadAt> BlockReader<'f, S> {
         while at < range.end {
             let within = at % BLOCK_BYTES;
             let block = self.block(at / BLOCK_BYTES)?;
-            let rest = block.get(within..).filter(|rest| !rest.is_empty());
-            let rest = rest.ok_or(SymbolFileError::Contradiction { part: "texts" })?;
+            let rest = block
+                .get(within..)
+                .filter(|rest| !rest.is_empty())
+                .ok_or(SymbolFileError::Contradiction { part: "texts" })?;
             let part = &rest[..rest.len().min(range.end - at)];
             bytes.extend_from_slice(part);
             at += part.len();

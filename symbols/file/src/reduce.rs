@@ -128,12 +128,12 @@ pub fn reduce_split<S: ReadAt>(
     let Base(base) = elf.base;
     let symbols = elf.symbols()?;
     let sections = elf.debug_sections()?;
-    let package = split
+    let package_sections = split
         .package
         .map(split_sections)
         .transpose()
         .map_err(ReduceError::Package)?;
-    let package = package.as_ref().map(Package::open).transpose()?;
+    let package = package_sections.as_ref().map(Package::open).transpose()?;
     let linked = elf.shared_file()?;
     let shared = match (&linked, split.shared) {
         (Some(linked), Some(shared)) => Some(shared_sections(linked, shared)?),
@@ -438,8 +438,10 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
         let found = self.index.find(address)?;
         let key = (found.start, found.bytes);
         let index = &self.index;
-        let name = || index.name_of(address.into(), symbols).map(Rc::from);
-        self.symbol_names.entry(key).or_insert_with(name).clone()
+        self.symbol_names
+            .entry(key)
+            .or_insert_with(|| index.name_of(address.into(), symbols).map(Rc::from))
+            .clone()
     }
 
     /// Where something begins in a piece: its start, symbols, and what else is given, sorted.

@@ -86,18 +86,21 @@ impl Segments {
     }
 
     pub(super) fn parse(text: &str) -> Option<Segments> {
-        let segments = text.lines().map(|line| {
-            let mut numbers = line
-                .split(' ')
-                .map(|digits| u64::from_str_radix(digits, 16));
-            let mut next = || numbers.next()?.ok();
-            Some(Segment {
-                offset: next()?,
-                bytes: next()?,
-                address: next()?,
+        let segments: Vec<Segment> = text
+            .lines()
+            .map(|line| {
+                let mut numbers = line
+                    .split(' ')
+                    .map(|digits| u64::from_str_radix(digits, 16));
+                let mut next = || numbers.next()?.ok();
+                Some(Segment {
+                    offset: next()?,
+                    bytes: next()?,
+                    address: next()?,
+                })
             })
-        });
-        let segments: Vec<Segment> = segments.take(SEGMENTS_MAX).collect::<Option<_>>()?;
+            .take(SEGMENTS_MAX)
+            .collect::<Option<_>>()?;
         Some(Segments(segments))
     }
 }

@@ -24,10 +24,11 @@ struct RangePiece {
 #[must_use]
 pub fn pieces(info: &DebugInfo) -> Vec<Piece> {
     let ranges = &info.units;
-    let bounds = ranges
+    let mut bounds: Vec<u32> = ranges
         .iter()
-        .flat_map(|range| [range.start, range.start.saturating_add(range.bytes)]);
-    let mut bounds: Vec<u32> = bounds.chain([0]).collect();
+        .flat_map(|range| [range.start, range.start.saturating_add(range.bytes)])
+        .chain([0])
+        .collect();
     bounds.sort_unstable();
     bounds.dedup();
     let ends = bounds.iter().skip(1).copied().chain([u32::MAX]);

@@ -50,13 +50,15 @@ impl<'u, R: Reader<Offset = usize>> WholeUnit<'u, R> {
         let mut functions = FxHashMap::default();
         for function in &tables.functions {
             let offset = UnitOffset(function.target as usize);
-            let read = || CompiledFunction::read(unit, offset, origins).ok();
-            functions.entry(function.target).or_insert_with(read);
+            functions
+                .entry(function.target)
+                .or_insert_with(|| CompiledFunction::read(unit, offset, origins).ok());
         }
         let mut lines = FxHashMap::default();
         for sequence in tables.lines.sequences() {
-            let read = || LineTable::starts_of(unit, *sequence).unwrap_or_default();
-            lines.entry(sequence.target).or_insert_with(read);
+            lines
+                .entry(sequence.target)
+                .or_insert_with(|| LineTable::starts_of(unit, *sequence).unwrap_or_default());
         }
         Ok(WholeUnit {
             unit,

@@ -129,11 +129,14 @@ impl Life {
         };
         let of_agent = clock.clone();
         let now_ns = now_ns.clone();
-        let elapsed = move || {
-            let elapsed_ns = now_ns.load(Ordering::Relaxed) - started_ns;
-            Duration::from_nanos(u64::try_from(elapsed_ns).expect("time does not go back"))
-        };
-        let agent = SimulatedAgent::new(options, move || of_agent.now(), elapsed);
+        let agent = SimulatedAgent::new(
+            options,
+            move || of_agent.now(),
+            move || {
+                let elapsed_ns = now_ns.load(Ordering::Relaxed) - started_ns;
+                Duration::from_nanos(u64::try_from(elapsed_ns).expect("time does not go back"))
+            },
+        );
         Life {
             worker,
             epoch: agent.report().epoch.0,

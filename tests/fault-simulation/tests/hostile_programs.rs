@@ -114,13 +114,14 @@ impl Program {
 
     fn phases(&mut self) -> Vec<PhaseInterval> {
         let phases = count(&mut self.random, TASK_PHASES_MAX);
-        let phase = |_| PhaseInterval {
-            name: self.name(),
-            start_ns: -SECOND,
-            duration_ns: u64::MAX >> 2,
-            count: u32::MAX,
-        };
-        (0..phases).map(phase).collect()
+        (0..phases)
+            .map(|_| PhaseInterval {
+                name: self.name(),
+                start_ns: -SECOND,
+                duration_ns: u64::MAX >> 2,
+                count: u32::MAX,
+            })
+            .collect()
     }
 
     fn task(&mut self, now: Timestamp) -> TaskRecord {
@@ -340,8 +341,11 @@ impl Pair {
 fn check(seed: u64) {
     let mut program = Program::draw(seed);
     let labels = count(&mut program.random, LABELS_MAX);
-    let label = |number: usize| (number.to_string(), program.text(NAME_BYTES_MAX).to_string());
-    let mut pair = Pair::start((0..labels).map(label).collect());
+    let mut pair = Pair::start(
+        (0..labels)
+            .map(|number: usize| (number.to_string(), program.text(NAME_BYTES_MAX).to_string()))
+            .collect(),
+    );
     let mut accepted_ns = 0;
     for _ in 0..3 {
         pair.now_ns.fetch_add(SECOND, Ordering::Relaxed);

@@ -369,8 +369,9 @@ fn difference(expected: &Table, got: &Table) -> Option<String> {
         .keys()
         .chain(got.keys().filter(|key| !expected.contains_key(*key)));
     let value = |table: &Table, key: &String| table.get(key).copied().unwrap_or(0);
-    let differ = |key: &&String| value(expected, key) != value(got, key);
-    let different: Vec<_> = keys.filter(differ).collect();
+    let different: Vec<_> = keys
+        .filter(|key: &&String| value(expected, key) != value(got, key))
+        .collect();
     let first = different.first()?;
     let sum = |table: &Table| table.values().map(|value| i128::from(*value)).sum::<i128>();
     Some(format!(

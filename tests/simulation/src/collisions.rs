@@ -30,14 +30,15 @@ pub fn colliding_names(count: usize) -> Vec<String> {
         })
         .find(|(_, state)| state.is_ascii())
         .expect("one in 256 is found");
-    let name = |number: usize| {
-        let mut name = head.to_vec();
-        name.push(b'-');
-        name.extend(state);
-        name.extend(format!("{number:08}").bytes());
-        String::from_utf8(name).expect("it is ASCII")
-    };
-    (0..count).map(name).collect()
+    (0..count)
+        .map(|number: usize| {
+            let mut name = head.to_vec();
+            name.push(b'-');
+            name.extend(state);
+            name.extend(format!("{number:08}").bytes());
+            String::from_utf8(name).expect("it is ASCII")
+        })
+        .collect()
 }
 
 #[cfg(test)]

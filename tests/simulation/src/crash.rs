@@ -293,14 +293,15 @@ impl Harness<'_> {
             .as_secs();
         let now = i64::try_from(now)?;
         let is_recent = options.recent || !has_data;
-        let first = |index: usize| {
-            if is_recent {
-                now - AGO_S[0]
-            } else {
-                now - AGO_S[index % AGO_S.len()]
-            }
-        };
-        let firsts: Vec<i64> = (0..options.agents).map(first).collect();
+        let firsts: Vec<i64> = (0..options.agents)
+            .map(|index: usize| {
+                if is_recent {
+                    now - AGO_S[0]
+                } else {
+                    now - AGO_S[index % AGO_S.len()]
+                }
+            })
+            .collect();
         let (program, agents) = agents(&firsts, now, &mut random);
         let pace = Pace::AsFast { in_flight: 4 };
         let plan = Plan {
@@ -436,10 +437,11 @@ impl Harness<'_> {
         let api = Api::new(running.address);
         let program = self.program.clone();
         let span = self.span.clone();
-        let audit = move || Audit::run(&api, &program, &records, span, &closer);
-        let violations = tokio::task::spawn_blocking(audit)
-            .await?
-            .with_context(log)?;
+        let violations = tokio::task::spawn_blocking(move || {
+            Audit::run(&api, &program, &records, span, &closer)
+        })
+        .await?
+        .with_context(log)?;
         self.fleet.check()?;
         self.audits += 1;
         match violations.first() {

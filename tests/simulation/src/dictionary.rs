@@ -187,8 +187,10 @@ mod tests {
                         translation.apply(&piece, &mut symbols, &mut trie).unwrap();
                     }
                     let node = translation.node(NodeId(own)).unwrap();
-                    let labels = trie.path(node).map(|frame| symbols.frame(frame).label());
-                    let mut labels: Vec<_> = labels.collect();
+                    let mut labels: Vec<_> = trie
+                        .path(node)
+                        .map(|frame| symbols.frame(frame).label())
+                        .collect();
                     labels.reverse();
                     assert_eq!(labels, program.path(*leaf));
                 }

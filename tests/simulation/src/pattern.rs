@@ -110,8 +110,9 @@ impl Pattern {
 
     /// Samples of one slot, by leaf.
     fn draw(&self, random: &mut Random) -> Vec<(usize, bool, u64)> {
-        let sample = |_| (self.stacks.draw(random), random.chance(ODD_SHARE));
-        let mut samples: Vec<_> = (0..self.busyness.samples).map(sample).collect();
+        let mut samples: Vec<_> = (0..self.busyness.samples)
+            .map(|_| (self.stacks.draw(random), random.chance(ODD_SHARE)))
+            .collect();
         samples.sort_unstable();
         let runs = samples.chunk_by(|a, b| a == b);
         runs.map(|run| (run[0].0, run[0].1, run.len() as u64))

@@ -220,8 +220,11 @@ impl Growth {
                 (vec![top], random.between(depth_min, depth_max))
             } else {
                 let earlier = &stacks[random.below(stacks.len())];
-                let shared = (0..3).map(|_| random.between(1, earlier.len())).max();
-                let shared = shared.unwrap_or(1).min(depth_max);
+                let shared = (0..3)
+                    .map(|_| random.between(1, earlier.len()))
+                    .max()
+                    .unwrap_or(1)
+                    .min(depth_max);
                 let own = random.between(1, OWN_NODES_MAX);
                 (
                     earlier[..shared].to_vec(),

@@ -243,9 +243,11 @@ impl Network {
     /// Waits while nothing may pass.
     fn wait(&self, number: u64) -> io::Result<()> {
         let state = lock(&self.state);
-        let is_waiting =
-            |state: &mut State| state.is_held && state.connections.contains_key(&number);
-        let waited = self.changed.wait_timeout_while(state, HELD_MAX, is_waiting);
+        let waited = self
+            .changed
+            .wait_timeout_while(state, HELD_MAX, |state: &mut State| {
+                state.is_held && state.connections.contains_key(&number)
+            });
         let (state, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         if state.is_held || !state.connections.contains_key(&number) {
             return Err(io::ErrorKind::ConnectionAborted.into());

@@ -189,8 +189,7 @@ impl AgentLoop {
             let due = pin!(sleep_until(self.next_due.into()));
             tokio::select! {
                 answer = incoming.message() => {
-                    let ended = || Ended::Broken("it ended the stream".into());
-                    self.handle_answer(answer?.ok_or_else(ended)?)?;
+                    self.handle_answer(answer?.ok_or_else(|| Ended::Broken("it ended the stream".into()))?)?;
                 }
                 permit = sender.reserve(), if may_send => {
                     // Without a receiver the stream broke, and `incoming` has the reason.

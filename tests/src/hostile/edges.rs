@@ -279,8 +279,9 @@ fn stuck(url: &str, library: &str) -> Value {
     let loaded = Library::open(library).expect("the test compiled it");
     fs::remove_file(library).expect("the test's own file");
     sys::make_fifo(library);
-    let agent = Agent::builder().collector(url).worker("edge-1");
-    let agent = agent
+    let agent = Agent::builder()
+        .collector(url)
+        .worker("edge-1")
         .cpu_limit(1.0)
         .flush_timeout(Duration::from_millis(500))
         .start();

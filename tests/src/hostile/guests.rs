@@ -67,7 +67,7 @@ fn null_reads(start: &str, bytes: &str, flags: &str) -> Value {
         faults::handle_null_reads(flags);
         installed = Some(sys::action(libc::SIGSEGV));
     });
-    let read = move || {
+    join(move || {
         assert!(faults::use_alternate_stack(bytes), "the system allows it");
         let begin = Instant::now();
         while begin.elapsed() < BUSY {
@@ -77,8 +77,7 @@ fn null_reads(start: &str, bytes: &str, flags: &str) -> Value {
             faults::is_guard_untouched(),
             "something was written below the alternate stack"
         );
-    };
-    join(read);
+    });
     let is_changed = Some(sys::action(libc::SIGSEGV)) != installed;
     let mut record = record(agent);
     record["changed"] = is_changed.into();

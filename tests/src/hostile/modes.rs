@@ -186,11 +186,12 @@ fn filter_after() -> Value {
     while agent.mode().to_string() == before && begin.elapsed() < Duration::from_secs(20) {
         busy(Duration::from_millis(1));
     }
-    let filtered = || {
+    thread::spawn(|| {
         let _task = agent::task("filtered").start();
         busy(BUSY);
-    };
-    thread::spawn(filtered).join().expect("it does not panic");
+    })
+    .join()
+    .expect("it does not panic");
     let after = agent.mode().to_string();
     let recording = agent.finish();
     json!({
@@ -396,15 +397,17 @@ fn sums() -> Value {
             Box::new(move || thread::park_timeout(length)),
         ));
         let lock = lock.clone();
-        let wait_for_lock = move || {
-            let begin = Instant::now();
-            while begin.elapsed() < length {
-                let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
-                busy(Duration::from_micros(500));
-                drop(held);
-            }
-        };
-        threads.push(lived("locking", Box::new(wait_for_lock)));
+        threads.push(lived(
+            "locking",
+            Box::new(move || {
+                let begin = Instant::now();
+                while begin.elapsed() < length {
+                    let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+                    busy(Duration::from_micros(500));
+                    drop(held);
+                }
+            }),
+        ));
     }
     let lives = threads
         .into_iter()

@@ -149,8 +149,8 @@ fn a_stop_forwards_the_rest_with_the_password_of_the_url() {
         collector.log()
     );
     // Readers need a token too.
-    let reader = folder.path().join("reader");
-    let reader = reader.to_str().unwrap();
+    let reader_file = folder.path().join("reader");
+    let reader = reader_file.to_str().unwrap();
     assert!(
         run(&[
             "token", "new", "--role", "reader", "--data", data, "-o", reader

@@ -165,8 +165,8 @@ fn an_export_comes_back_equal_and_only_once() {
         "copy.firefox.json",
         "copy.collapsed",
     ] {
-        let path = files.path(name);
-        let path = path.to_str().unwrap();
+        let file = files.path(name);
+        let path = file.to_str().unwrap();
         let exported = run(&[
             "profile", "--url", &url, "--run", "before", "--stacks", "full", "-o", path,
         ]);
@@ -216,12 +216,13 @@ fn a_pipe_is_imported_with_its_times() {
     assert_eq!(stacks(&collector, "run=stdin"), "batch;work 3000000000\n");
     let timeline = collector.json("/api/v1/timeline?run=stdin&step=1s");
     let series = &timeline["series"][0];
-    let busy = series["cpu_ns"]
+    let busy: Vec<u64> = series["cpu_ns"]
         .as_array()
         .unwrap()
         .iter()
-        .filter_map(Value::as_u64);
-    let busy: Vec<u64> = busy.filter(|cpu_ns| *cpu_ns > 0).collect();
+        .filter_map(Value::as_u64)
+        .filter(|cpu_ns| *cpu_ns > 0)
+        .collect();
     assert_eq!(
         (series["name"].as_str(), busy),
         (Some("batch"), vec![1_000_000_000; 3])

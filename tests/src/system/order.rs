@@ -19,9 +19,12 @@ fn accounts_balance_over_restarts_of_the_collector() {
         .collect();
     for _ in 0..RESTARTS {
         wait_for("data of every worker", || {
-            let stored = |epoch: &serde_json::Value| number(&epoch["account"], "stored_ns") > 0;
             let epochs = collector.epochs();
-            (epochs.len() == WORKERS && epochs.iter().all(stored)).then_some(())
+            (epochs.len() == WORKERS
+                && epochs
+                    .iter()
+                    .all(|epoch: &serde_json::Value| number(&epoch["account"], "stored_ns") > 0))
+            .then_some(())
         });
         collector.process.kill();
         collector = Collector::start_at(&address);

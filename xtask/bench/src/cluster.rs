@@ -183,8 +183,7 @@ impl Cluster {
         if let Some(scheduler) = &scheduler {
             println!("scheduler  {scheduler}, with {EXECUTORS} executors");
         }
-        let variables = self.server.environment();
-        let variables: Vec<String> = variables
+        let variables: Vec<String> = self.server.environment()
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();

@@ -38,8 +38,10 @@ struct Service {
 
 impl Service {
     fn start(program: &Path) -> Result<Service> {
-        let process = Command::new(program).stdout(Stdio::piped()).spawn();
-        let process = process.with_context(|| format!("starting {}", program.display()))?;
+        let process = Command::new(program)
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
         let mut service = Service {
             process,
             address: String::new(),

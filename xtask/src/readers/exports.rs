@@ -35,8 +35,10 @@ struct Totals {
 pub(super) fn run(folder: &Path) -> Result<Vec<String>> {
     let files = folder.join("exports");
     let example = light()?.join("examples/formats");
-    let written = Command::new(&example).arg(&files).output();
-    let written = written.with_context(|| format!("starting {}", example.display()))?;
+    let written = Command::new(&example)
+        .arg(&files)
+        .output()
+        .with_context(|| format!("starting {}", example.display()))?;
     ensure!(written.status.success(), "{} failed", example.display());
     let totals = Totals::parse(&String::from_utf8_lossy(&written.stdout))
         .context("the example does not begin with its totals")?;

@@ -63,8 +63,9 @@ impl Session {
             "--thread",
             handle,
         ])?;
-        let ms = samples["categoryBreakdown"]["totalSamples"].as_f64();
-        let ms = ms.with_context(|| format!("no time of samples in {samples}"))?;
+        let ms = samples["categoryBreakdown"]["totalSamples"]
+            .as_f64()
+            .with_context(|| format!("no time of samples in {samples}"))?;
         Ok((ms * 1e6).round() as u64)
     }
 

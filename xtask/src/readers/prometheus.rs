@@ -127,8 +127,9 @@ fn scrape(folder: &Path, url: &str) -> Result<()> {
     let address = format!("{}/api/v1/query?query={QUERY_ENCODED}", prometheus.url);
     let deadline = Instant::now() + SCRAPED_MAX;
     loop {
-        let values = get(&address).and_then(|text| Ok(serde_json::from_str::<Value>(&text)?));
-        let values = values.unwrap_or_default();
+        let values = get(&address)
+            .and_then(|text| Ok(serde_json::from_str::<Value>(&text)?))
+            .unwrap_or_default();
         let value = &values["data"]["result"][0]["value"][1];
         if value == "0" {
             println!("Prometheus scrapes a collector: {QUERY} is 0");

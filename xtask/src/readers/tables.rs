@@ -15,7 +15,7 @@ const SPANS_SCRIPT: &str = include_str!("spans.py");
 /// collector forwards with the tasks of workers. The environment of the readers must exist.
 pub(super) fn run(folder: &Path, url: &str) -> Result<()> {
     let mut reader = Command::new(folder.join("bin/python"));
-    let reader = reader.args(["-c", SCRIPT, url]).arg(folder.join("rows"));
+    reader.args(["-c", SCRIPT, url]).arg(folder.join("rows"));
     if !reader.status().context("starting python")?.success() {
         bail!("DuckDB reads other rows than JSON has; the difference is above");
     }

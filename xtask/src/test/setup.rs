@@ -116,9 +116,12 @@ mod tests {
     #[test]
     fn only_missing_packages_are_installed_and_each_once() {
         assert!(missing_packages(|_| true, true, true).is_empty());
-        let lacks_compiler = |program: &str| !program.starts_with("aarch64-linux-gnu");
         assert_eq!(
-            missing_packages(lacks_compiler, false, false),
+            missing_packages(
+                |program: &str| !program.starts_with("aarch64-linux-gnu"),
+                false,
+                false
+            ),
             ["chromium", "g++-aarch64-linux-gnu", "python3-venv"]
         );
         assert!(missing_packages(|_| false, true, true).contains(&"default-jdk-headless"));

@@ -84,15 +84,15 @@ impl<'a> File<'a> {
         }
         let imported = |name: &&&str| {
             tokens.iter().enumerate().any(|(at, token)| {
-                let use_of_sync = |start: usize| {
-                    let texts: Vec<&str> = tokens[start..at]
-                        .iter()
-                        .map(|token| token.text.as_str())
-                        .collect();
-                    matches!(texts[..], ["use", "crate" | "base", "::", "sync", "::", ..])
-                        && !texts.contains(&";")
-                };
-                token.text == **name && (at.saturating_sub(40)..at).any(use_of_sync)
+                token.text == **name
+                    && (at.saturating_sub(40)..at).any(|start: usize| {
+                        let texts: Vec<&str> = tokens[start..at]
+                            .iter()
+                            .map(|token| token.text.as_str())
+                            .collect();
+                        matches!(texts[..], ["use", "crate" | "base", "::", "sync", "::", ..])
+                            && !texts.contains(&";")
+                    })
             })
         };
         let taking = TAKE.iter().filter(imported).copied().collect();
@@ -112,8 +112,8 @@ impl<'a> File<'a> {
     fn is_of_std(&self, at: usize) -> bool {
         let start = (0..at)
             .rev()
-            .find(|at| [";", "}"].contains(&self.text(*at)));
-        let start = start.map_or(0, |before| before + 1);
+            .find(|at| [";", "}"].contains(&self.text(*at)))
+            .map_or(0, |before| before + 1);
         let is_path = |from: usize| {
             ["std", "::", "sync", "::"]
                 .iter()

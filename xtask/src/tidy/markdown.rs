@@ -56,12 +56,11 @@ pub(super) fn check_readme(text: &str) -> Vec<Finding> {
 
 /// The commands in the first shell block.
 fn first_commands(text: &str) -> Vec<&str> {
-    let is_start = |line: &&str| {
+    let mut lines = text.lines().map(str::trim);
+    lines.find(|line: &&str| {
         line.strip_prefix("```")
             .is_some_and(|language| ["sh", "bash", "shell", "console"].contains(&language))
-    };
-    let mut lines = text.lines().map(str::trim);
-    lines.find(is_start);
+    });
     lines
         .take_while(|line| !line.starts_with("```"))
         .map(|line| line.trim_start_matches("$ "))

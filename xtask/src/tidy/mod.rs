@@ -243,7 +243,7 @@ fn without_allowed(findings: Vec<Finding>, allowed: &[Allowed]) -> Vec<Finding> 
         allowed.rule == finding.rule
             && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let unused = allowed
+    let unused: Vec<_> = allowed
         .iter()
         .filter(|allowed| !findings.iter().any(|finding| covers(allowed, finding)))
         .map(|allowed| Finding {
@@ -251,8 +251,8 @@ fn without_allowed(findings: Vec<Finding>, allowed: &[Allowed]) -> Vec<Finding> 
             path: allowed.path.into(),
             line: 0,
             text: format!("is allowed ({}) without need", allowed.reason),
-        });
-    let unused: Vec<_> = unused.collect();
+        })
+        .collect();
     let mut rest = findings;
     rest.retain(|finding| !allowed.iter().any(|allowed| covers(allowed, finding)));
     rest.extend(unused);

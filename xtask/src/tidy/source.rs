@@ -181,11 +181,11 @@ fn check_code(path: &str, tokens: &[Token], findings: &mut Vec<Finding>) {
 
 impl Confined {
     fn holds_at(&self, path: &str) -> bool {
-        let is_home = |home: &&str| {
-            path.strip_prefix(home)
-                .is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
-        };
-        path.starts_with(self.inside) && !self.homes.iter().any(is_home)
+        path.starts_with(self.inside)
+            && !self.homes.iter().any(|home: &&str| {
+                path.strip_prefix(home)
+                    .is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+            })
     }
 
     fn belongs(&self) -> String {

@@ -125,11 +125,13 @@ impl<'a> Lanes<'a> {
     /// leaves at most `items_max` rectangles.
     pub(super) fn grain_ns(&self, items_max: usize) -> u64 {
         let grains = std::iter::once(0).chain((0..63).map(|power| 1 << power));
-        let fits = |grain_ns: &u64| {
-            let items = self.all_rows().map(|row| items(row, *grain_ns).len());
-            items.sum::<usize>() <= items_max
-        };
-        grains.into_iter().find(fits).unwrap_or(u64::MAX)
+        grains
+            .into_iter()
+            .find(|grain_ns: &u64| {
+                let items = self.all_rows().map(|row| items(row, *grain_ns).len());
+                items.sum::<usize>() <= items_max
+            })
+            .unwrap_or(u64::MAX)
     }
 }
 
@@ -193,8 +195,8 @@ mod tests {
             0..4_u32,
             0..1_000_i64,
             prop_oneof![Just(0), 0..5_i64, 0..500_i64],
-        );
-        let one = one.prop_map(|(worker, start_ns, length_ns)| task(worker, start_ns, length_ns));
+        )
+            .prop_map(|(worker, start_ns, length_ns)| task(worker, start_ns, length_ns));
         proptest::collection::vec(one, 0..200)
     }
 
@@ -204,10 +206,9 @@ mod tests {
         fn every_task_is_drawn_once(tasks in tasks()) {
             let lanes = Lanes::of(&tasks);
             prop_assert_eq!(lanes.all_rows().map(<[_]>::len).sum::<usize>(), tasks.len());
-            let overlaps = |row: &[&TaskData]| {
+            let overlapping = lanes.all_rows().map(|row: &[&TaskData]| {
                 row.windows(2).filter(|pair| pair[1].started_at < pair[0].finished_at).count()
-            };
-            let overlapping = lanes.all_rows().map(overlaps).sum::<usize>();
+            }).sum::<usize>();
             prop_assert!(overlapping <= lanes.tasks_hidden, "{} {}", overlapping, lanes.tasks_hidden);
         }
 

@@ -290,8 +290,10 @@ fn one_set_of_guards_serves_the_agent_and_callbacks() {
     );
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(scope)));
     assert!(dropped.is_ok());
-    let kept = agent_only;
-    let kept: Vec<_> = kept.iter().filter(|task| *task.name == *"both").collect();
+    let kept: Vec<_> = agent_only
+        .iter()
+        .filter(|task| *task.name == *"both")
+        .collect();
     let recorded: Vec<_> = recording
         .tasks
         .iter()

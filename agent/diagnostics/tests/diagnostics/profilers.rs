@@ -27,11 +27,14 @@ fn a_profiler_records_key_name_times_and_thread() {
     let profiler = Profiler::new().tasks_max(2);
     let scope = diagnostics::scope(profiler.clone());
     let thread = std::thread::Builder::new().name("loader".into());
-    let on_thread = || {
-        task("load").key("load-1").start().fail("no disk");
-        nix::unistd::gettid().as_raw().unsigned_abs()
-    };
-    let worker = thread.spawn(on_thread).unwrap().join().unwrap();
+    let worker = thread
+        .spawn(|| {
+            task("load").key("load-1").start().fail("no disk");
+            nix::unistd::gettid().as_raw().unsigned_abs()
+        })
+        .unwrap()
+        .join()
+        .unwrap();
     drop(task("parse").start());
     drop(task("parse").start());
     drop(scope);

@@ -64,12 +64,11 @@ impl Tables {
         }
         let count = usize::try_from(read_i32(&index, 8)?).ok()?;
         let entries = index.get(12..)?.get(..count.checked_mul(8)?)?;
-        let is_inside = |entry: &[u8]| {
+        let is_valid = entries.chunks_exact(8).all(|entry: &[u8]| {
             let record_at = read_i32(entry, 4).map(|at| index_at.wrapping_add_signed(at.into()));
             let offset = record_at.and_then(|record_at| record_at.checked_sub(frames_at));
             offset.is_some_and(|offset| offset < frames.len() as u64)
-        };
-        let is_valid = entries.chunks_exact(8).all(is_inside);
+        });
         is_valid.then_some(Tables {
             index_at,
             index,

@@ -261,9 +261,9 @@ impl ThreadProbe {
             .accounted_to_ns()
             .saturating_sub(UNATTRIBUTED_MAX_NS);
         let has_ended = thread.gone || thread.seen_task_word != task_word;
-        let is_close =
-            |last: &LastSample| last.task_word == task_word && (has_ended || last.at_ns >= since);
-        match thread.last_sample.filter(is_close) {
+        match thread.last_sample.filter(|last: &LastSample| {
+            last.task_word == task_word && (has_ended || last.at_ns >= since)
+        }) {
             Some(last) => Some(last.attribution),
             None if thread.early.is_some() => None,
             None => {

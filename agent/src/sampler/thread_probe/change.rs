@@ -24,8 +24,9 @@ impl ThreadProbe {
         let passed_ns = now.ns.saturating_sub(thread.time.accounted_to_ns());
         for change in cell.changes.take(passed_ns >= LOOKS_APART_NS) {
             // A sample tells where the thread was until it left the sample's task.
-            let is_of_left = |sample: &LastSample| sample.task_word == thread.seen_task_word;
-            thread.last_sample = sample.filter(is_of_left).or(thread.last_sample);
+            thread.last_sample = sample
+                .filter(|sample: &LastSample| sample.task_word == thread.seen_task_word)
+                .or(thread.last_sample);
             self.count_until_change(thread, change, now, delay);
         }
     }

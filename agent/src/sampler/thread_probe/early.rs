@@ -199,9 +199,9 @@ impl ThreadProbe {
 
     /// Settles the account of a thread that could not add another task to it.
     pub(super) fn settle_full(&mut self, thread: &mut Thread) {
-        let is_full =
-            |early: &EarlyThread| !early.account.is_open() && early.account.ended().is_none();
-        if thread.early.as_ref().is_some_and(is_full) {
+        if thread.early.as_ref().is_some_and(|early: &EarlyThread| {
+            !early.account.is_open() && early.account.ended().is_none()
+        }) {
             self.settle_early(thread);
         }
     }
@@ -273,9 +273,14 @@ impl ThreadProbe {
     /// or it is now.
     fn may_have_blocked(&mut self, thread: &mut Thread, early: &EarlyThread, word: u64) -> bool {
         let level = self.level_of(&thread.levels(word));
-        let is_wait = |state: State| !matches!(state, State::Cpu | State::Runnable);
         matches!(thread.observation, LastObservation::Blocked(_))
-            || self.seen.shares(early, level, is_wait).next().is_some()
+            || self
+                .seen
+                .shares(early, level, |state: State| {
+                    !matches!(state, State::Cpu | State::Runnable)
+                })
+                .next()
+                .is_some()
             || !matches!(
                 self.files.activity(thread.id, &mut thread.files),
                 Ok(Activity::Running)

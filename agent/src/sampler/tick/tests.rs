@@ -329,15 +329,14 @@ impl BlockedThread {
         let (mut sender, _cycles) = cycles(1);
         let (started, start) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
-        let body = move || {
+        let thread = thread::spawn(move || {
             let (cell, _rows) = ThreadCell::new();
             registry::register(&cell);
             cell.set_context(context);
             started.send(cell.clone()).unwrap();
             ended.recv().unwrap_err();
             cell.finish();
-        };
-        let thread = thread::spawn(body);
+        });
         let cell: Arc<ThreadCell> = start.recv_timeout(TIMEOUT).unwrap();
         let id = cell.thread.id;
         let deadline = Instant::now() + TIMEOUT;
@@ -514,17 +513,19 @@ fn busy_threads(stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
         1
     }
     let works: [fn(u64) -> usize; 7] = [strings, trees, tables, waits, strings, trees, waits];
-    let start = |work: fn(u64) -> usize| {
-        let stop = stop.clone();
-        thread::spawn(move || {
-            let mut round = 1;
-            while !stop.load(Ordering::Acquire) {
-                std::hint::black_box(work(round));
-                round += 1;
-            }
+    works
+        .into_iter()
+        .map(|work: fn(u64) -> usize| {
+            let stop = stop.clone();
+            thread::spawn(move || {
+                let mut round = 1;
+                while !stop.load(Ordering::Acquire) {
+                    std::hint::black_box(work(round));
+                    round += 1;
+                }
+            })
         })
-    };
-    works.into_iter().map(start).collect()
+        .collect()
 }
 
 /// All frames of ten thousand samples of this program, each named by the agent and by a symbol file as
@@ -581,8 +582,8 @@ fn ten_thousand_samples_are_named_alike_by_agent_and_collector() {
     let by_collector = file.lookup(code.iter().map(offset)).unwrap();
     let mut inlined = 0;
     for (frame, by_agent) in code.iter().zip(&by_agent) {
-        let by_collector = by_collector[&offset(frame)].iter();
-        let by_collector = by_collector
+        let by_collector = by_collector[&offset(frame)]
+            .iter()
             .map(|frame| (&*frame.function, &*frame.file, frame.line, frame.inlined))
             .collect::<Vec<_>>();
         // An address without a function is a frame without a name.

@@ -479,14 +479,13 @@ mod tests {
         });
         let word = word.expect("a caller of this test");
         let mut reads = 0;
-        let read = |_| {
-            reads += 1;
-            Ok(word)
-        };
         let mut stack = Stack::default();
         unwinder.unwind(
             Registers::of_caller(0x1000, 0x7000_0000, None),
-            read,
+            |_| {
+                reads += 1;
+                Ok(word)
+            },
             &mut stack,
         );
         assert_eq!(unwinder.steps_left, 0);

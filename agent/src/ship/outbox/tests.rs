@@ -45,11 +45,13 @@ fn task(id: u64, stop: Option<i64>) -> TaskRecord {
 
 /// The cycle of one second, with weights in quanta by node, all of one state.
 fn cycle(second: i64, pairs: &[(u32, u64)], tasks: Vec<TaskRecord>) -> Batch {
-    let entry = |(node, quanta): &(u32, u64)| {
-        let state = State::ALL[*node as usize % State::ALL.len()];
-        (NodeId(*node), state, quanta * QUANTUM_NS)
-    };
-    let delta = pairs.iter().map(entry).collect();
+    let delta = pairs
+        .iter()
+        .map(|(node, quanta): &(u32, u64)| {
+            let state = State::ALL[*node as usize % State::ALL.len()];
+            (NodeId(*node), state, quanta * QUANTUM_NS)
+        })
+        .collect();
     Batch {
         tasks,
         ..Batch::of_samples(span(second), delta, Delta::default())

@@ -349,8 +349,9 @@ fn large_tables_cross_in_several_messages_and_large_cycles_in_several_flushes() 
         tables.trie.insert(parent, frame).unwrap()
     };
     let weight = |ns| Weight::of(State::Cpu, ns) + Weight::of(State::Runnable, 10);
-    let pair = |line: u32| (node(line), weight([10, 1 << 20][line as usize % 2] * 10));
-    let delta: Delta = (1..20_000).map(pair).collect();
+    let delta: Delta = (1..20_000)
+        .map(|line: u32| (node(line), weight([10, 1 << 20][line as usize % 2] * 10)))
+        .collect();
     let expected_ns = collector.stored_ns + delta.total().total_ns();
     let mut row = task_record("load");
     row.key = "k".repeat(NAME_BYTES_MAX).into();

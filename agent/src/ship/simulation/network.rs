@@ -155,8 +155,11 @@ impl Network for SimulatedNetwork {
 
     async fn connect(&self, target: &Target) -> io::Result<Rc<SimulatedSocket>> {
         let host = target.authority().host();
-        let collector = self.hosts.iter().position(|name| name == host);
-        let collector = collector.expect("a simulated agent knows simulated collectors only");
+        let collector = self
+            .hosts
+            .iter()
+            .position(|name| name == host)
+            .expect("a simulated agent knows simulated collectors only");
         let shared = self.shared.clone();
         let number = shared.last_number.get() + 1;
         shared.last_number.set(number);

@@ -70,8 +70,7 @@ proptest! {
         let frames = resolved_by(Resolver::default(), &module, code.clone().step_by(7));
         for frames in frames {
             prop_assert!(!frames.is_empty());
-            let short = |frame: &Frame<String>| frame.function.len() <= 4096 && frame.file.len() <= 4096;
-            prop_assert!(frames.iter().all(short));
+            prop_assert!(frames.iter().all(|frame: &Frame<String>| frame.function.len() <= 4096 && frame.file.len() <= 4096));
         }
     }
 }

@@ -50,8 +50,9 @@ fn free_bytes() -> Option<u64> {
         return None;
     }
     // If the size is unknown, so is the room.
-    let pages = file::read_text("/proc/self/statm").ok();
-    let pages = pages.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    let pages = file::read_text("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
     let page_bytes = sysconf(SysconfVar::PAGE_SIZE)
         .ok()
         .flatten()

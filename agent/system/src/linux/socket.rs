@@ -228,8 +228,8 @@ mod tests {
 
     fn check(address: &str) {
         let listener = TcpListener::bind(address).unwrap();
-        let socket = connect(&listener.local_addr().unwrap()).unwrap();
-        let socket = socket.unchecked();
+        let connected = connect(&listener.local_addr().unwrap()).unwrap();
+        let socket = connected.unchecked();
         let (mut peer, _) = listener.accept().unwrap();
         wait(socket, false, true, Duration::from_secs(60));
         assert!(is_writable(socket));

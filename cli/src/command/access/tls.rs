@@ -58,8 +58,8 @@ fn self_signed(args: &SelfSignedArgs) -> anyhow::Result<()> {
 /// A certificate for these names, whose dates do not matter: clients accept it by its fingerprint.
 fn generate(names: Vec<String>) -> anyhow::Result<CertifiedKey<KeyPair>> {
     let shown = names.join(", ");
-    let invalid = |error| BadInput(format!("invalid --name among {shown}: {error}"));
-    let mut params = CertificateParams::new(names).map_err(invalid)?;
+    let mut params = CertificateParams::new(names)
+        .map_err(|error| BadInput(format!("invalid --name among {shown}: {error}")))?;
     params.distinguished_name = DistinguishedName::new();
     params
         .distinguished_name

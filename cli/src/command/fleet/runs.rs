@@ -16,8 +16,7 @@ pub(crate) fn list(args: &RunsArgs) -> anyhow::Result<()> {
             .runs
             .truncate(usize::try_from(args.limit).unwrap_or(usize::MAX));
         let shown = answer.runs.len();
-        let note = || format!("the newest {shown} of {total} runs; --limit shows more");
-        (shown < total).then(note)
+        (shown < total).then(|| format!("the newest {shown} of {total} runs; --limit shows more"))
     })
 }
 

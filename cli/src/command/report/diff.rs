@@ -116,10 +116,13 @@ fn keep_tasks(tasks: &mut TaskComparisonAnswer, wanted: &[String]) -> Result<(),
 
 /// The number of names that got worse by more than noise.
 fn worse_names(tasks: &TaskComparisonAnswer) -> u64 {
-    let is_worse = |name: &&NameComparison| {
-        matches!(&*name.verdict, "slower" | "mixed") || name.failures.verdict == "more"
-    };
-    tasks.names.iter().filter(is_worse).count() as u64
+    tasks
+        .names
+        .iter()
+        .filter(|name: &&NameComparison| {
+            matches!(&*name.verdict, "slower" | "mixed") || name.failures.verdict == "more"
+        })
+        .count() as u64
 }
 
 fn function_changes(

@@ -65,13 +65,12 @@ impl ReportFile {
             );
             return Err(BadInput(text).into());
         }
-        let invalid = |error: serde_json::Error| {
+        Ok(serde_json::from_slice(&json).map_err(|error: serde_json::Error| {
             BadInput(format!(
                 "{shown} is not the JSON of a whole report, which `emberline report -o report.html` \
                  writes next to it: {error}"
             ))
-        };
-        Ok(serde_json::from_slice(&json).map_err(invalid)?)
+        })?)
     }
 
     /// The tasks that ended.

@@ -81,11 +81,13 @@ fn trace_target(url: &str, service: &str) -> anyhow::Result<ForwardTarget> {
     let encode = move |tasks| {
         // A panic while it was locked left at worst a trace without its root.
         let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
-        let messages = spans.messages(tasks).into_iter();
-        let messages = messages.map(|message| EncodedTasks {
-            tasks: message.tasks(),
-            bytes: message.encode_to_vec(),
-        });
+        let messages = spans
+            .messages(tasks)
+            .into_iter()
+            .map(|message| EncodedTasks {
+                tasks: message.tasks(),
+                bytes: message.encode_to_vec(),
+            });
         messages.collect()
     };
     Ok(ForwardTarget {
@@ -127,8 +129,11 @@ fn send(
     if let 200..=299 = answer.status {
         return Ok(rejected_part(&answer));
     }
-    let text = String::from_utf8_lossy(&answer.body);
-    let text: String = text.trim().chars().take(REFUSAL_CHARS_MAX).collect();
+    let text: String = String::from_utf8_lossy(&answer.body)
+        .trim()
+        .chars()
+        .take(REFUSAL_CHARS_MAX)
+        .collect();
     let reason = match text.as_str() {
         "" => format!("HTTP status {}", answer.status),
         text => format!("HTTP status {}: {text}", answer.status),

@@ -46,9 +46,8 @@ fn find(own_folder: Option<&Path>, path: &OsStr) -> Option<PathBuf> {
 }
 
 fn is_program(file: &Path) -> bool {
-    let is_executable =
-        |facts: fs::Metadata| facts.is_file() && facts.permissions().mode() & 0o111 != 0;
-    fs::metadata(file).is_ok_and(is_executable)
+    fs::metadata(file)
+        .is_ok_and(|facts: fs::Metadata| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
 }
 
 /// The program that has a cluster sum large tables, if there is a cluster. `store` says where the stores are.

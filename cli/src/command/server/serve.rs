@@ -229,15 +229,17 @@ fn scrape_targets(scrapes: Vec<ScrapeArg>) -> Result<Vec<ScrapeTarget>, BadInput
             "two --scrape are named {name:?}; add name=NAME to one"
         )));
     }
-    let target = |ScrapeArg { url, name, every }| ScrapeTarget {
-        name,
-        url: without_secrets(&url),
-        every,
-        fetch: Arc::new(move |length, bytes_max| {
-            fetch_profile(&url, length, bytes_max).map_err(|error| format!("{error:#}"))
-        }),
-    };
-    Ok(scrapes.into_iter().map(target).collect())
+    Ok(scrapes
+        .into_iter()
+        .map(|ScrapeArg { url, name, every }| ScrapeTarget {
+            name,
+            url: without_secrets(&url),
+            every,
+            fetch: Arc::new(move |length, bytes_max| {
+                fetch_profile(&url, length, bytes_max).map_err(|error| format!("{error:#}"))
+            }),
+        })
+        .collect())
 }
 
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {

@@ -181,8 +181,9 @@ impl Source {
             .into_iter()
             .filter(is_file)
             .filter_map(|path| File::open(path).ok());
-        let is_linked = |file: &File| linked.is(file).unwrap_or(false);
-        files.into_iter().find(is_linked)
+        files
+            .into_iter()
+            .find(|file: &File| linked.is(file).unwrap_or(false))
     }
 
     /// The file of a unit: where it was written, or in the program's folder.

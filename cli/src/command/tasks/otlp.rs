@@ -96,8 +96,9 @@ fn send(receiver: &Receiver, url: &str, message: &ExportTraceServiceRequest) -> 
     let body = message.encode_to_vec();
     let mut pause = PAUSE_MIN;
     for attempt in 1.. {
-        let failed = || format!("{url} did not take the spans");
-        let answer = receiver.post(&body).with_context(failed)?;
+        let answer = receiver
+            .post(&body)
+            .with_context(|| format!("{url} did not take the spans"))?;
         match answer.status {
             200..=299 => return report_rejected(&answer),
             429 | 502 | 503 | 504 if attempt < ATTEMPTS_MAX => {
@@ -105,8 +106,10 @@ fn send(receiver: &Receiver, url: &str, message: &ExportTraceServiceRequest) -> 
                 pause *= 2;
             }
             status => {
-                let text = String::from_utf8_lossy(&answer.body);
-                let text: String = text.chars().take(REFUSAL_CHARS_MAX).collect();
+                let text: String = String::from_utf8_lossy(&answer.body)
+                    .chars()
+                    .take(REFUSAL_CHARS_MAX)
+                    .collect();
                 bail!(
                     "{url} refused spans with HTTP status {status}\n{}",
                     text.trim()

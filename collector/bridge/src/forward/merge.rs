@@ -94,10 +94,11 @@ pub(super) fn labels_of(life: &Life, most: usize) -> impl Iterator<Item = (&str,
         .labels
         .iter()
         .map(|(key, value)| (key.as_str(), value.as_str()));
-    let is_kept = move |(key, value): &(&str, &str)| {
-        !ours.contains(key) && !key.starts_with("__") && !value.is_empty()
-    };
-    labels.filter(is_kept).take(most)
+    labels
+        .filter(move |(key, value): &(&str, &str)| {
+            !ours.contains(key) && !key.starts_with("__") && !value.is_empty()
+        })
+        .take(most)
 }
 
 #[cfg(test)]

@@ -276,11 +276,12 @@ fn encode_tasks(state: &CollectorState, targets: &[(Arc<Outlet>, Arc<EncodeTasks
     for (outlet, encode) in targets {
         outlet.lose(batch.lost);
         let tasks = batch.rows.iter().map(|row| task_body(row, now)).collect();
-        let messages = encode(tasks).into_iter();
-        let messages = messages.map(|EncodedTasks { bytes, tasks }| Message {
-            bytes,
-            amount: tasks,
-        });
+        let messages = encode(tasks)
+            .into_iter()
+            .map(|EncodedTasks { bytes, tasks }| Message {
+                bytes,
+                amount: tasks,
+            });
         outlet.push(messages.collect());
     }
 }

@@ -257,8 +257,8 @@ fn select_series(
         .limit
         .and_then(|limit| usize::try_from(limit).ok())
         .filter(|limit| *limit > 0);
-    let query = LabelSeriesQuery::new(range, matchers, kind.states(), asked.step)?;
-    let query = query.by(asked.group_by, limit.unwrap_or(usize::MAX));
+    let query = LabelSeriesQuery::new(range, matchers, kind.states(), asked.step)?
+        .by(asked.group_by, limit.unwrap_or(usize::MAX));
     let LabelSeriesAnswer {
         first,
         step_ns,

@@ -148,8 +148,9 @@ fn query_of(
     [query, from, until]: [&'static str; 3],
     asking: &Asking<'_>,
 ) -> Result<GrafanaQuery, ErrorAnswer> {
-    let text = params.one(query)?;
-    let text = text.ok_or_else(|| invalid(format!("the parameter {query} is missing")))?;
+    let text = params
+        .one(query)?
+        .ok_or_else(|| invalid(format!("the parameter {query} is missing")))?;
     let (profile_type, matchers) = split_query(text);
     let from = RenderTime(params.one(from)?.unwrap_or("now-1h"));
     let until = RenderTime(params.one(until)?.unwrap_or("now"));
@@ -192,8 +193,10 @@ impl RenderTime<'_> {
 
 fn asked_nodes(params: &Params<'_>) -> Result<usize, ErrorAnswer> {
     let text = params.one("maxNodes")?.or(params.one("max-nodes")?);
-    let number = text.map(str::parse::<i64>).transpose();
-    let number = number.map_err(|_| invalid("maxNodes is not an integer".to_owned()))?;
+    let number = text
+        .map(str::parse::<i64>)
+        .transpose()
+        .map_err(|_| invalid("maxNodes is not an integer".to_owned()))?;
     Ok(nodes_max(number))
 }
 

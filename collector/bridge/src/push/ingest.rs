@@ -117,8 +117,8 @@ impl Query {
     ) -> Result<Profile, Failure> {
         let media_type = headers
             .get(header::CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok());
-        let media_type = media_type.unwrap_or_default();
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         if media_type.starts_with("binary/octet-stream+") {
             let text = format!(
                 "content-type {media_type:?} is not read; allowed are the formats {}",
@@ -233,8 +233,9 @@ impl Form {
     async fn read(media_type: &str, body: Bytes) -> Result<Form, Failure> {
         let invalid = |error: multer::Error| Failure::invalid(format!("invalid form: {error}"));
         let boundary = multer::parse_boundary(media_type).map_err(invalid)?;
-        let limit = SizeLimit::new().whole_stream(PUSH_CONTENT_BYTES_MAX as u64);
-        let limit = limit.for_field("sample_type_config", PUSH_TEXT_BYTES_MAX);
+        let limit = SizeLimit::new()
+            .whole_stream(PUSH_CONTENT_BYTES_MAX as u64)
+            .for_field("sample_type_config", PUSH_TEXT_BYTES_MAX);
         let constraints = Constraints::new().size_limit(limit);
         let stream = tokio_stream::once(Ok::<_, std::io::Error>(body));
         let mut parts = Multipart::with_constraints(stream, boundary, constraints);

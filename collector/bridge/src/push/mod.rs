@@ -124,8 +124,13 @@ impl Outcome {
 
     /// Why nothing, or not all, is stored; empty if all is.
     fn warning(&self) -> String {
-        let reasons = self.dropped.iter().chain(&self.empty);
-        let reasons: Vec<&str> = reasons.take(REASONS_MAX).map(String::as_str).collect();
+        let reasons: Vec<&str> = self
+            .dropped
+            .iter()
+            .chain(&self.empty)
+            .take(REASONS_MAX)
+            .map(String::as_str)
+            .collect();
         match (self.series, reasons.is_empty()) {
             (0, true) => "nothing is stored: the request has no samples".to_owned(),
             (0, false) => format!("nothing is stored: {}", reasons.join("; ")),
@@ -257,13 +262,12 @@ impl Content {
             Content::Otlp(transport) => {
                 let decoding = inlet.otlp_decoding.clone().lock_owned().await;
                 let headers = headers.clone();
-                let decode = move || {
+                spawn_blocking(move || {
                     let _decoding = decoding;
                     otlp::profiles(transport, &headers, &body)
-                };
-                spawn_blocking(decode)
-                    .await
-                    .unwrap_or_else(|_| Err(panicked()))
+                })
+                .await
+                .unwrap_or_else(|_| Err(panicked()))
             }
         }
     }
@@ -353,16 +357,15 @@ impl Sender {
     async fn parse(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {
         let task_label = self.inlet.task_label.clone();
         let now = self.inlet.collector.state.clock.now();
-        let parse = move || {
+        spawn_blocking(move || {
             let mut parser = Parser::new(&task_label, now);
             profiles
                 .into_iter()
                 .map(|profile| parser.parse(profile))
                 .collect()
-        };
-        spawn_blocking(parse)
-            .await
-            .unwrap_or_else(|_| Err(panicked()))
+        })
+        .await
+        .unwrap_or_else(|_| Err(panicked()))
     }
 
     async fn store_parsed(&self, parsed: Vec<Parsed>) -> Result<Outcome, Failure> {

@@ -221,8 +221,8 @@ fn profile(profile: OtlpProfile) -> Result<Profile, Failure> {
     let mut labels: Labels = attributes;
     let name = labels
         .remove(NAME_ATTRIBUTE)
-        .filter(|name| !name.is_empty());
-    let name = name.unwrap_or_else(|| UNNAMED.to_owned());
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| UNNAMED.to_owned());
     let client = labels
         .get(CLIENT_ATTRIBUTE)
         .cloned()

@@ -161,11 +161,10 @@ impl Series {
 
     /// The id of the worker, in Pyroscope's own notation of the series. The end of a long one is a hash.
     pub(super) fn worker(&self) -> String {
-        let labels = self
+        let labels: Vec<String> = self
             .labels
             .iter()
-            .filter(|(key, _)| self.source.identifies(key));
-        let labels: Vec<String> = labels
+            .filter(|(key, _)| self.source.identifies(key))
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         let mut id = format!("{}{}", self.source.prefix(), self.name);
@@ -225,8 +224,9 @@ mod tests {
         assert_eq!(parsed("shop.cpu"), "pyroscope:shop.cpu");
         assert_eq!(parsed(" shop{} "), "pyroscope:shop");
         assert_eq!(parsed("{a=b}"), "the name of the series is empty");
-        let labels = Series::parse(name).unwrap().worker_labels();
-        let labels: Vec<String> = labels
+        let labels: Vec<String> = Series::parse(name)
+            .unwrap()
+            .worker_labels()
             .iter()
             .map(|(key, value)| format!("{key}={value}"))
             .collect();

@@ -52,8 +52,10 @@ impl DeniedLog {
 
 impl State {
     fn admit(&mut self, peer: &str, now: Instant) -> Line {
-        let is_over = |start: Instant| now.duration_since(start) >= DENIED_PERIOD;
-        if self.period_start.is_none_or(is_over) {
+        if self
+            .period_start
+            .is_none_or(|start: Instant| now.duration_since(start) >= DENIED_PERIOD)
+        {
             self.period_start = Some(now);
             self.lines.clear();
             self.logged = 0;

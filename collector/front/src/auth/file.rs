@@ -309,11 +309,11 @@ impl TokenFile {
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<Vec<TokenRecord>, TokenFileError> {
-        let content = serde_json::from_slice(bytes);
-        let content: Content = content.map_err(|source| TokenFileError::Content {
-            path: self.path.clone(),
-            source,
-        })?;
+        let content: Content =
+            serde_json::from_slice(bytes).map_err(|source| TokenFileError::Content {
+                path: self.path.clone(),
+                source,
+            })?;
         if content.version != VERSION {
             let version = content.version;
             return Err(TokenFileError::Version {

@@ -130,8 +130,10 @@ impl TokenSet {
 
     /// Ids of the tokens that `other` does not have, the oldest first.
     pub fn ids_without<'a>(&'a self, other: &'a TokenSet) -> impl Iterator<Item = TokenId> {
-        let is_new = |record: &&Arc<TokenRecord>| other.get(record.id).is_none();
-        self.0.iter().filter(is_new).map(|record| record.id)
+        self.0
+            .iter()
+            .filter(|record: &&Arc<TokenRecord>| other.get(record.id).is_none())
+            .map(|record| record.id)
     }
 
     /// The record of a token.
@@ -190,7 +192,7 @@ mod hash_text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<TokenHash, D::Error> {
         let text = String::deserialize(from)?;
-        let error = || serde::de::Error::custom("a hash has 64 hexadecimal digits");
-        TokenHash::parse(&text).ok_or_else(error)
+        TokenHash::parse(&text)
+            .ok_or_else(|| serde::de::Error::custom("a hash has 64 hexadecimal digits"))
     }
 }

@@ -37,8 +37,10 @@ impl SessionSecret {
 
     /// The secret in a cookie; `None` if it cannot be one.
     pub fn parse(text: &str) -> Option<SessionSecret> {
-        let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        let is_secret = text.len() == 2 * SECRET_BYTES && text.bytes().all(is_digit);
+        let is_secret = text.len() == 2 * SECRET_BYTES
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         is_secret.then(|| SessionSecret(Zeroizing::new(text.to_owned())))
     }
 
@@ -111,8 +113,9 @@ impl Sessions {
         let ends = now.shifted(nanoseconds(LOGIN_MAX));
         let mut entries = lock(&self.by_hash);
         entries.retain(|_, entry| !entry.is_over(now));
-        let of_token = |entry: &Entry| entry.session.token.id == token.id;
-        make_room(&mut entries, LOGINS_PER_TOKEN_MAX, of_token);
+        make_room(&mut entries, LOGINS_PER_TOKEN_MAX, |entry: &Entry| {
+            entry.session.token.id == token.id
+        });
         make_room(&mut entries, LOGINS_MAX, |_| true);
         let session = Session {
             hash,

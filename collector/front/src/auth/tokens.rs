@@ -139,8 +139,9 @@ impl Tokens {
                 }
             }
             Err(error) => {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                let cause = cause.unwrap_or_default();
+                let cause = std::error::Error::source(&error)
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
                 tracing::error!(target: "audit", %error, cause, "tokens could not be reloaded");
                 // Nobody can say whom the file would let in.
                 self.current.send_if_modified(|current| match current {

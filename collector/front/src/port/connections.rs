@@ -173,8 +173,11 @@ impl Connections {
     /// Closes some connections without a request in flight. Returns whether any is closing.
     fn evict(&self, shortage: Shortage, source: Source) -> bool {
         let table = lock(&self.table);
-        let competes = |entry: &&Entry| shortage == Shortage::Everybody || entry.source == source;
-        let competing: Vec<&Entry> = table.open.values().filter(competes).collect();
+        let competing: Vec<&Entry> = table
+            .open
+            .values()
+            .filter(|entry: &&Entry| shortage == Shortage::Everybody || entry.source == source)
+            .collect();
         if competing
             .iter()
             .any(|entry| entry.activity.is_closing_now())
@@ -199,8 +202,9 @@ impl Connections {
         let mut table = lock(&self.table);
         table.refused += 1;
         let now = Instant::now();
-        let is_due = |logged: Instant| now.saturating_duration_since(logged) >= REFUSED_LOG_EVERY;
-        if table.refused_logged_at.is_none_or(is_due) {
+        if table.refused_logged_at.is_none_or(|logged: Instant| {
+            now.saturating_duration_since(logged) >= REFUSED_LOG_EVERY
+        }) {
             table.refused_logged_at = Some(now);
             let limit = match shortage {
                 Shortage::Everybody => self.limits.open_max,

@@ -145,8 +145,7 @@ impl LabelScope {
 
     /// The selected task names, and [`NO_TASK`].
     fn task_names(&self, state: &CollectorState) -> impl Iterator<Item = String> {
-        let names = state.task_names();
-        let names: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
+        let names: BTreeSet<String> = state.task_names().iter().map(ToString::to_string).collect();
         let all = names.into_iter().chain([NO_TASK.to_owned()]);
         all.filter(|name| self.tasks.accept(TASK_LABEL, name))
     }

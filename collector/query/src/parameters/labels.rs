@@ -135,10 +135,11 @@ pub(crate) fn labeled(
         known_key(state, key)?;
     }
     let facts = Queries(state).worker_attributes();
-    let found = facts
+    let found: Names = facts
         .iter()
-        .filter(|(worker, facts)| workers.keeps(&worker.0) && filter.keeps(&facts.labels));
-    let found: Names = found.map(|(worker, _)| worker.to_string()).collect();
+        .filter(|(worker, facts)| workers.keeps(&worker.0) && filter.keeps(&facts.labels))
+        .map(|(worker, _)| worker.to_string())
+        .collect();
     Ok(if found.is_empty() {
         Names::from(vec![NOBODY.to_owned()])
     } else {

@@ -112,8 +112,7 @@ impl Parameter {
 
     /// `false` or `true`; `false` by default.
     pub const fn flag(name: &'static str, description: &'static str) -> Parameter {
-        let values = || names(&FLAG);
-        Parameter::choice(name, values, "true", description).default("false")
+        Parameter::choice(name, || names(&FLAG), "true", description).default("false")
     }
 
     pub const fn default(self, default: &'static str) -> Parameter {

@@ -84,8 +84,12 @@ impl<'a> Params<'a> {
         name: &'static str,
         limit: usize,
     ) -> Result<Vec<&'a str>, QueryError> {
-        let values = self.pairs.iter().filter(|(given, _)| given == name);
-        let values: Vec<&str> = values.map(|(_, value)| value.as_str()).collect();
+        let values: Vec<&str> = self
+            .pairs
+            .iter()
+            .filter(|(given, _)| given == name)
+            .map(|(_, value)| value.as_str())
+            .collect();
         match values.len() {
             count if count > limit => Err(QueryError::TooMany { name, count, limit }),
             _ => Ok(values),
@@ -304,8 +308,10 @@ pub(crate) fn known_tasks(
     state: &CollectorState,
 ) -> Result<Names, QueryError> {
     let asked = params.many("task")?;
-    let is_unknown = |name: &&&str| !state.knows_task(name) && !state.tables.lacks_names();
-    if let Some(name) = asked.iter().find(is_unknown) {
+    if let Some(name) = asked
+        .iter()
+        .find(|name: &&&str| !state.knows_task(name) && !state.tables.lacks_names())
+    {
         let known = state.task_names();
         return Err(unknown("task", name, known.iter().map(|known| &**known)));
     }
@@ -323,8 +329,10 @@ pub(crate) fn known_workers(
     }
     let known = state.workers();
     let known_name = |name: &str| known.iter().any(|known| *known.0 == *name);
-    let is_unknown = |name: &&&str| !known_name(name) && !state.tables.lacks_names();
-    if let Some(name) = asked.iter().find(is_unknown) {
+    if let Some(name) = asked
+        .iter()
+        .find(|name: &&&str| !known_name(name) && !state.tables.lacks_names())
+    {
         return Err(unknown("worker", name, known.iter().map(|known| &*known.0)));
     }
     labeled(

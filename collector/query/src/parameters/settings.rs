@@ -45,8 +45,10 @@ fn interval_ns(value: f64) -> Result<u64, QueryError> {
 
 fn state_set(names: &[String]) -> Result<StateSet, QueryError> {
     let states = State::ALL.map(|state| (state.name(), state));
-    let chosen = names.iter().map(|name| choose("states", name, &states));
-    let chosen: Vec<State> = chosen.collect::<Result<_, _>>()?;
+    let chosen: Vec<State> = names
+        .iter()
+        .map(|name| choose("states", name, &states))
+        .collect::<Result<_, _>>()?;
     if chosen.is_empty() {
         return Err(QueryError::NoStates {
             allowed: State::ALL.map(State::name).to_vec(),

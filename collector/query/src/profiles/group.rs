@@ -215,19 +215,28 @@ impl Queries<'_> {
             return Err(QueryError::Groups { limit });
         }
         let nodes_max = read(&self.tree).node_count();
-        let parts = sums.by_group().into_iter().map(|(name, nodes)| {
-            cancel.check()?;
-            let unknown = nodes.keys().filter(|node| **node >= nodes_max).count();
-            if unknown > 0 {
-                return Err(QueryError::UnknownNodes {
-                    rows: unknown as u64,
-                });
-            }
-            let excerpt = self.excerpt(nodes.keys().copied().collect::<IdSet>());
-            let own = |node: NodeId| nodes.get(&node.0).copied().unwrap_or_default();
-            Ok((name, excerpt.profile(query.scope(), own, query.form())))
-        });
-        let parts: Vec<(String, Profile)> = parts.collect::<Result<_, _>>()?;
+        let parts: Vec<(String, Profile)> = sums
+            .by_group()
+            .into_iter()
+            .map(|(name, nodes)| {
+                cancel.check()?;
+                let unknown = nodes.keys().filter(|node| **node >= nodes_max).count();
+                if unknown > 0 {
+                    return Err(QueryError::UnknownNodes {
+                        rows: unknown as u64,
+                    });
+                }
+                let excerpt = self.excerpt(nodes.keys().copied().collect::<IdSet>());
+                Ok((
+                    name,
+                    excerpt.profile(
+                        query.scope(),
+                        |node: NodeId| nodes.get(&node.0).copied().unwrap_or_default(),
+                        query.form(),
+                    ),
+                ))
+            })
+            .collect::<Result<_, _>>()?;
         let parts = parts.iter().filter(|(_, profile)| !profile.is_empty());
         Ok(Profile::grouped(
             parts.map(|(name, profile)| (name.as_str(), profile)),
@@ -258,17 +267,20 @@ pub(crate) fn profile_by_phase(
     if query.phases == PhaseFilter::All {
         groups.push((NO_TASK, PhaseFilter::NoTask));
     }
-    let parts = groups.into_iter().map(|(name, phases)| {
-        let profile = excerpt.profile(
-            SampleScope {
-                filter: &query.filter,
-                phases: &phases,
-            },
-            &own,
-            query.form(),
-        );
-        (name, profile)
-    });
-    let parts: Vec<(&str, Profile)> = parts.filter(|(_, part)| !part.is_empty()).collect();
+    let parts: Vec<(&str, Profile)> = groups
+        .into_iter()
+        .map(|(name, phases)| {
+            let profile = excerpt.profile(
+                SampleScope {
+                    filter: &query.filter,
+                    phases: &phases,
+                },
+                &own,
+                query.form(),
+            );
+            (name, profile)
+        })
+        .filter(|(_, part)| !part.is_empty())
+        .collect();
     Profile::grouped(parts.iter().map(|(name, profile)| (*name, profile)))
 }

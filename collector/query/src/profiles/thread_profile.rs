@@ -210,8 +210,11 @@ impl Queries<'_> {
     fn period_profile(&self, query: &ProfileQuery, sums: &PeriodSums) -> Profile {
         let excerpt = self.excerpt(sums.own.keys().chain(sums.shared.keys()).copied().collect());
         let of = |sums: &KeyedMap<u32, Weight>| {
-            let weight = |node: NodeId| sums.get(&node.0).copied().unwrap_or_default();
-            excerpt.profile(query.scope(), weight, query.form())
+            excerpt.profile(
+                query.scope(),
+                |node: NodeId| sums.get(&node.0).copied().unwrap_or_default(),
+                query.form(),
+            )
         };
         of(&sums.own).merge(&with_leaves(&of(&sums.shared)))
     }
@@ -300,8 +303,10 @@ impl Rows {
         let shares = shares(self, &excerpt, &query.threads, context);
         for row in &self.samples {
             let section: Section = (row.cell, context(row), row.state);
-            let is_alone = |shares: &Shares| shares.selected_ns > 0 && shares.others_ns == 0;
-            if shares.get(&section).is_some_and(is_alone) {
+            if shares
+                .get(&section)
+                .is_some_and(|shares: &Shares| shares.selected_ns > 0 && shares.others_ns == 0)
+            {
                 add_own(row);
             }
         }

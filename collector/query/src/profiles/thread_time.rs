@@ -248,8 +248,11 @@ fn add_stored(
     sums: &mut Sums,
 ) -> Result<(), QueryError> {
     let numbers = stored.worker_numbers(&filter.workers);
-    let workers = stored.all_workers();
-    let workers: Vec<u32> = workers.iter().map(|worker| sums.worker(worker)).collect();
+    let workers: Vec<u32> = stored
+        .all_workers()
+        .iter()
+        .map(|worker| sums.worker(worker))
+        .collect();
     let worker = |number: u32| workers.get(number.checked_sub(1)? as usize).copied();
     let columns = &[Column::Worker, Column::Kind, Column::Node];
     let asked = ScanFilter {
@@ -390,19 +393,20 @@ mod tests {
             phase: None,
             state,
         };
-        let threads = (0..20u32).map(|id| {
-            let worker = WorkerId(format!("w{}", id % 2).as_str().into());
-            let parts = [(part(State::Cpu), 1), (part(State::Sleep), u64::from(id))];
-            (
-                ThreadKey {
-                    worker,
-                    name: Some("pool".into()),
-                    id,
-                },
-                BTreeMap::from(parts),
-            )
-        });
-        let threads: BTreeMap<_, _> = threads.collect();
+        let threads: BTreeMap<_, _> = (0..20u32)
+            .map(|id| {
+                let worker = WorkerId(format!("w{}", id % 2).as_str().into());
+                let parts = [(part(State::Cpu), 1), (part(State::Sleep), u64::from(id))];
+                (
+                    ThreadKey {
+                        worker,
+                        name: Some("pool".into()),
+                        id,
+                    },
+                    BTreeMap::from(parts),
+                )
+            })
+            .collect();
         let found = bounded(threads, 4);
         let shown: Vec<String> = found
             .iter()

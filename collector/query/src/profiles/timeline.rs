@@ -254,11 +254,10 @@ impl Queries<'_> {
 
 /// The coarsest tier whose periods each lie in one step.
 pub(crate) fn coarsest_in(step_ns: u64) -> Tier {
-    let fits = |tier: &Tier| step_ns.is_multiple_of(u64::from(tier.seconds()) * 1_000_000_000);
     Tier::ALL
         .into_iter()
         .rev()
-        .find(fits)
+        .find(|tier: &Tier| step_ns.is_multiple_of(u64::from(tier.seconds()) * 1_000_000_000))
         .unwrap_or(Tier::Second)
 }
 

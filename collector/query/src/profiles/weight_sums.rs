@@ -26,14 +26,13 @@ impl Sums {
                 limit: bytes_max,
             });
         }
-        let list = |state| {
+        let by_state = State::ALL.map(|state| {
             if states.contains(state) {
                 vec![0; nodes]
             } else {
                 Vec::new()
             }
-        };
-        let by_state = State::ALL.map(list);
+        });
         Ok(Sums {
             by_state,
             touched: IdSet::with_room(nodes),

@@ -149,13 +149,16 @@ fn sides(
 
 /// The share of trials with any alarm among `names` questions.
 fn alarm_rate(names: usize, trials: u32, mut ask: impl FnMut() -> Evidence) -> f64 {
-    let is_alarm = |_: &u32| {
-        let all: Vec<Evidence> = (0..names).map(|_| ask()).collect();
-        let levels = Levels::of(all.iter().copied());
-        all.iter()
-            .any(|one| levels.judge(*one) == Significance::ExceedsNoise)
-    };
-    f64::from((0..trials).filter(is_alarm).count() as u32) / f64::from(trials)
+    f64::from(
+        (0..trials)
+            .filter(|_: &u32| {
+                let all: Vec<Evidence> = (0..names).map(|_| ask()).collect();
+                let levels = Levels::of(all.iter().copied());
+                all.iter()
+                    .any(|one| levels.judge(*one) == Significance::ExceedsNoise)
+            })
+            .count() as u32,
+    ) / f64::from(trials)
 }
 
 /// Questions of a simulation, and three standard errors of a rate of 5 % among them.

@@ -38,11 +38,9 @@ impl EndedGroup<'_> {
 
     /// The sum of their durations, to a thousandth.
     pub(crate) fn weight_ns(&self) -> u64 {
-        let of_bucket =
-            |(bucket, count): &(u32, u64)| bucket_middle_ns(*bucket).saturating_mul(*count);
         self.counts
             .iter()
-            .map(of_bucket)
+            .map(|(bucket, count): &(u32, u64)| bucket_middle_ns(*bucket).saturating_mul(*count))
             .fold(0, u64::saturating_add)
     }
 
@@ -83,17 +81,22 @@ impl<'a> EndedTasks<'a> {
             let taken = TimeRange::new(seconds.start.start(), seconds.end.start());
             read(&state.ledger).snapshot(taken.unwrap_or(range))
         };
-        let plan = |coverage: &Coverage, seconds| {
-            if by_row {
-                Plan {
-                    pieces: Vec::new(),
-                    seconds,
+        let (stored, snapshot) = TableReader::of(
+            state,
+            cancel,
+            range,
+            take,
+            |coverage: &Coverage, seconds| {
+                if by_row {
+                    Plan {
+                        pieces: Vec::new(),
+                        seconds,
+                    }
+                } else {
+                    coverage.plan_in(seconds, coarsest)
                 }
-            } else {
-                coverage.plan_in(seconds, coarsest)
-            }
-        };
-        let (stored, snapshot) = TableReader::of(state, cancel, range, take, plan);
+            },
+        );
         EndedTasks {
             state,
             filter,

@@ -195,10 +195,13 @@ fn alike<T: PartialEq>(values: &[T], mut rest: Range<usize>) -> impl Iterator<It
     std::iter::from_fn(move || {
         let (first, others) = values.get(rest.clone())?.split_first()?;
         let (parts, _) = others.as_chunks::<COMPARED_AT_ONCE>();
-        let is_equal = |part: &&[T; COMPARED_AT_ONCE]| {
-            part.iter().fold(true, |all, value| all & (value == first))
-        };
-        let equal = parts.iter().take_while(is_equal).count() * COMPARED_AT_ONCE;
+        let equal = parts
+            .iter()
+            .take_while(|part: &&[T; COMPARED_AT_ONCE]| {
+                part.iter().fold(true, |all, value| all & (value == first))
+            })
+            .count()
+            * COMPARED_AT_ONCE;
         let more = others[equal..]
             .iter()
             .take_while(|value| *value == first)
@@ -227,11 +230,10 @@ mod tests {
             ends.sort_unstable();
             let range = ends[0]..ends[1];
             let mut at = range.start;
-            let expected = values[range.clone()].chunk_by(|a, b| a == b).map(|part| {
+            let expected: Vec<_> = values[range.clone()].chunk_by(|a, b| a == b).map(|part| {
                 at += part.len();
                 at - part.len()..at
-            });
-            let expected: Vec<_> = expected.collect();
+            }).collect();
             prop_assert_eq!(alike(&values, range).collect::<Vec<_>>(), expected);
         }
     }

@@ -318,11 +318,10 @@ impl Queries<'_> {
     ) -> (TableReader<'a>, TaskSnapshot) {
         let take = |state: &CollectorState, _| read(&state.ledger).snapshot(range);
         // Rows have nanoseconds, so the range never widens.
-        let plan = |_: &Coverage, seconds| Plan {
+        TableReader::of(self, cancel, range, take, |_: &Coverage, seconds| Plan {
             pieces: Vec::new(),
             seconds,
-        };
-        TableReader::of(self, cancel, range, take, plan)
+        })
     }
 
     /// The number of requested tasks without rows.
@@ -357,8 +356,11 @@ impl Queries<'_> {
         // Tasks that the tables count as `[overflow]` or `[damaged]` still have names in their
         // rows.
         let lacks_names = self.tables.lacks_names();
-        let is_unnamed = |name: &String| lacks_names || read(&self.tree).may_be_unnamed(name);
-        filter.names.iter().any(is_unnamed) || filter.is_by_row()
+        filter
+            .names
+            .iter()
+            .any(|name: &String| lacks_names || read(&self.tree).may_be_unnamed(name))
+            || filter.is_by_row()
     }
 
     /// Counts and durations by name, of tasks that ended in the range and of running ones; without
@@ -376,17 +378,17 @@ impl Queries<'_> {
             let range = TimeRange::new(seconds.start.start(), seconds.end.start());
             read(&state.ledger).snapshot(range.unwrap_or(asked))
         };
-        let plan = |coverage: &Coverage, seconds| {
-            if by_row {
-                Plan {
-                    pieces: Vec::new(),
-                    seconds,
+        let (mut stored, snapshot) =
+            TableReader::of(self, cancel, asked, take, |coverage: &Coverage, seconds| {
+                if by_row {
+                    Plan {
+                        pieces: Vec::new(),
+                        seconds,
+                    }
+                } else {
+                    coverage.plan(seconds)
                 }
-            } else {
-                coverage.plan(seconds)
-            }
-        };
-        let (mut stored, snapshot) = TableReader::of(self, cancel, asked, take, plan);
+            });
         let seconds = stored.plan.seconds.clone();
         let mut totals = ByName::<NameTotal>::new(self.limits.ledger_names_max);
         let now = self.clock.now();

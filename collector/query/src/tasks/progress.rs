@@ -47,8 +47,10 @@ impl ProgressQuery {
         let expected = read(&state.telemetry).expected();
         let asked = params.many("task")?;
         // Expected tasks need not have started.
-        let is_expected = |name: &&str| expected.iter().any(|row| *row.expected.name == **name);
-        let tasks = if asked.iter().all(is_expected) {
+        let tasks = if asked
+            .iter()
+            .all(|name: &&str| expected.iter().any(|row| *row.expected.name == **name))
+        {
             asked.into_iter().map(str::to_owned).collect()
         } else {
             known_tasks(&params, state)?
@@ -270,8 +272,10 @@ impl Queries<'_> {
         query: &ProgressQuery,
         rows: &mut Rows<'_>,
     ) -> Result<(), QueryError> {
-        let is_inside = |row: &ExpectedRow| range.contains(row.expected.since);
-        let (inside, outside) = self.expected_rows(query).into_iter().partition(is_inside);
+        let (inside, outside) = self
+            .expected_rows(query)
+            .into_iter()
+            .partition(|row: &ExpectedRow| range.contains(row.expected.since));
         let mut totals = totals_of(inside, outside);
         // Tasks count from the start of the range, also before they were expected.
         totals
@@ -326,22 +330,24 @@ impl Queries<'_> {
             if let Some(all) = TimeRange::new(since, whole.stop()) {
                 self.subtract_ignored(all, totals, &mut counts, rows.cancel)?;
             }
-            let total = |name: &Arc<str>| {
-                let total = &totals[name];
-                (Some(total.expected), total.since)
-            };
-            rows.add(counts, total, end);
+            rows.add(
+                counts,
+                |name: &Arc<str>| {
+                    let total = &totals[name];
+                    (Some(total.expected), total.since)
+                },
+                end,
+            );
         }
         Ok(())
     }
 
     /// The expected tasks of the requested names, of every life of the workers.
     fn expected_rows(&self, query: &ProgressQuery) -> Vec<ExpectedRow> {
-        let is_asked = |row: &ExpectedRow| {
-            query.tasks.keeps(&row.expected.name) && query.workers.keeps(&row.worker.0)
-        };
         let mut rows = read(&self.telemetry).expected();
-        rows.retain(is_asked);
+        rows.retain(|row: &ExpectedRow| {
+            query.tasks.keeps(&row.expected.name) && query.workers.keeps(&row.worker.0)
+        });
         rows
     }
 
@@ -372,11 +378,9 @@ impl Queries<'_> {
 
     fn connected_epochs(&self, worker: &WorkerId) -> Vec<Epoch> {
         let sessions = lock(&self.registry).of_worker(worker);
-        let is_connected =
-            |cell: &&Arc<SessionCell>| lock(&cell.state).presence == Presence::Connected;
         sessions
             .iter()
-            .filter(is_connected)
+            .filter(|cell: &&Arc<SessionCell>| lock(&cell.state).presence == Presence::Connected)
             .map(|cell| cell.epoch)
             .collect()
     }
@@ -429,9 +433,11 @@ impl Queries<'_> {
             let Some(total) = totals.get(&row.record.name) else {
                 return;
             };
-            let is_counted = |stop| range.contains(stop) && total.since <= stop;
             if total.ignored.contains(&(row.worker.clone(), row.epoch))
-                && row.record.stop.is_some_and(is_counted)
+                && row
+                    .record
+                    .stop
+                    .is_some_and(|stop| range.contains(stop) && total.since <= stop)
                 && let Some((_, outcomes)) = counts.get_mut(&row.record.name)
             {
                 outcomes.subtract(row.record.outcome, 1);
@@ -466,9 +472,9 @@ impl Queries<'_> {
         };
         self.each_task(range, &filter, cancel, |row| {
             let since = totals.get(&row.record.name).map(|total| total.since);
-            let is_in = |stop| since.is_some_and(|since| since <= stop) && stop < second.start();
-            if row.record.stop.is_some_and(is_in)
-                && let Some((_, outcomes)) = counts.get_mut(&row.record.name)
+            if row.record.stop.is_some_and(|stop| {
+                since.is_some_and(|since| since <= stop) && stop < second.start()
+            }) && let Some((_, outcomes)) = counts.get_mut(&row.record.name)
             {
                 outcomes.add(row.record.outcome, 1);
             }

@@ -105,11 +105,10 @@ impl Side {
     /// The coarsest tier whose periods make slices.
     fn coarsest(&self) -> Tier {
         let slice_s = self.range.length_ns() / 1_000_000_000 / COMPARED_SLICES as u64;
-        let fits = |tier: &Tier| u64::from(tier.seconds()) * SLICE_PERIODS_MIN <= slice_s;
         Tier::ALL
             .into_iter()
             .rev()
-            .find(fits)
+            .find(|tier: &Tier| u64::from(tier.seconds()) * SLICE_PERIODS_MIN <= slice_s)
             .unwrap_or(Tier::Second)
     }
 }
@@ -144,10 +143,12 @@ impl TaskComparisonQuery {
     ) -> Result<TaskComparisonQuery, QueryError> {
         let params = Params::of(pairs, TaskComparisonQuery::PARAMETERS)?;
         let (after, _) = Side::parse(&params, state, now)?;
-        let before = pairs.iter().filter_map(|(name, value)| {
-            Some((name.strip_prefix(BEFORE)?.to_owned(), value.clone()))
-        });
-        let before: Vec<(String, String)> = before.collect();
+        let before: Vec<(String, String)> = pairs
+            .iter()
+            .filter_map(|(name, value)| {
+                Some((name.strip_prefix(BEFORE)?.to_owned(), value.clone()))
+            })
+            .collect();
         let before = if before.is_empty() {
             after.earlier()
         } else {
@@ -297,8 +298,11 @@ impl SideTasks {
         }
         slice.timed = slice.timed.saturating_add(count);
         for (slow, split) in slice.slow.iter_mut().zip(splits) {
-            let is_slow = |(bucket, _): &&(u32, u64)| split.is_some_and(|split| *bucket > split);
-            let of_group = group.counts.iter().filter(is_slow).map(|(_, count)| count);
+            let of_group = group
+                .counts
+                .iter()
+                .filter(|(bucket, _): &&(u32, u64)| split.is_some_and(|split| *bucket > split))
+                .map(|(_, count)| count);
             *slow = of_group.fold(*slow, |sum, count| sum.saturating_add(*count));
         }
     }
@@ -383,8 +387,10 @@ fn split_after(counts: &[(u32, u64)], quantile: f64) -> Option<u32> {
 fn judged(names: &ByName<NameTasks>) -> (usize, Vec<NameComparison>) {
     let evidence: Vec<NameEvidence> = names.names.values().map(NameTasks::evidence).collect();
     let levels = Levels::of(evidence.iter().flat_map(NameEvidence::all));
-    let rows = names.names.iter().zip(&evidence);
-    let mut rows: Vec<NameComparison> = rows
+    let mut rows: Vec<NameComparison> = names
+        .names
+        .iter()
+        .zip(&evidence)
         .map(|((name, tasks), evidence)| comparison(name, tasks, evidence, &levels))
         .collect();
     rows.sort_by(|a, b| {
@@ -442,11 +448,10 @@ fn comparison(
         (before.p90_ns, after.p90_ns),
         (before.p99_ns, after.p99_ns),
     ];
-    let change = |at: usize| {
+    let changes = [0, 1, 2].map(|at: usize| {
         let (before_ns, after_ns) = quantiles[at];
         duration_change(before_ns, after_ns, evidence.quantiles[at], levels)
-    };
-    let changes = [0, 1, 2].map(change);
+    });
     let verdict = match (before.ended, after.ended) {
         (0, _) => "only_after",
         (_, 0) => "only_before",
@@ -514,9 +519,9 @@ fn failure_change(
     evidence: Evidence,
     levels: &Levels,
 ) -> FailureChange {
-    let share =
-        |side: &TaskStatistics| (side.ended > 0).then(|| side.failed as f64 / side.ended as f64);
-    let [before_share, after_share] = [before, after].map(share);
+    let [before_share, after_share] = [before, after].map(|side: &TaskStatistics| {
+        (side.ended > 0).then(|| side.failed as f64 / side.ended as f64)
+    });
     let has_failures = before.failed + after.failed > 0;
     let verdict = match levels.judge(evidence) {
         _ if !has_failures => "no_change",

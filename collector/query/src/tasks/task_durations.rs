@@ -150,8 +150,8 @@ impl Queries<'_> {
                     p90_ns,
                     p99_ns,
                 }
-            });
-        let points = points.collect();
+            })
+            .collect();
         let range = ended.range(*range);
         Ok(TaskDurations {
             range,

@@ -136,10 +136,9 @@ fn chosen_step_ns(length_ns: u64) -> u64 {
     let steps = STEPS_MS
         .into_iter()
         .map(|milliseconds| milliseconds * 1_000_000);
-    let fits = |step: &u64| length_ns / step < RESOURCE_POINTS_DEFAULT;
     steps
         .clone()
-        .find(fits)
+        .find(|step: &u64| length_ns / step < RESOURCE_POINTS_DEFAULT)
         .unwrap_or(length_ns / RESOURCE_POINTS_DEFAULT + 1)
 }
 
@@ -231,11 +230,11 @@ impl Queries<'_> {
         let (_, range) = query.spans[span];
         let touched = seconds_touched(range);
         let take = |state: &CollectorState, _| read(&state.telemetry).samples(touched.clone());
-        let plan = |_: &Coverage, seconds| Plan {
-            pieces: Vec::new(),
-            seconds,
-        };
-        let (mut stored, view) = TableReader::of(self, cancel, range, take, plan);
+        let (mut stored, view) =
+            TableReader::of(self, cancel, range, take, |_: &Coverage, seconds| Plan {
+                pieces: Vec::new(),
+                seconds,
+            });
         let mut add = |row: &Arc<ResourceRow>| {
             let is_asked = range.contains(row.sample.at) && query.keeps(row);
             if !is_asked || steps.len() > RESOURCE_POINTS_MAX {

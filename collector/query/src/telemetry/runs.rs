@@ -59,8 +59,12 @@ pub fn parse_run_stop(
     };
     let telemetry = read(&state.telemetry);
     let Some(open) = telemetry.runs().find_open(name.as_deref(), id.as_deref()) else {
-        let open = telemetry.runs().all().filter(|row| row.stop().is_none());
-        let open: BTreeSet<&str> = open.map(|row| &*row.run.name).collect();
+        let open: BTreeSet<&str> = telemetry
+            .runs()
+            .all()
+            .filter(|row| row.stop().is_none())
+            .map(|row| &*row.run.name)
+            .collect();
         return Err(unknown("open run", text, open.into_iter()));
     };
     let mut row = RunRow::clone(open);
@@ -110,8 +114,10 @@ pub fn parse_runs(
         .runs()
         .all()
         .filter(|row| is_meant(row) && (!given || touches(row)));
-    let is_named = |row: &&Arc<RunRow>| names.is_empty() || names.contains(&&*row.run.name);
-    let mut rows: Vec<_> = rows.filter(is_named).cloned().collect();
+    let mut rows: Vec<_> = rows
+        .filter(|row: &&Arc<RunRow>| names.is_empty() || names.contains(&&*row.run.name))
+        .cloned()
+        .collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.run.start), row.key()));
     Ok(rows)
 }

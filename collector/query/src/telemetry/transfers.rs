@@ -221,9 +221,12 @@ impl Queries<'_> {
         sums: &mut Sums,
     ) -> Result<(), QueryError> {
         let links = self.tables.links();
-        let kept = links.iter().zip(1u32..);
-        let kept = kept.filter(|((peer, type_name), _)| filter.keeps_link(peer, type_name));
-        let kept: Vec<NodeId> = kept.map(|(_, number)| NodeId(number)).collect();
+        let kept: Vec<NodeId> = links
+            .iter()
+            .zip(1u32..)
+            .filter(|((peer, type_name), _)| filter.keeps_link(peer, type_name))
+            .map(|(_, number)| NodeId(number))
+            .collect();
         let numbers = stored.worker_numbers(&filter.workers);
         let workers = self.tables.worker_ids();
         let columns = SumTable::TransferSums.columns();
@@ -239,8 +242,9 @@ impl Queries<'_> {
                 rows.each(|index| {
                     let link = batch.task[index];
                     let direction = Direction::ALL.get(usize::from(batch.kind[index]));
-                    let worker = (batch.worker[index] as usize).checked_sub(1);
-                    let worker = worker.and_then(|place| workers.get(place));
+                    let worker = (batch.worker[index] as usize)
+                        .checked_sub(1)
+                        .and_then(|place| workers.get(place));
                     let measure = transfer_measure(batch.node[index]);
                     let (Some(direction), Some(worker), Some(measure)) =
                         (direction, worker, measure)

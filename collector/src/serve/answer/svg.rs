@@ -153,8 +153,9 @@ fn hidden(hidden: &Hidden) -> Option<String> {
         ("in other functions", hidden.functions.total_ns()),
         ("outside of the zoom", hidden.zoom.total_ns()),
     ];
-    let reasons = reasons.into_iter().filter(|(_, time)| *time > 0);
     let reasons: Vec<String> = reasons
+        .into_iter()
+        .filter(|(_, time)| *time > 0)
         .map(|(reason, time)| format!("{} {reason}", duration(time)))
         .collect();
     let mut reasons = reasons.join(", ");

@@ -90,30 +90,40 @@ fn clock_warning(ahead_ns: i64) -> Option<String> {
 }
 
 fn pushes(pushed: &Pushed) -> Vec<api::PushCounts> {
-    let counts = |(source, counts): (&'static str, PushCounts)| api::PushCounts {
-        source: source.into(),
-        series: pushed.live_count(source) as u64,
-        stored: counts.stored,
-        stored_ns: counts.stored_ns,
-        empty: counts.empty,
-        without_time: counts.without_time,
-        rejected: counts.rejected,
-        last_rejection: counts.last_rejection,
-    };
-    pushed.counters.all().into_iter().map(counts).collect()
+    pushed
+        .counters
+        .all()
+        .into_iter()
+        .map(
+            |(source, counts): (&'static str, PushCounts)| api::PushCounts {
+                source: source.into(),
+                series: pushed.live_count(source) as u64,
+                stored: counts.stored,
+                stored_ns: counts.stored_ns,
+                empty: counts.empty,
+                without_time: counts.without_time,
+                rejected: counts.rejected,
+                last_rejection: counts.last_rejection,
+            },
+        )
+        .collect()
 }
 
 fn scrapes(pushed: &Pushed) -> Vec<api::Scrape> {
-    let scrape = |(name, status): (String, ScrapeStatus)| api::Scrape {
-        name,
-        url: status.url,
-        every_ns: nanoseconds(status.every).unsigned_abs(),
-        stored: status.stored,
-        stored_at: status.stored_at.map(format_time),
-        failed: status.failed,
-        failure: status.failure,
-    };
-    pushed.scrapes.all().into_iter().map(scrape).collect()
+    pushed
+        .scrapes
+        .all()
+        .into_iter()
+        .map(|(name, status): (String, ScrapeStatus)| api::Scrape {
+            name,
+            url: status.url,
+            every_ns: nanoseconds(status.every).unsigned_abs(),
+            stored: status.stored,
+            stored_at: status.stored_at.map(format_time),
+            failed: status.failed,
+            failure: status.failure,
+        })
+        .collect()
 }
 
 fn forward(status: &OutletStatus) -> api::Forward {

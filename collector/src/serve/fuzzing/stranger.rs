@@ -62,8 +62,10 @@ impl Stranger<'_> {
             let mut messages = vec![Kind::Hello(self.hello(worker))];
             messages.extend(self.flushes());
             messages.push(Kind::Goodbye(v1::Goodbye::default()));
-            let encode = |kind| v1::AgentMessage { kind: Some(kind) }.encode_to_vec();
-            messages.into_iter().map(encode).collect()
+            messages
+                .into_iter()
+                .map(|kind| v1::AgentMessage { kind: Some(kind) }.encode_to_vec())
+                .collect()
         })
     }
 

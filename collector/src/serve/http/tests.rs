@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::*;
-use query::QueryError;
+use query::{Asking, QueryError};
 use state::{Collector, Settings};
 
 /// A test that waits longer has failed.
@@ -60,8 +60,8 @@ async fn a_client_that_disconnects_cancels_its_query_and_releases_its_permit() {
     let turns = reader.query_turns.clone();
     let routes = Router::new()
         .route("/endless", get(ask))
-        .with_state(reader.clone());
-    let routes = routes.merge(routes_of(reader, Router::new(), Router::new()));
+        .with_state(reader.clone())
+        .merge(routes_of(reader, Router::new(), Router::new()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let served = tokio::spawn(async move { axum::serve(listener, routes).await });

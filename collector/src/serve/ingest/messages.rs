@@ -118,13 +118,12 @@ impl MessageStream {
         let bytes =
             measure(encoded).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let charge = self.memory.decoded.charge(&self.account, bytes).await;
-        let decode = || AgentMessage::decode(encoded);
         let message = self
             .memory
             .large_turns
-            .run(&self.account, bytes, decode)
-            .await;
-        let message = message.map_err(|error| Status::internal(error.to_string()))?;
+            .run(&self.account, bytes, || AgentMessage::decode(encoded))
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?;
         self.due = None;
         if self.begun.take().is_none() {
             self.chunk.advance(HEADER_BYTES + length);

@@ -228,8 +228,7 @@ impl Stream {
     async fn hello(&mut self) -> Result<OpenStream, Rejected> {
         let message = timeout(HELLO_MAX, self.messages.next())
             .await
-            .map_err(|_| Status::deadline_exceeded(format!("no Hello within {HELLO_MAX:?}")))?;
-        let message = message?;
+            .map_err(|_| Status::deadline_exceeded(format!("no Hello within {HELLO_MAX:?}")))??;
         let received_at = self.collector.state.clock.now();
         match message.and_then(|received| received.message.kind) {
             Some(agent_message::Kind::Hello(hello)) => {
@@ -443,8 +442,8 @@ impl Stream {
                 .collector
                 .ingest
                 .receive_flushes(attachment, &mut waiting)
-                .await;
-            let answers = answers.map_err(ended_status)?;
+                .await
+                .map_err(ended_status)?;
             for answer in answers {
                 self.answer(answer).await?;
             }

@@ -112,11 +112,12 @@ fn path_parameters(path: &str) -> Vec<Value> {
         .split('{')
         .skip(1)
         .filter_map(|rest| rest.split_once('}'));
-    let parameter = |(name, _): (&str, &str)| {
-        let name = name.trim_start_matches('*');
-        json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})
-    };
-    names.map(parameter).collect()
+    names
+        .map(|(name, _): (&str, &str)| {
+            let name = name.trim_start_matches('*');
+            json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})
+        })
+        .collect()
 }
 
 fn parameter(parameter: &Parameter) -> Value {
@@ -252,13 +253,17 @@ fn may_fail(operation: &Operation, access: Access, status: u16) -> bool {
 }
 
 fn failures() -> Value {
-    let described = |(status, description): (u16, &str)| {
-        let schema = json!({"$ref": "#/components/schemas/Failure"});
-        let content = json!({"application/json": {"schema": schema}});
-        (
-            status.to_string(),
-            json!({"description": description, "content": content}),
-        )
-    };
-    Value::Object(FAILURES.map(described).into_iter().collect())
+    Value::Object(
+        FAILURES
+            .map(|(status, description): (u16, &str)| {
+                let schema = json!({"$ref": "#/components/schemas/Failure"});
+                let content = json!({"application/json": {"schema": schema}});
+                (
+                    status.to_string(),
+                    json!({"description": description, "content": content}),
+                )
+            })
+            .into_iter()
+            .collect(),
+    )
 }

@@ -216,16 +216,18 @@ const LIVE_PROFILE: Parameters = &[
 
 /// The paths with an extension that answer as `whole` does with a `format`.
 fn files(whole: &Operation, paths: &[FilePath]) -> Vec<Operation> {
-    let file = |file: &FilePath| Operation {
-        path: file.path,
-        fixed: &["format"],
-        answer: Some(match file.format {
-            "json" => json(whole.answer.as_ref().map_or(&[], |answer| answer.schemas)),
-            format => media(media_of(format)),
-        }),
-        ..whole.clone()
-    };
-    paths.iter().map(file).collect()
+    paths
+        .iter()
+        .map(|file: &FilePath| Operation {
+            path: file.path,
+            fixed: &["format"],
+            answer: Some(match file.format {
+                "json" => json(whole.answer.as_ref().map_or(&[], |answer| answer.schemas)),
+                format => media(media_of(format)),
+            }),
+            ..whole.clone()
+        })
+        .collect()
 }
 
 /// The media type of a value of `format`.

@@ -111,8 +111,10 @@ async fn remove_unused(
     blocking(move || {
         let age = nanoseconds(Duration::from_secs(asked.unused_seconds));
         let since = state.clock.now().shifted(age.saturating_neg());
-        let removed = state.naming.remove_unused(since);
-        let removed = removed.map_err(|error| ErrorAnswer::internal(&error))?;
+        let removed = state
+            .naming
+            .remove_unused(since)
+            .map_err(|error| ErrorAnswer::internal(&error))?;
         audit::symbols_removed(&identity, removed.len());
         answer::json(&answer::symbols_removed(removed))
     })

@@ -78,11 +78,14 @@ async fn fetch_from(
         let offset = naming
             .fetched_bytes(build)
             .map_err(|error| error.to_string())?;
-        let answer = collector.ingest.request_symbols(cell, build, offset);
-        let answer = answer.ok_or("it is not connected any more")?;
-        let piece = timeout(SYMBOL_PIECE_WAIT_MAX, answer).await;
-        let piece = piece.map_err(|_| format!("no answer within {SYMBOL_PIECE_WAIT_MAX:?}"))?;
-        let piece = piece.map_err(|_| "it disconnected".to_owned())?;
+        let answer = collector
+            .ingest
+            .request_symbols(cell, build, offset)
+            .ok_or("it is not connected any more")?;
+        let piece = timeout(SYMBOL_PIECE_WAIT_MAX, answer)
+            .await
+            .map_err(|_| format!("no answer within {SYMBOL_PIECE_WAIT_MAX:?}"))?
+            .map_err(|_| "it disconnected".to_owned())?;
         if !piece.unavailable.is_empty() {
             return Err(bounded(&piece.unavailable, REASON_BYTES_MAX).into_owned());
         }

@@ -150,16 +150,18 @@ fn documented_routes() -> Vec<String> {
 
 #[test]
 fn the_documented_routes_are_the_served_ones() {
-    let row = |route: &Route| {
-        let role = match route.access {
-            Access::Open => "nothing",
-            access => access.role().name(),
-        };
-        format!("| `{} {}` | {role} |", route.method, route.path)
-    };
     assert_eq!(
         documented_routes(),
-        ROUTES.iter().map(row).collect::<Vec<_>>()
+        ROUTES
+            .iter()
+            .map(|route: &Route| {
+                let role = match route.access {
+                    Access::Open => "nothing",
+                    access => access.role().name(),
+                };
+                format!("| `{} {}` | {role} |", route.method, route.path)
+            })
+            .collect::<Vec<_>>()
     );
 }
 

@@ -117,8 +117,8 @@ async fn settings_reach_a_connected_agent_and_the_answer_shows_those_applied() {
         (Some(20_000_000), Some(false))
     );
     client.send(applied(both.revision, 20_000_000, false)).await;
-    let workers = json_of(answer).await["workers"].clone();
-    let workers: Vec<_> = workers
+    let workers: Vec<_> = json_of(answer).await["workers"]
+        .clone()
         .as_array()
         .unwrap()
         .iter()
@@ -215,8 +215,8 @@ async fn answer_with(client: &mut Client, threads: &[(&str, u32, Option<State>, 
                 age_ns: 3,
                 blocked_ns,
             }
-        });
-    let threads = threads.collect();
+        })
+        .collect();
     let stacks = v1::ThreadDump {
         id,
         threads,
@@ -242,12 +242,13 @@ const THREADS: [(&str, u32, Option<State>, u64); 5] = [
 fn groups(answer: &Value) -> Vec<String> {
     let groups = answer["workers"][0]["groups"].as_array().unwrap();
     let short = groups.iter().map(|group| {
-        let names = group["threads"]
+        let names: Vec<_> = group["threads"]
             .as_array()
             .unwrap()
             .iter()
-            .map(|thread| &thread["name"]);
-        let names: Vec<_> = names.map(|name| name.as_str().unwrap()).collect();
+            .map(|thread| &thread["name"])
+            .map(|name| name.as_str().unwrap())
+            .collect();
         let inner = &group["stack"][0]["name"];
         let [kind, task, state] = ["kind", "task", "state"].map(|field| &group[field]);
         format!("{kind} {task} {state} {inner} {}", names.join(",")).replace('"', "")

@@ -109,8 +109,7 @@ impl Running {
         body["step"] = json!(5.0);
         let answer = self.call("SelectSeries", body).await;
         let series = answer["series"].as_array().unwrap().iter().map(|series| {
-            let labels = series["labels"].as_array().unwrap().iter();
-            let labels = labels.map(|label| {
+            let labels = series["labels"].as_array().unwrap().iter().map(|label| {
                 format!(
                     "{}={}",
                     label["name"].as_str().unwrap(),

@@ -35,9 +35,9 @@ async fn answers() -> BTreeMap<&'static str, Value> {
     let running = serve().await;
     let (_, _client) = attached(&running, "w-1").await;
     let mut answers = BTreeMap::new();
-    let is_asked =
-        |operation: &Operation| operation.path.starts_with("/api/") && !waits(operation.path);
-    for operation in checked().filter(is_asked) {
+    for operation in checked().filter(|operation: &Operation| {
+        operation.path.starts_with("/api/") && !waits(operation.path)
+    }) {
         let has_schema = operation
             .answer
             .is_some_and(|answer| !answer.schemas.is_empty());
@@ -52,8 +52,9 @@ async fn answers() -> BTreeMap<&'static str, Value> {
 #[test]
 fn every_reference_leads_to_a_part_of_the_document() {
     let document: Value = serde_json::from_str(DOCUMENT).unwrap();
-    let references = DOCUMENT.split("\"$ref\": \"#").skip(1);
-    let references: BTreeSet<&str> = references
+    let references: BTreeSet<&str> = DOCUMENT
+        .split("\"$ref\": \"#")
+        .skip(1)
         .map(|rest| rest.split_once('"').unwrap().0)
         .collect();
     for reference in &references {
@@ -64,12 +65,11 @@ fn every_reference_leads_to_a_part_of_the_document() {
 
 /// The routes whose parameters are checked, without those that wait.
 fn checked() -> impl Iterator<Item = Operation> {
-    let is_checked = |operation: &Operation| {
+    operations().into_iter().filter(|operation: &Operation| {
         let path = operation.path;
         operation.method == Method::GET
             && (path.starts_with("/api/") || path.starts_with("/pyroscope/"))
-    };
-    operations().into_iter().filter(is_checked)
+    })
 }
 
 /// Whether a valid request waits: for events, or for the stacks of a worker that does not answer.
@@ -102,8 +102,10 @@ async fn every_accepted_parameter_is_described_and_no_other() {
             .iter()
             .filter_map(Value::as_str)
             .collect();
-        let described = given(&operation).map(|parameter| parameter.name);
-        let described: BTreeSet<&str> = described.chain(operation.fixed.iter().copied()).collect();
+        let described: BTreeSet<&str> = given(&operation)
+            .map(|parameter| parameter.name)
+            .chain(operation.fixed.iter().copied())
+            .collect();
         assert_eq!(described, accepted, "{path}");
         count += 1;
     }
@@ -135,8 +137,8 @@ async fn every_example_is_accepted_as_often_as_the_description_says() {
         path.starts_with("/api/") && operation.fixed.is_empty() && !waits(path)
     };
     for operation in checked().filter(is_tried) {
-        let required = given(&operation).filter(|parameter| parameter.is_required);
-        let required: Vec<String> = required
+        let required: Vec<String> = given(&operation)
+            .filter(|parameter| parameter.is_required)
             .map(|found| format!("{}={}", found.name, encoded(found.example)))
             .collect();
         for parameter in given(&operation) {

@@ -84,8 +84,10 @@ async fn a_run_is_its_range_on_every_route_or_an_error_that_names_it() {
                 of_run.body
             );
             // Resources name the run.
-            let plain = of_run.body.replace("\"wide@0000000000000001-9\"", "null");
-            let plain = plain.replace("wide@0000000000000001-9", "");
+            let plain = of_run
+                .body
+                .replace("\"wide@0000000000000001-9\"", "null")
+                .replace("wide@0000000000000001-9", "");
             assert!(
                 plain == of_range.body || is_compressed(path),
                 "{path}: {plain}\n{}",

@@ -353,8 +353,12 @@ async fn stores_with_clocks(union: &Running) -> Value {
     let begin = Instant::now();
     loop {
         let stores = union.json("/api/v1/workers").await["stores"].take();
-        let is_known = |store: &Value| !store["clock_ahead_ns"].is_null();
-        if stores.as_array().unwrap().iter().all(is_known) {
+        if stores
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|store: &Value| !store["clock_ahead_ns"].is_null())
+        {
             return stores;
         }
         assert!(begin.elapsed() < PATIENCE, "a clock is not known: {stores}");

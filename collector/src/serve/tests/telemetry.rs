@@ -316,8 +316,8 @@ async fn a_run_ends_at_the_latest_with_its_worker() {
     let told_of = async || {
         let answer = running.json("/api/v1/runs").await;
         let runs = answer["runs"].as_array().unwrap().iter();
-        let facts = |run: &Value| json!([run["name"], run["stop_ns"], run["open"], run["lost"]]);
-        runs.map(facts).collect::<Vec<_>>()
+        runs.map(|run: &Value| json!([run["name"], run["stop_ns"], run["open"], run["lost"]]))
+            .collect::<Vec<_>>()
     };
     let [by_hand, going_on] = ["by hand", "open"].map(|name| json!([name, null, true, false]));
     let ended = json!(["nightly", at(13).unix_ns(), false, false]);

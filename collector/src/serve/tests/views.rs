@@ -72,8 +72,8 @@ async fn shown_ns(running: &Running, view: &str) -> u64 {
     let weights = collapsed
         .body
         .lines()
-        .map(|line| line.rsplit_once(' ').unwrap().1);
-    let weights = weights.map(|weight| weight.parse::<u64>().unwrap());
+        .map(|line| line.rsplit_once(' ').unwrap().1)
+        .map(|weight| weight.parse::<u64>().unwrap());
     assert_eq!(weights.sum::<u64>(), total_ns, "the stacks of {view}");
 
     let svg = get(running.address, &path("svg")).await;

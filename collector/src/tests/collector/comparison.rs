@@ -204,8 +204,7 @@ fn the_longest_tasks_come_first_sealed_or_not() {
             .tasks(&query, &Cancel::default())
             .unwrap()
             .selection;
-        let rows = selection.rows.iter();
-        let rows = rows.map(|row| {
+        let rows = selection.rows.iter().map(|row| {
             (
                 row.record.name.to_string(),
                 row.duration_ns().unwrap() / 1_000_000,

@@ -27,16 +27,15 @@ fn ended(collector: &Collector) -> Vec<(Outcome, u64)> {
     let summary = Queries(&collector.state)
         .task_summary(&query.unwrap(), &Cancel::default())
         .unwrap();
-    let counts = |outcome| {
-        let rows = summary.rows.iter();
-        (
-            outcome,
-            rows.map(|row| row.outcomes.get(outcome)).sum::<u64>(),
-        )
-    };
     Outcome::ALL
         .into_iter()
-        .map(counts)
+        .map(|outcome| {
+            let rows = summary.rows.iter();
+            (
+                outcome,
+                rows.map(|row| row.outcomes.get(outcome)).sum::<u64>(),
+            )
+        })
         .filter(|(_, count)| *count > 0)
         .collect()
 }

@@ -34,11 +34,12 @@ fn feed(collector: &Collector, workers: usize, names: usize, ended: usize) -> u6
             worker.count(&format!("task-{index}-{name};main"), State::Cpu, weight_ns);
             total_ns += weight_ns;
         }
-        let tasks = (0..ended).map(|id| {
-            let name = format!("ended-{index}-{id}");
-            worker.task(id as u64 + 1, &name, (10, Some(11)))
-        });
-        let tasks = tasks.collect();
+        let tasks = (0..ended)
+            .map(|id| {
+                let name = format!("ended-{index}-{id}");
+                worker.task(id as u64 + 1, &name, (10, Some(11)))
+            })
+            .collect();
         let flush = worker.flush(10, tasks);
         assert_eq!(send(collector, &attachment, &mut worker, &flush), "ack 1");
     }
@@ -109,8 +110,9 @@ fn slices_of_a_stream_that_was_taken_over_change_nothing() {
 }
 
 fn summary(collector: &Collector, pairs: &[(&str, &str)]) -> Vec<SummaryRow> {
-    let pairs = pairs.iter().chain(&[("summary", "true")]);
     let pairs: Vec<_> = pairs
+        .iter()
+        .chain(&[("summary", "true")])
         .map(|(name, value)| (name.to_string(), value.to_string()))
         .collect();
     let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();
@@ -198,8 +200,9 @@ fn a_name_with_time_is_shown_however_many_names_a_stranger_sends() {
         let mut stranger = TestWorker::new("stranger", 1);
         let attachment = attach(&collector, &stranger, 0).attachment;
         for half in [0..SENT / 2, SENT / 2..SENT] {
-            let tasks = half.map(|id| stranger.task(id + 1, &format!("z-{id}"), (10, Some(11))));
-            let tasks = tasks.collect();
+            let tasks = half
+                .map(|id| stranger.task(id + 1, &format!("z-{id}"), (10, Some(11))))
+                .collect();
             let flush = stranger.flush(11, tasks);
             assert!(send(&collector, &attachment, &mut stranger, &flush).starts_with("ack"));
         }

@@ -88,8 +88,10 @@ fn refused_time_is_counted_at_once_and_once() {
     ]);
     // Each number below is a sequence of steps.
     for number in 0..3usize.pow(6) {
-        let step = |place: u32| [Good, Refused, RefusedUnheard][number / 3usize.pow(place) % 3];
-        check_account(&[0, 1, 2, 3, 4, 5].map(step));
+        check_account(
+            &[0, 1, 2, 3, 4, 5]
+                .map(|place: u32| [Good, Refused, RefusedUnheard][number / 3usize.pow(place) % 3]),
+        );
     }
 }
 

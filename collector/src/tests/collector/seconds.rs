@@ -39,11 +39,11 @@ fn shipped(sealed: bool) -> Collector {
 
 fn profile(collector: &Collector, parameters: &[(&str, &str)]) -> Result<Profile, QueryError> {
     let all = [("from", "1000000"), ("to", "now")];
-    let pairs = all
+    let pairs: Vec<(String, String)> = all
         .iter()
         .chain(parameters)
-        .map(|(name, value)| (name.to_string(), value.to_string()));
-    let pairs: Vec<(String, String)> = pairs.collect();
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect();
     let query = ProfileQuery::parse(&pairs, &collector.state, at(1_000)).unwrap();
     Queries(&collector.state)
         .profile(&query, &Cancel::default())

@@ -193,9 +193,7 @@ proptest! {
         let timeline = Queries(&collector.state).timeline(&query, &Cancel::default()).unwrap();
         let mut expected: Vec<(String, Weight)> =
             profile.top_level().map(|(frame, weight)| (frame.label(), weight)).collect();
-        let sums = timeline.series.iter();
-        let mut sums: Vec<(String, Weight)> =
-            sums.map(|line| (line.name.clone(), line.weights.iter().copied().sum())).collect();
+        let mut sums: Vec<(String, Weight)> = timeline.series.iter().map(|line| (line.name.clone(), line.weights.iter().copied().sum())).collect();
         expected.sort_by(|a, b| a.0.cmp(&b.0));
         sums.sort_by(|a, b| a.0.cmp(&b.0));
         prop_assert_eq!(sums, expected);
@@ -261,8 +259,7 @@ proptest! {
         prop_assert_eq!(&counted, &ask(from, from + length, &["w"], 3).0);
         let overlapping = tasks.iter().filter(|(_, start_s, length_s)| {
             *start_s < from + length && length_s.is_none_or(|length_s| start_s + length_s >= from)
-        });
-        let overlapping = overlapping.count();
+        }).count();
         prop_assert_eq!((rows.total, rows.rows.len()), (overlapping as u64, overlapping.min(3)));
         for (index, name) in names.iter().enumerate() {
             let of_name = || tasks.iter().filter(move |task| task.0 == index);

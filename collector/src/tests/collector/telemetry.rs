@@ -316,9 +316,7 @@ proptest! {
         let overlapping = |event: &SentTransfer| {
             event.start_ms < to_s * 1_000 && event.stop_ms() >= from_s * 1_000
         };
-        let ids = sent.iter().enumerate().filter(|(_, event)| overlapping(event));
-        let ids: BTreeSet<_> =
-            ids.map(|(index, event)| (format!("w{}", event.worker), index as u64 + 1)).collect();
+        let ids: BTreeSet<_> = sent.iter().enumerate().filter(|(_, event)| overlapping(event)).map(|(index, event)| (format!("w{}", event.worker), index as u64 + 1)).collect();
         prop_assert_eq!(transfer_ids(collector, &asked), ids.clone());
         let of_one = transfer_ids(collector, &format!("{asked}&worker=w1"));
         let expected: BTreeSet<_> = ids.into_iter().filter(|(worker, _)| worker == "w1").collect();
@@ -326,8 +324,7 @@ proptest! {
 
         for step_s in [1, step_s] {
             let mut points: BTreeMap<(String, i64), Vec<u64>> = BTreeMap::new();
-            let is_asked = |sample: &&Sample| (from_s * 1_000..to_s * 1_000).contains(&sample.time_ms);
-            for sample in samples.iter().take(sent.len()).filter(is_asked) {
+            for sample in samples.iter().take(sent.len()).filter(|sample: &&Sample| (from_s * 1_000..to_s * 1_000).contains(&sample.time_ms)) {
                 let second = at(sample.time_ms / 1_000).second() / step_s * step_s;
                 let key = (format!("w{}", sample.worker), second);
                 points.entry(key).or_default().push(sample.memory());
@@ -346,17 +343,20 @@ fn names_of(progress: &ProgressQuery, collector: &Collector) -> Vec<String> {
     let answer = Queries(&collector.state)
         .progress(progress, &Cancel::default())
         .unwrap();
-    let row = |row: &query::ProgressRow| {
-        let ended = row.ended();
-        let running = row.running;
-        format!(
-            "{} {ended}+{running} of {:?} {}",
-            row.name,
-            row.expected,
-            row.state()
-        )
-    };
-    answer.rows.iter().map(row).collect()
+    answer
+        .rows
+        .iter()
+        .map(|row: &query::ProgressRow| {
+            let ended = row.ended();
+            let running = row.running;
+            format!(
+                "{} {ended}+{running} of {:?} {}",
+                row.name,
+                row.expected,
+                row.state()
+            )
+        })
+        .collect()
 }
 
 fn progress(collector: &Collector, text: &str) -> Vec<String> {

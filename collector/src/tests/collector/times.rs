@@ -170,9 +170,9 @@ fn a_flush_that_spans_too_many_hours_is_rejected() {
         let collector = collector(NOW_S);
         let (mut worker, attachment) = attached(&collector);
         let stop_s = |hour: usize| NOW_S - 3_600 * (hour as i64 + 40);
-        let tasks =
-            (0..hours).map(|hour| worker.task(hour as u64 + 1, "load", (0, Some(stop_s(hour)))));
-        let tasks = tasks.collect();
+        let tasks = (0..hours)
+            .map(|hour| worker.task(hour as u64 + 1, "load", (0, Some(stop_s(hour)))))
+            .collect();
         let flush = worker.flush(NOW_S, tasks);
         assert_eq!(
             send_at(NOW_S, &collector, &attachment, &mut worker, &flush),

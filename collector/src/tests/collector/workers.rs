@@ -174,8 +174,8 @@ fn a_session_is_unlocked_while_its_flush_is_checked() {
     // The check reads the tree.
     let tree = write(&collector.state.tree);
     thread::scope(|scope| {
-        let receive = || at_once(collector.ingest.receive_flush(&attachment, &flush, at(51)));
-        let receiving = scope.spawn(receive);
+        let receiving =
+            scope.spawn(|| at_once(collector.ingest.receive_flush(&attachment, &flush, at(51))));
         wait_until("the session is unlocked during the check", || {
             let session = attachment.cell.state.try_lock();
             session.is_ok_and(|session| session.last_seen == at(51))

@@ -264,10 +264,12 @@ fn the_tables_show_that_agents_moved_or_ended_without_a_further_flush() {
     };
     let cells = lock(&fleet.collector.state.registry).all();
     let running = |state: &CollectorState| -> Vec<usize> {
-        let of_cell = |cell: &Arc<SessionCell>| {
-            base::sync::read(&state.ledger).running_count(&cell.worker, cell.epoch)
-        };
-        cells.iter().map(of_cell).collect()
+        cells
+            .iter()
+            .map(|cell: &Arc<SessionCell>| {
+                base::sync::read(&state.ledger).running_count(&cell.worker, cell.epoch)
+            })
+            .collect()
     };
     assert_eq!(running(&read()), [1, 1]);
     let state = &fleet.collector.state;

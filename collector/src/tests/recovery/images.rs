@@ -39,8 +39,7 @@ fn run(is_maintained: bool) -> Run {
     let recorder = {
         let disk = disk.clone();
         let moments = moments.clone();
-        let noted = move || moments.lock().unwrap().push(lock(&disk.0).operations.len());
-        Recorder::noting(noted)
+        Recorder::noting(move || moments.lock().unwrap().push(lock(&disk.0).operations.len()))
     };
     let changes = recorder.changes.clone();
     let mut fleet = Fleet::over(disk.clone(), Objects::over(Arc::new(recorder)), 2);
@@ -178,12 +177,12 @@ impl Run {
             let leaf = format!(";{second}");
             held.keys().any(|stack| stack.ends_with(&leaf))
         };
-        let included = self
+        let included: Vec<_> = self
             .fleet
             .sent
             .iter()
-            .filter(|((_, second), _, _)| is_held(*second));
-        let included: Vec<_> = included.collect();
+            .filter(|((_, second), _, _)| is_held(*second))
+            .collect();
         assert!(
             included.iter().all(|(_, _, sent)| *sent <= log),
             "what was not sent yet is held"
@@ -410,13 +409,16 @@ fn a_name_lost_by_damage_is_not_reported_as_unknown() {
             let tasks = Queries(&collector.state)
                 .tasks(&query, &Cancel::default())
                 .unwrap();
-            let of_row = |row: &SummaryRow| {
-                Outcome::ALL
-                    .iter()
-                    .map(|of| row.outcomes.get(*of))
-                    .sum::<u64>()
-            };
-            let count: u64 = summary.rows.iter().map(of_row).sum();
+            let count: u64 = summary
+                .rows
+                .iter()
+                .map(|row: &SummaryRow| {
+                    Outcome::ALL
+                        .iter()
+                        .map(|of| row.outcomes.get(*of))
+                        .sum::<u64>()
+                })
+                .sum();
             assert_eq!(count, tasks.selection.total, "{name} without {table}");
             for damaged in [summary.damaged, tasks.damaged] {
                 assert!(damaged.contains(&lost), "{damaged:?}");
@@ -433,8 +435,7 @@ fn a_name_lost_by_damage_is_not_reported_as_unknown() {
 fn data_lost_with_the_newest_version_is_reported() {
     let whole = whole();
     let mut changes = whole.changes.clone();
-    let is_version = |change: &Change| matches!(change, Change::Put(path, _) if path.as_ref().starts_with("manifest/"));
-    let newest = changes.iter().rposition(is_version).unwrap();
+    let newest = changes.iter().rposition(|change: &Change| matches!(change, Change::Put(path, _) if path.as_ref().starts_with("manifest/"))).unwrap();
     if let Change::Put(_, content) = &mut changes[newest] {
         *content = content.slice(..content.len() - 1);
     }

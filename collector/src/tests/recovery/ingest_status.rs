@@ -10,8 +10,10 @@ use state::ingest_status::Cause;
 fn told(collector: &Collector) -> Vec<&'static str> {
     let events = collector.state.events.recent(usize::MAX);
     let kinds = events.iter().rev().map(|event| event.kind);
-    let is_told = |kind: &_| matches!(kind, EventKind::IngestStopped | EventKind::IngestResumed);
-    kinds.filter(is_told).map(EventKind::name).collect()
+    kinds
+        .filter(|kind: &_| matches!(kind, EventKind::IngestStopped | EventKind::IngestResumed))
+        .map(EventKind::name)
+        .collect()
 }
 
 fn reason(collector: &Collector) -> Option<(Cause, String)> {

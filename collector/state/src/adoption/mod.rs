@@ -104,10 +104,11 @@ pub fn adopt(location: &StoreLocation, options: &AdoptionOptions) -> Result<Adop
         return adopt_in_bucket(store.objects, options);
     };
     let guard = StoreGuard::new(Some(lock_folder(folder)?), None);
-    let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine"));
-    let disk = disk.map_err(|source| DataError::Directory {
-        folder: folder.clone(),
-        source,
+    let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine")).map_err(|source| {
+        DataError::Directory {
+            folder: folder.clone(),
+            source,
+        }
     })?;
     seal_and_maintain(
         store.objects,

@@ -50,11 +50,10 @@ impl Applier {
     /// Starts the thread. It ends when the applier is dropped.
     pub(super) fn start(&self) -> io::Result<()> {
         let (queue, work) = mpsc::channel::<Work>();
-        let body = move || work.into_iter().for_each(|work| work());
         *lock(&self.thread) = Some(
             thread::Builder::new()
                 .name(THREAD_NAME.to_owned())
-                .spawn(body)?,
+                .spawn(move || work.into_iter().for_each(|work| work()))?,
         );
         *lock(&self.queue) = Some(queue);
         Ok(())

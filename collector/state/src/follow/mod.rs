@@ -155,8 +155,8 @@ impl Follower {
         };
         let thread = thread::Builder::new()
             .name(THREAD_NAME.to_owned())
-            .spawn(follow);
-        let thread = thread.map_err(|source| FollowError::Thread { source })?;
+            .spawn(follow)
+            .map_err(|source| FollowError::Thread { source })?;
         let follower = Follower {
             place,
             statuses,

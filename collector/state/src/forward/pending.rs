@@ -108,8 +108,10 @@ impl PendingSamples {
         };
         let mut bytes = 0;
         state.by_life.retain(|_, life| {
-            let is_earlier = |window: &mut PendingWindow| window.range.start() < end;
-            let windows: Vec<_> = life.windows.extract_if(.., is_earlier).collect();
+            let windows: Vec<_> = life
+                .windows
+                .extract_if(.., |window: &mut PendingWindow| window.range.start() < end)
+                .collect();
             if !windows.is_empty() {
                 bytes += windows.iter().map(PendingWindow::bytes).sum::<usize>();
                 batch.lives.push(LifeSamples {

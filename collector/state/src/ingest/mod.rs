@@ -425,10 +425,11 @@ impl Ingest {
     ) -> Result<Vec<Kind>, StreamError> {
         let commit_lock = attachment.cell.commit_lock.clone().lock_owned().await;
         let waiting_bytes = waiting.iter().map(ReceivedFlush::bytes).sum();
-        let check = || self.check(attachment, waiting.make_contiguous());
         let verdict = self
             .large_turns
-            .run(&attachment.account, waiting_bytes, check)
+            .run(&attachment.account, waiting_bytes, || {
+                self.check(attachment, waiting.make_contiguous())
+            })
             .await;
         let (mut flushes, mut records) = match verdict? {
             Verdict::Answer(kind) => {
@@ -469,14 +470,16 @@ impl Ingest {
             }
             None => Apply::apply(&*self.state, accepted),
         }
-        let ack = |ReceivedFlush { flush, at, .. }: ReceivedFlush| {
-            let receipt = Some(self.receipt(flush.sent_at_ns, at));
-            Kind::Ack(v1::Ack {
-                seq: flush.seq,
-                receipt,
+        Ok(waiting
+            .drain(..count)
+            .map(|ReceivedFlush { flush, at, .. }: ReceivedFlush| {
+                let receipt = Some(self.receipt(flush.sent_at_ns, at));
+                Kind::Ack(v1::Ack {
+                    seq: flush.seq,
+                    receipt,
+                })
             })
-        };
-        Ok(waiting.drain(..count).map(ack).collect())
+            .collect())
     }
 
     /// Stores one flush.

@@ -368,8 +368,12 @@ impl Ledger {
     pub fn take_for_sealing(&mut self, now: Timestamp) -> TakenRows {
         let final_before = now.shifted(-nanoseconds(LOST_KEPT));
         let is_final = |row: &Arc<TaskRow>| row.record.stop.is_some_and(|stop| stop < final_before);
-        let lost = self.lost.iter().filter(|(_, row)| is_final(row));
-        let lost: Vec<TaskKey> = lost.map(|(key, _)| key.clone()).collect();
+        let lost: Vec<TaskKey> = self
+            .lost
+            .iter()
+            .filter(|(_, row)| is_final(row))
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in lost {
             let row = self.lost.remove(&key).expect("the key was found there");
             let stop = row.record.stop.expect("a lost task has a stop");

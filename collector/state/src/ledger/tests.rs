@@ -114,27 +114,33 @@ impl Model {
                 }
             }
             Step::EndAsLost(w, e, last_seen) => {
-                let running = |row: &&mut TaskRow| of(row, *w, *e) && row.record.stop.is_none();
-                for row in self.rows.iter_mut().filter(running) {
+                for row in self
+                    .rows
+                    .iter_mut()
+                    .filter(|row: &&mut TaskRow| of(row, *w, *e) && row.record.stop.is_none())
+                {
                     row.record.stop = Some(time(*last_seen).max(row.record.start));
                     row.record.outcome = Outcome::Lost;
                 }
             }
             Step::RunAgain(w, e) => {
-                let lost =
-                    |row: &&mut TaskRow| of(row, *w, *e) && row.record.outcome == Outcome::Lost;
-                for row in self.rows.iter_mut().filter(lost) {
+                for row in self.rows.iter_mut().filter(|row: &&mut TaskRow| {
+                    of(row, *w, *e) && row.record.outcome == Outcome::Lost
+                }) {
                     row.record.stop = None;
                     row.record.outcome = Outcome::Running;
                 }
             }
             Step::Take(lost_too) => {
-                let ended = |row: &mut TaskRow| match row.record.outcome {
-                    Outcome::Running => false,
-                    Outcome::Lost => *lost_too,
-                    _ => true,
-                };
-                self.final_rows.extend(self.rows.extract_if(.., ended));
+                self.final_rows
+                    .extend(self.rows.extract_if(
+                        ..,
+                        |row: &mut TaskRow| match row.record.outcome {
+                            Outcome::Running => false,
+                            Outcome::Lost => *lost_too,
+                            _ => true,
+                        },
+                    ));
             }
             Step::Seal => {}
         }
@@ -310,8 +316,7 @@ proptest! {
             total.aggregated += u64::from(is_sum(row));
         }
         prop_assert_eq!(&found, &expected);
-        let stops = model.all().filter_map(|row| row.record.stop);
-        let stops: BTreeSet<u32> = stops.map(|stop| u32::try_from(stop.second()).unwrap()).collect();
+        let stops: BTreeSet<u32> = model.all().filter_map(|row| row.record.stop).map(|stop| u32::try_from(stop.second()).unwrap()).collect();
         prop_assert_eq!(seconds.into_keys().collect::<BTreeSet<u32>>(), stops);
 
         // In memory, before any table.
@@ -517,8 +522,13 @@ fn an_insert_copies_one_chunk_of_what_a_query_reads() {
     );
     upsert(&mut ledger, 40);
     let chunks = ledger.snapshot(TimeRange::ALL).chunks;
-    let shared = |chunk: &&Arc<Chunk>| snapshot.chunks.iter().any(|read| Arc::ptr_eq(read, chunk));
-    let copied = chunks.len() - chunks.iter().filter(shared).count();
+    let copied = chunks.len()
+        - chunks
+            .iter()
+            .filter(|chunk: &&Arc<Chunk>| {
+                snapshot.chunks.iter().any(|read| Arc::ptr_eq(read, chunk))
+            })
+            .count();
     assert_eq!((copied, snapshot.rows().count()), (1, 40));
 }
 

@@ -96,14 +96,14 @@ impl Pushed {
         now: Timestamp,
     ) -> Result<u64, PushError> {
         let sender = self.sender(&account.identity, &mut pushed, now)?;
-        let mut sender = sender.lock().await;
+        let mut sending = sender.lock().await;
         let inlet = Inlet {
             ingest: &self.ingest,
             account,
             memory: &self.memory,
             now,
         };
-        sender.send(inlet, &pushed).await
+        sending.send(inlet, &pushed).await
     }
 
     fn sender(
@@ -119,11 +119,15 @@ impl Pushed {
         let base = pushed.base.worker.clone();
         let mut key = key_of(&pushed.description.worker);
         let mut live = lock(&self.live);
-        let is_of_base =
-            |(other, live): &(&SeriesKey, &Live)| other.identity == *identity && live.base == base;
         if key.worker != base
             && !live.contains_key(&key)
-            && live.iter().filter(is_of_base).count() >= PUSHED_LABEL_SETS_MAX
+            && live
+                .iter()
+                .filter(|(other, live): &(&SeriesKey, &Live)| {
+                    other.identity == *identity && live.base == base
+                })
+                .count()
+                >= PUSHED_LABEL_SETS_MAX
         {
             pushed.description = pushed.base.clone();
             key = key_of(&base);
@@ -131,12 +135,11 @@ impl Pushed {
         if !live.contains_key(&key) && live.len() >= PUSHED_SERIES_MAX {
             return Err(PushError::TooManySeries);
         }
-        let new = || Live {
+        let series = live.entry(key).or_insert_with(|| Live {
             sender: Arc::default(),
             used_at: now,
             base,
-        };
-        let series = live.entry(key).or_insert_with(new);
+        });
         series.used_at = series.used_at.max(now);
         Ok(series.sender.clone())
     }
@@ -160,12 +163,14 @@ impl Pushed {
 
     /// Series of a source of which something came lately.
     pub fn live_count(&self, source: &str) -> usize {
-        let is_of_source = |key: &&SeriesKey| {
-            key.worker
-                .split(':')
-                .next()
-                .is_some_and(|start| start == source)
-        };
-        lock(&self.live).keys().filter(is_of_source).count()
+        lock(&self.live)
+            .keys()
+            .filter(|key: &&SeriesKey| {
+                key.worker
+                    .split(':')
+                    .next()
+                    .is_some_and(|start| start == source)
+            })
+            .count()
     }
 }

@@ -116,16 +116,18 @@ pub(super) fn parts(samples: &[ImportedSample], range: TimeRange) -> Vec<Part> {
             .start()
             .shifted(i64::try_from(offset_ns).unwrap_or(i64::MAX))
     };
-    let part = |(chunk, number): (&[ImportedSample], u64)| {
-        let range = TimeRange::new(at(number), at(number + 1)).unwrap_or(range);
-        let weight_ns = chunk.iter().map(|sample| sample.nanoseconds).sum();
-        Part {
-            cycle: cycle(chunk, range),
-            weight_ns,
-            samples: chunk.len(),
-        }
-    };
-    chunks.zip(0..).map(part).collect()
+    chunks
+        .zip(0..)
+        .map(|(chunk, number): (&[ImportedSample], u64)| {
+            let range = TimeRange::new(at(number), at(number + 1)).unwrap_or(range);
+            let weight_ns = chunk.iter().map(|sample| sample.nanoseconds).sum();
+            Part {
+                cycle: cycle(chunk, range),
+                weight_ns,
+                samples: chunk.len(),
+            }
+        })
+        .collect()
 }
 
 /// A part of the samples, for a flush of its own.
@@ -142,8 +144,10 @@ fn cycle(samples: &[ImportedSample], range: TimeRange) -> v1::Cycle {
         .map(|sample| sample.nanoseconds)
         .fold(0, greatest_divisor);
     let sums = |node: fn(&ImportedSample) -> NodeId| -> Delta {
-        let weight = |sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds);
-        samples.iter().map(weight).collect()
+        samples
+            .iter()
+            .map(|sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds))
+            .collect()
     };
     let threads = encode_weights(&sums(|sample| sample.thread), quantum_ns);
     let cycle = encode_cycle(&sums(|sample| sample.node), range, quantum_ns);

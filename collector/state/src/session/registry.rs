@@ -248,8 +248,9 @@ impl Registry {
             let idlest = candidates.idlest.get_or_insert((session.last_seen, key));
             *idlest = (*idlest).min((session.last_seen, key));
         }
-        let own = by_owner.get(&Some(account.identity.clone()));
-        let own = own.map_or(0, |candidates| candidates.sessions);
+        let own = by_owner
+            .get(&Some(account.identity.clone()))
+            .map_or(0, |candidates| candidates.sessions);
         let with_gone = by_owner
             .values()
             .filter(|candidates| candidates.gone.is_some());

@@ -169,10 +169,9 @@ mod tests {
             count in 1..60usize,
         ) {
             let holders: Vec<Holder> = (0..6).map(|n| Holder::Worker(worker(n))).collect();
-            let rows = sizes.iter().zip(&holders).flat_map(|(size, holder)| {
+            let rows: Vec<_> = sizes.iter().zip(&holders).flat_map(|(size, holder)| {
                 (0..*size).map(move |age| (holder, age))
-            });
-            let rows: Vec<_> = rows.enumerate().collect();
+            }).enumerate().collect();
             let candidates = rows.iter().map(|(number, (holder, age))| {
                 Candidate { holder: Some(*holder), age: (*age, *number) }
             });

@@ -151,8 +151,9 @@ impl UnsealedTelemetry {
             );
         }
         let worker = Some(worker.clone());
-        let put = |run| self.put_run(RunRow::marked(worker.clone(), epoch, run), sender);
-        runs.into_iter().filter_map(put).collect()
+        runs.into_iter()
+            .filter_map(|run| self.put_run(RunRow::marked(worker.clone(), epoch, run), sender))
+            .collect()
     }
 
     fn insert_transfer(&mut self, row: Arc<TransferRow>) {
@@ -207,15 +208,18 @@ impl UnsealedTelemetry {
 
     /// All expected tasks: the latest number of each name and life.
     pub fn expected(&self) -> Vec<ExpectedRow> {
-        let row =
-            |((worker, epoch, _), expected): (&(WorkerId, Epoch, Arc<str>), &ExpectedTasks)| {
-                ExpectedRow {
-                    worker: worker.clone(),
-                    epoch: *epoch,
-                    expected: expected.clone(),
-                }
-            };
-        self.expected.iter().map(row).collect()
+        self.expected
+            .iter()
+            .map(
+                |((worker, epoch, _), expected): (&(WorkerId, Epoch, Arc<str>), &ExpectedTasks)| {
+                    ExpectedRow {
+                        worker: worker.clone(),
+                        epoch: *epoch,
+                        expected: expected.clone(),
+                    }
+                },
+            )
+            .collect()
     }
 
     /// The unsealed transfers that stopped in these seconds.

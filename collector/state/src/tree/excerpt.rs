@@ -54,13 +54,16 @@ impl Excerpt {
         let (ids, rows) = rows_above(tree, touched);
         let frame_ids: IdSet = rows.iter().map(|(_, frame)| frame.0).collect();
         let frame_ids = frame_ids.ranked();
-        let nodes = rows.into_iter().rev().map(|(parent, frame)| {
-            (
-                NodeId(ids.place(parent.0)),
-                FrameId(frame_ids.place(frame.0)),
-            )
-        });
-        let nodes = nodes.collect();
+        let nodes = rows
+            .into_iter()
+            .rev()
+            .map(|(parent, frame)| {
+                (
+                    NodeId(ids.place(parent.0)),
+                    FrameId(frame_ids.place(frame.0)),
+                )
+            })
+            .collect();
         let (strings, frames) = copy_frames(tree, &frame_ids);
         let functions = vec![0..0; frames.len()];
         Excerpt {
@@ -228,8 +231,12 @@ impl Excerpt {
         let mut scopes = vec![NodeScope::ROOT];
         for (&(parent, frame), id) in self.nodes.iter().zip(self.ids.iter().skip(1)) {
             let kind = self.frames[frame.0 as usize].kind;
-            let keeps_top = || filter.keeps_top(&self.frame(frame));
-            let scope = scopes[parent.index()].below(kind, self.name(frame), keeps_top, phases);
+            let scope = scopes[parent.index()].below(
+                kind,
+                self.name(frame),
+                || filter.keeps_top(&self.frame(frame)),
+                phases,
+            );
             let weight = if scope.is_kept {
                 own(NodeId(id))
             } else {
@@ -291,8 +298,8 @@ impl Excerpt {
         let phases = self
             .nodes
             .iter()
-            .map(|(_, frame)| &self.frames[frame.0 as usize]);
-        let phases = phases.filter(|frame| frame.kind == FrameKind::Phase);
+            .map(|(_, frame)| &self.frames[frame.0 as usize])
+            .filter(|frame| frame.kind == FrameKind::Phase);
         phases
             .map(|frame| self.strings[frame.function.0 as usize].clone())
             .collect()
@@ -344,10 +351,12 @@ fn copy_frames(tree: &TreeLock, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<St
                 .map(|id| tree.symbols.frame_ids(FrameId(*id)).clone()),
         );
     }
-    let texts = |frame: &Frame<StringId>| {
-        [frame.function, frame.file, frame.module, frame.build_id].map(|text| text.0)
-    };
-    let string_ids: IdSet = frames.iter().flat_map(texts).collect();
+    let string_ids: IdSet = frames
+        .iter()
+        .flat_map(|frame: &Frame<StringId>| {
+            [frame.function, frame.file, frame.module, frame.build_id].map(|text| text.0)
+        })
+        .collect();
     let string_ids = string_ids.ranked();
     let ids: Vec<u32> = string_ids.iter().collect();
     let mut strings = Vec::with_capacity(ids.len());

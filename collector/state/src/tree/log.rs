@@ -93,8 +93,10 @@ impl Tree {
             return Err(TreeDeltaError::Nodes { gap: 0 });
         }
         let ids = delta.node_base..;
-        let wrong = |(id, gap): &(u32, &u32)| **gap == 0 || **gap > *id;
-        if let Some((_, gap)) = ids.zip(&delta.node_parent_gaps).find(wrong) {
+        if let Some((_, gap)) = ids
+            .zip(&delta.node_parent_gaps)
+            .find(|(id, gap): &(u32, &u32)| **gap == 0 || **gap > *id)
+        {
             return Err(TreeDeltaError::Nodes { gap: *gap });
         }
         let strings = self.symbols.string_count();

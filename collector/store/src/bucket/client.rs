@@ -111,8 +111,10 @@ impl HttpService for CountingService {
         let bytes = request.body().content_length() as u64;
         count_request(request.method().as_str(), query, bytes);
         let response = self.0.execute(request).await?;
-        let length = response.headers().get("content-length");
-        let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+        let length = response
+            .headers()
+            .get("content-length")
+            .and_then(|value| value.to_str().ok()?.parse().ok());
         count_answer(length.unwrap_or(0));
         Ok(response)
     }

@@ -184,13 +184,15 @@ mod tests {
             path: String::new(),
             source: "404".into(),
         };
-        let denied = || Error::PermissionDenied {
-            path: String::new(),
-            source: "403".into(),
-        };
         check_repeat(broken_off, Patience::NONE.attempts_max);
         check_repeat(missing, 1);
-        check_repeat(denied, 1);
+        check_repeat(
+            || Error::PermissionDenied {
+                path: String::new(),
+                source: "403".into(),
+            },
+            1,
+        );
         let mut failures = 2;
         let done = Patience::NONE.repeat(|| {
             failures -= 1;

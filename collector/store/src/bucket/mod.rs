@@ -262,10 +262,9 @@ pub fn connect(
     name: Option<&StoreName>,
     cache: TableCache,
 ) -> Result<Objects, StoreError> {
-    let missing = || StoreError::NoBuckets {
+    let connect = CLIENT.get().ok_or_else(|| StoreError::NoBuckets {
         bucket: bucket.to_owned(),
-    };
-    let connect = CLIENT.get().ok_or_else(missing)?;
+    })?;
     connect(bucket, prefix, name, cache)
 }
 

@@ -118,13 +118,12 @@ impl Owner {
                 shared.look_for_successor();
             }
         });
-        let failed = |source| StoreError::Io {
+        owner.end = Some(end);
+        owner.thread = Some(thread.map_err(|source| StoreError::Io {
             doing: "starting the thread for",
             path: DIRECTORY.to_owned(),
             source,
-        };
-        owner.end = Some(end);
-        owner.thread = Some(thread.map_err(failed)?);
+        })?);
         Ok(owner)
     }
 

@@ -60,8 +60,12 @@ impl FromStr for StorePlace {
         }
         let rest = text.strip_prefix("s3://").ok_or(PlaceError::Address)?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        if bucket.is_empty() || bucket.len() > 255 || !bucket.bytes().all(is_name) {
+        if bucket.is_empty()
+            || bucket.len() > 255
+            || !bucket
+                .bytes()
+                .all(|byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        {
             return Err(PlaceError::Address);
         }
         let prefix = prefix.trim_end_matches('/');

@@ -62,8 +62,10 @@ fn is_url(text: &str) -> bool {
 }
 
 fn is_region(name: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    !name.is_empty() && name.bytes().all(is_allowed)
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 #[cfg(test)]

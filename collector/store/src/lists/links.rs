@@ -58,12 +58,12 @@ impl Links {
     /// Rows from the `from`th pair on.
     pub(crate) fn rows_from(&self, from: usize) -> Vec<LinkRow> {
         let rows = self.rows.iter().zip(1u32..).skip(from);
-        let row = |((peer, type_name), number): (&Link, u32)| LinkRow {
+        rows.map(|((peer, type_name), number): (&Link, u32)| LinkRow {
             number,
             peer: peer.clone(),
             type_name: type_name.clone(),
-        };
-        rows.map(row).collect()
+        })
+        .collect()
     }
 
     /// Restores the links from tables. `[damaged]` replaces those of lost files.
@@ -100,8 +100,9 @@ mod tests {
     fn links_past_the_limit_share_a_number_and_lost_files_keep_numbers() {
         let mut links = Links::default();
         let text = |n: usize| -> Arc<str> { n.to_string().into() };
-        let numbers = (0..LINKS_MAX + 3).map(|n| links.assign(&text(n), &text(0)));
-        let numbers: Vec<u32> = numbers.collect();
+        let numbers: Vec<u32> = (0..LINKS_MAX + 3)
+            .map(|n| links.assign(&text(n), &text(0)))
+            .collect();
         let last = u32::try_from(LINKS_MAX).unwrap();
         let expected = [last - 1, last, last + 1, last + 1, last + 1];
         assert_eq!(numbers[LINKS_MAX - 2..], expected);

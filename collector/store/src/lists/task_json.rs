@@ -98,13 +98,17 @@ impl SharedTexts {
         }
         let phases: Vec<PhaseRow> = serde_json::from_str(json)
             .map_err(|error| format!("invalid phases of a task: {error}"))?;
-        let phase = |PhaseRow(name, start_ns, duration_ns, count): PhaseRow| PhaseInterval {
-            name: self.shared(&name),
-            start_ns,
-            duration_ns,
-            count,
-        };
-        Ok(phases.into_iter().map(phase).collect())
+        Ok(phases
+            .into_iter()
+            .map(
+                |PhaseRow(name, start_ns, duration_ns, count): PhaseRow| PhaseInterval {
+                    name: self.shared(&name),
+                    start_ns,
+                    duration_ns,
+                    count,
+                },
+            )
+            .collect())
     }
 
     fn shared(&mut self, text: &str) -> Arc<str> {

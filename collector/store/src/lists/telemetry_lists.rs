@@ -152,13 +152,15 @@ impl ListRow for Arc<ResourceRow> {
     const COLUMNS: &'static [ListColumn] = &SAMPLE_COLUMNS;
 
     fn encode(rows: &[Arc<ResourceRow>]) -> Vec<Values> {
-        let head = |row: &Arc<ResourceRow>| SampleHead {
-            worker: row.worker.clone(),
-            epoch: row.epoch,
-            at: row.sample.at,
-            period_ns: row.sample.period_ns,
-        };
-        let heads: Vec<SampleHead> = rows.iter().map(head).collect();
+        let heads: Vec<SampleHead> = rows
+            .iter()
+            .map(|row: &Arc<ResourceRow>| SampleHead {
+                worker: row.worker.clone(),
+                epoch: row.epoch,
+                at: row.sample.at,
+                period_ns: row.sample.period_ns,
+            })
+            .collect();
         let mut columns = SampleHead::encode(&heads);
         columns.extend(Resource::ALL.map(|resource| {
             kinds::OptionalNumber64::encode(rows.iter().map(|row| row.sample.get(resource)))

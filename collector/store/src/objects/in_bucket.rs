@@ -129,8 +129,11 @@ impl Objects {
     pub fn replace(&self, path: &str, content: Bytes) -> Result<(), StoreError> {
         self.check_fence()?;
         let location = Path::from(path);
-        let put = || self.block_on(self.store.put(&location, content.clone().into()));
-        self.written(path, self.repeat(put).map(|_| ()))
+        self.written(
+            path,
+            self.repeat(|| self.block_on(self.store.put(&location, content.clone().into())))
+                .map(|_| ()),
+        )
     }
 
     /// Reads whole files, several at a time; `None` for one that does not exist.
@@ -210,8 +213,9 @@ impl Objects {
 
     /// The path of any file; `None` if there is none.
     pub fn any_path(&self) -> Result<Option<String>, StoreError> {
-        let first = self.repeat(|| self.block_on(self.store.list(None).next()).transpose());
-        let first = first.map_err(|source| self.failed("listing", "", source))?;
+        let first = self
+            .repeat(|| self.block_on(self.store.list(None).next()).transpose())
+            .map_err(|source| self.failed("listing", "", source))?;
         Ok(first.map(|meta| meta.location.to_string()))
     }
 }

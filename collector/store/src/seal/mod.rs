@@ -301,10 +301,9 @@ pub(crate) fn compare_tasks(a: &SealedTask, b: &SealedTask) -> Ordering {
         (record.stop, *epoch, record.id, task.version)
     };
     let names = a.row.record.name.cmp(&b.row.record.name);
-    let workers = || a.row.worker.cmp(&b.row.worker);
     names
         .then_with(|| order(a).cmp(&order(b)))
-        .then_with(workers)
+        .then_with(|| a.row.worker.cmp(&b.row.worker))
 }
 
 /// The last row of each task.

@@ -262,8 +262,9 @@ impl ListSegment {
     ) -> Result<Vec<R>, StoreError> {
         decode_checked(&self.path, || {
             let group = self.footer.row_group(index);
-            let columns = (0..self.columns.len()).map(|column| self.column(group, column, ranges));
-            let columns: Vec<Values> = columns.collect::<ParquetResult<_>>()?;
+            let columns: Vec<Values> = (0..self.columns.len())
+                .map(|column| self.column(group, column, ranges))
+                .collect::<ParquetResult<_>>()?;
             let rows: usize = ranges.iter().map(Range::len).sum();
             R::decode(&mut Columns::new(columns, rows)).map_err(ParquetError::General)
         })

@@ -286,11 +286,12 @@ impl Segment {
             }
             _ => None,
         };
-        let firsts = offset_index.page_locations();
-        let firsts = firsts
+        let firsts: Vec<usize> = offset_index
+            .page_locations()
             .iter()
-            .map(|page| usize::try_from(page.first_row_index).unwrap_or(0));
-        let firsts: Vec<usize> = firsts.chain([rows]).collect();
+            .map(|page| usize::try_from(page.first_row_index).unwrap_or(0))
+            .chain([rows])
+            .collect();
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for (page, rows) in firsts.windows(2).map(|pair| pair[0]..pair[1]).enumerate() {
             if page_bounds(page).is_none_or(|(min, max)| may(min, max)) {
@@ -507,8 +508,8 @@ impl Segment {
         let locations = self
             .footer
             .offset_index()
-            .and_then(|index| index.get(group)?.get(column));
-        let locations = locations.map(|index| index.page_locations().clone());
+            .and_then(|index| index.get(group)?.get(column))
+            .map(|index| index.page_locations().clone());
         let rows = usize::try_from(row_group.num_rows())?;
         SerializedPageReader::new(Arc::new(bytes), chunk, rows, locations)
     }

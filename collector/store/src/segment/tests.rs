@@ -187,17 +187,18 @@ proptest! {
 fn files_of_coarser_tiers_with_the_same_rows_are_read_back() {
     let sum_table = SumTable::Samples;
     let rows = |tier, ts| {
-        let to_row = |n: u32| {
-            let fields = Fields {
-                ts: Period(ts),
-                task: NodeId(n / 100),
-                worker: WorkerNumber(n % 7),
-                kind: 1,
-                node: n,
-            };
-            row(sum_table, tier, fields, u64::from(n))
-        };
-        let mut rows: Vec<Row> = (0..20_000).map(to_row).collect();
+        let mut rows: Vec<Row> = (0..20_000)
+            .map(|n: u32| {
+                let fields = Fields {
+                    ts: Period(ts),
+                    task: NodeId(n / 100),
+                    worker: WorkerNumber(n % 7),
+                    kind: 1,
+                    node: n,
+                };
+                row(sum_table, tier, fields, u64::from(n))
+            })
+            .collect();
         sort_and_sum(&mut rows);
         rows
     };
@@ -228,26 +229,32 @@ fn files_of_coarser_tiers_with_the_same_rows_are_read_back() {
             ..everything()
         };
         let found = read(&segment, &of_one, *tier).unwrap();
-        let is_of_one = |row: &&Row| row.key.fields(*tier).task == NodeId(150);
-        assert_eq!(found.iter().filter(is_of_one).count(), 100);
+        assert_eq!(
+            found
+                .iter()
+                .filter(|row: &&Row| row.key.fields(*tier).task == NodeId(150))
+                .count(),
+            100
+        );
         assert!(found.len() < expected.len() / 2, "{}", found.len());
     }
 }
 
 /// Rows of 200 tasks over 10 minutes, in order.
 fn many_rows(sum_table: SumTable, count: u32) -> Vec<Row> {
-    let to_row = |n: u32| {
-        let mixed = n.wrapping_mul(2_654_435_761);
-        let fields = Fields {
-            ts: Period(n * 600 / count),
-            task: NodeId(mixed % 200),
-            worker: WorkerNumber(mixed >> 8 & 15),
-            kind: (mixed >> 13 & 3) as u8,
-            node: n,
-        };
-        row(sum_table, Tier::Second, fields, n.into())
-    };
-    let mut rows: Vec<Row> = (0..count).map(to_row).collect();
+    let mut rows: Vec<Row> = (0..count)
+        .map(|n: u32| {
+            let mixed = n.wrapping_mul(2_654_435_761);
+            let fields = Fields {
+                ts: Period(n * 600 / count),
+                task: NodeId(mixed % 200),
+                worker: WorkerNumber(mixed >> 8 & 15),
+                kind: (mixed >> 13 & 3) as u8,
+                node: n,
+            };
+            row(sum_table, Tier::Second, fields, n.into())
+        })
+        .collect();
     sort_and_sum(&mut rows);
     rows
 }
@@ -256,17 +263,18 @@ fn many_rows(sum_table: SumTable, count: u32) -> Vec<Row> {
 #[test]
 fn a_scan_for_a_worker_skips_the_pages_of_others() {
     let sum_table = SumTable::Samples;
-    let to_row = |n: u32| {
-        let fields = Fields {
-            ts: Period(n % 4),
-            task: NodeId(n / 4 % 4),
-            worker: WorkerNumber(n / 16 % 2_000),
-            kind: 0,
-            node: n,
-        };
-        row(sum_table, Tier::Second, fields, 1)
-    };
-    let mut rows: Vec<Row> = (0..600_000).map(to_row).collect();
+    let mut rows: Vec<Row> = (0..600_000)
+        .map(|n: u32| {
+            let fields = Fields {
+                ts: Period(n % 4),
+                task: NodeId(n / 4 % 4),
+                worker: WorkerNumber(n / 16 % 2_000),
+                kind: 0,
+                node: n,
+            };
+            row(sum_table, Tier::Second, fields, 1)
+        })
+        .collect();
     sort_and_sum(&mut rows);
     let objects = Objects::memory();
     let file = write_for(Compression::Merged, sum_table, Tier::Second, &rows);

@@ -287,9 +287,10 @@ impl<'a> RowGroups<'a> {
     ) -> RowGroups<'a> {
         let properties = file.properties().clone();
         let columns = file.schema_descr().columns().to_vec().into_iter();
-        let coarser = same_row_files.iter_mut();
-        let coarser = coarser.map(|same| (same.of, same.file.next_row_group().expect(ENCODES)));
-        let coarser = coarser.collect();
+        let coarser = same_row_files
+            .iter_mut()
+            .map(|same| (same.of, same.file.next_row_group().expect(ENCODES)))
+            .collect();
         let own = file.next_row_group().expect(ENCODES);
         RowGroups {
             own,

@@ -231,11 +231,13 @@ impl Packing {
         // Free this memory before the sorted rows are allocated.
         drop(std::mem::take(rows));
         packed.sort_unstable();
-        let row = |(key, value)| Row {
-            key: self.unpack(key),
-            value,
-        };
-        *rows = packed.into_iter().map(row).collect();
+        *rows = packed
+            .into_iter()
+            .map(|(key, value)| Row {
+                key: self.unpack(key),
+                value,
+            })
+            .collect();
     }
 }
 

@@ -115,14 +115,13 @@ fn check_verification(location: &StoreLocation, sound: &Sound, path: &str, what:
 fn files(folder: &Path) -> Vec<Vec<String>> {
     let (tables, _) = Tables::open_read_only(Objects::local(folder).unwrap()).unwrap();
     let manifest = tables.manifest();
-    let of_table = |table| {
-        manifest
-            .files_of(table)
-            .map(FileEntry::path)
-            .collect::<Vec<_>>()
-    };
     let by_table = TableName::all()
-        .map(of_table)
+        .map(|table| {
+            manifest
+                .files_of(table)
+                .map(FileEntry::path)
+                .collect::<Vec<_>>()
+        })
         .filter(|files| !files.is_empty());
     by_table
         .chain([vec![Manifest::path_of(manifest.version)]])

@@ -142,10 +142,15 @@ fn an_unreadable_file_blocks_no_other_maintenance() {
     let (objects, refusals) = refusing();
     let (fleet, before) = sealed(&objects, 9);
     let (tables, _) = Tables::open(objects.clone()).unwrap();
-    let unreadable = before.files.iter().filter(|file| {
-        ["samples_1m", "samples_1s", "durations_1d", "tasks"].contains(&&*file.table.name())
-    });
-    let unreadable: BTreeSet<String> = unreadable.map(|file| file.path()).step_by(7).collect();
+    let unreadable: BTreeSet<String> = before
+        .files
+        .iter()
+        .filter(|file| {
+            ["samples_1m", "samples_1s", "durations_1d", "tasks"].contains(&&*file.table.name())
+        })
+        .map(|file| file.path())
+        .step_by(7)
+        .collect();
     assert!(unreadable.len() > 3);
     unreadable
         .iter()

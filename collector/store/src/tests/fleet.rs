@@ -13,6 +13,7 @@ use profiler_core::{
 };
 use proptest::prelude::*;
 
+use self::telemetry::{detail, phase, phases_of, sample_of, transfer_of};
 use super::super::load::StoredState;
 use super::super::segment::{self, ListRow, Scan};
 use super::super::tables::{Tables, TaskScan};
@@ -448,8 +449,9 @@ impl Fleet {
             }
             let node_of = |parent: NodeId, frame: &Frame<&str>| {
                 let frame = tree.symbols.find(frame).unwrap();
-                let is_it = |node: &u32| tree.trie.node(NodeId(*node)) == Some((parent, frame));
-                (1..tree.trie.node_count()).find(is_it).unwrap()
+                (1..tree.trie.node_count())
+                    .find(|node: &u32| tree.trie.node(NodeId(*node)) == Some((parent, frame)))
+                    .unwrap()
             };
             for sum in totals {
                 let ts = u32::try_from(sum.second.second()).unwrap() / tier.seconds();
@@ -529,8 +531,8 @@ impl Fleet {
     /// Checks the state that is loaded when a store is opened.
     pub(crate) fn check_loaded(&self, loaded: &StoredState) {
         let tree = &self.tree;
-        let frames = (0..tree.symbols.frame_count()).map(profiler_core::FrameId);
-        let frames: Vec<_> = frames
+        let frames: Vec<_> = (0..tree.symbols.frame_count())
+            .map(profiler_core::FrameId)
             .map(|id| tree.symbols.frame(id).map(Arc::<str>::from))
             .collect();
         assert_eq!(loaded.frames, frames);

@@ -69,8 +69,11 @@ fn check(tables: &Tables, file: &FileEntry, scan: &TaskScan<'_>, read_max: usize
         ControlFlow::Continue(())
     };
     tables.tasks(file, scan, visit).unwrap();
-    let expected = (0..TASKS).map(task).filter(|task| is_asked(task, scan));
-    let expected: Vec<TaskRecord> = expected.map(|task| task.row.record.clone()).collect();
+    let expected: Vec<TaskRecord> = (0..TASKS)
+        .map(task)
+        .filter(|task| is_asked(task, scan))
+        .map(|task| task.row.record.clone())
+        .collect();
     assert_eq!(found, expected, "{scan:?}");
     assert!(read <= read_max, "{read} tasks were read for {scan:?}");
 }
@@ -190,14 +193,16 @@ impl Varied {
     fn new() -> Varied {
         let (tables, _) = Tables::open(Objects::memory()).unwrap();
         let rows: Vec<SealedTask> = (0..TASKS).map(varied).collect();
-        let file = |rows: &[SealedTask]| {
-            let mut writer = ListWriter::new(TableName::Tasks);
-            rows.iter().for_each(|row| writer.push(row.clone()));
-            tables
-                .put(TableName::Tasks, 0, writer.finish().unwrap())
-                .unwrap()
-        };
-        let files = rows.chunks(36_000).map(file).collect();
+        let files = rows
+            .chunks(36_000)
+            .map(|rows: &[SealedTask]| {
+                let mut writer = ListWriter::new(TableName::Tasks);
+                rows.iter().for_each(|row| writer.push(row.clone()));
+                tables
+                    .put(TableName::Tasks, 0, writer.finish().unwrap())
+                    .unwrap()
+            })
+            .collect();
         Varied {
             tables,
             files,

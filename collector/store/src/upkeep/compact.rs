@@ -72,12 +72,11 @@ impl Tables {
             }
             TableName::Tasks => {
                 let replaced = self.replaced_tasks(inputs)?;
-                let keep = |task: &SealedTask| {
+                self.merge_list(inputs, compare_tasks, |task: &SealedTask| {
                     replaced
                         .get(&task_key(task))
                         .is_none_or(|version| task.version == *version)
-                };
-                self.merge_list(inputs, compare_tasks, keep)?
+                })?
             }
             TableName::Links => {
                 self.merge_list(inputs, |a: &LinkRow, b| a.number.cmp(&b.number), |_| true)?
@@ -126,8 +125,10 @@ impl Tables {
         tier: Tier,
         inputs: &[FileEntry],
     ) -> Result<Vec<EncodedFile>, StoreError> {
-        let streams = inputs.iter().map(|file| RowStream::open(self, file, tier));
-        let mut streams = streams.collect::<Result<Vec<_>, _>>()?;
+        let mut streams = inputs
+            .iter()
+            .map(|file| RowStream::open(self, file, tier))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut outputs = Vec::new();
         let mut writer = SegmentWriter::new(sum_table, tier, Compression::Merged);
         let mut last: Option<Key> = None;
@@ -160,8 +161,10 @@ impl Tables {
         compare: impl Fn(&R, &R) -> Ordering,
         keep: impl Fn(&R) -> bool,
     ) -> Result<Vec<EncodedFile>, StoreError> {
-        let streams = inputs.iter().map(|file| ListStream::open(self, file));
-        let mut streams = streams.collect::<Result<Vec<ListStream<R>>, _>>()?;
+        let mut streams = inputs
+            .iter()
+            .map(|file| ListStream::open(self, file))
+            .collect::<Result<Vec<ListStream<R>>, _>>()?;
         let mut outputs = Vec::new();
         let mut writer = ListWriter::new(inputs[0].table);
         loop {
@@ -325,8 +328,11 @@ pub(crate) fn choose(
     omitted: &BTreeSet<u64>,
 ) -> Option<Vec<FileEntry>> {
     let mut partitions: BTreeMap<(TableName, u32), Vec<&FileEntry>> = BTreeMap::new();
-    let is_in = |file: &&FileEntry| file.bytes < FULL_BYTES && !omitted.contains(&file.id);
-    for file in manifest.files.iter().filter(is_in) {
+    for file in manifest
+        .files
+        .iter()
+        .filter(|file: &&FileEntry| file.bytes < FULL_BYTES && !omitted.contains(&file.id))
+    {
         if let Some(partition) = partition(file) {
             partitions
                 .entry((file.table, partition))
@@ -335,11 +341,16 @@ pub(crate) fn choose(
         }
     }
     partitions.into_values().find_map(|files| {
-        let is_over = |file: &&FileEntry| match due {
-            Due::Everything => true,
-            Due::By(now) => is_over(file, now),
+        let ended = || {
+            files
+                .iter()
+                .copied()
+                .filter(|file: &&FileEntry| match due {
+                    Due::Everything => true,
+                    Due::By(now) => is_over(file, now),
+                })
+                .collect()
         };
-        let ended = || files.iter().copied().filter(is_over).collect();
         let chosen = of_full_level(&files).or_else(|| of_ended(ended(), due))?;
         Some(chosen.into_iter().cloned().collect())
     })

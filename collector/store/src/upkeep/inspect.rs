@@ -250,8 +250,10 @@ fn problems_of_log(store: &OpenStore, tables: &Tables) -> Result<Vec<Problem>, S
     }
     loop {
         let contents = wal::check(&mut *store.log(), wal_from)?;
-        let problem = |(name, reason)| Problem { name, reason };
-        let problems: Vec<Problem> = contents.lost().map(problem).collect();
+        let problems: Vec<Problem> = contents
+            .lost()
+            .map(|(name, reason)| Problem { name, reason })
+            .collect();
         let newest = Versions::load_newest(&tables.objects)?;
         let newest = newest
             .newest()
@@ -291,11 +293,13 @@ pub fn compact(location: &StoreLocation) -> Result<CompactionReport, StoreError>
 
 /// The recorded losses of a store.
 pub fn lost(manifest: &Manifest) -> Vec<Problem> {
-    let problem = |(name, reason): (String, &str)| Problem {
-        name,
-        reason: reason.to_owned(),
-    };
-    manifest.all_lost().map(problem).collect()
+    manifest
+        .all_lost()
+        .map(|(name, reason): (String, &str)| Problem {
+            name,
+            reason: reason.to_owned(),
+        })
+        .collect()
 }
 
 /// Damage that was found when a store was opened to be read: of newer versions, and of lists that are read whole.
@@ -305,8 +309,7 @@ pub(crate) fn found_damaged(tables: &Tables) -> Vec<Problem> {
         name: Manifest::path_of(*version),
         reason: reason.clone(),
     });
-    let lists = tables.damaged_lists().into_iter();
-    let lists = lists.map(|lost| Problem {
+    let lists = tables.damaged_lists().into_iter().map(|lost| Problem {
         name: lost.file.path(),
         reason: lost.reason,
     });
@@ -375,11 +378,13 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn new(tables: &Tables, reports: Vec<String>) -> Check<'_> {
-        let problem = |reason| Problem {
-            name: "store".to_owned(),
-            reason,
-        };
-        let problems = reports.into_iter().map(problem).collect();
+        let problems = reports
+            .into_iter()
+            .map(|reason| Problem {
+                name: "store".to_owned(),
+                reason,
+            })
+            .collect();
         Check {
             tables,
             rows: BTreeMap::new(),

@@ -291,10 +291,9 @@ pub fn needs_maintenance(
     }
     let named: KeyedSet<u64> = manifest.files.iter().map(|file| file.id).collect();
     let old = now.shifted(-nanoseconds(GARBAGE_KEPT));
-    let is_garbage = |file: &Listed| {
+    Ok(objects.list("tables")?.iter().any(|file: &Listed| {
         file.modified < old && id_of(&file.path).is_some_and(|id| !named.contains(&id))
-    };
-    Ok(objects.list("tables")?.iter().any(is_garbage))
+    }))
 }
 
 /// The first failure of several independent operations.

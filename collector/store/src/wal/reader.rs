@@ -61,8 +61,10 @@ impl Damage {
 impl LogContents {
     /// The path in the store of each damaged part, and a description.
     pub fn lost(&self) -> impl Iterator<Item = (String, String)> {
-        let listed = self.damage.iter();
-        let listed = listed.map(|damage| (format!("wal/{}", damage.file), damage.description()));
+        let listed = self
+            .damage
+            .iter()
+            .map(|damage| (format!("wal/{}", damage.file), damage.description()));
         let more = self.damages - self.damage.len() as u64;
         listed.chain((more > 0).then(|| ("wal".to_owned(), format!("{more} more damaged parts"))))
     }
@@ -271,13 +273,14 @@ pub struct ListedLog {
 /// The log's files by number.
 pub fn list_files(disk: &mut dyn LogDisk) -> Result<Vec<ListedLog>, WalError> {
     let numbered = names(disk)?.into_iter();
-    let listed = |(name, bytes): (String, u64)| {
-        Some(ListedLog {
-            number: file_number(&name)?,
-            bytes,
+    let mut files: Vec<ListedLog> = numbered
+        .filter_map(|(name, bytes): (String, u64)| {
+            Some(ListedLog {
+                number: file_number(&name)?,
+                bytes,
+            })
         })
-    };
-    let mut files: Vec<ListedLog> = numbered.filter_map(listed).collect();
+        .collect();
     files.sort_unstable();
     Ok(files)
 }

@@ -278,16 +278,19 @@ impl Flush {
         };
         let window = self.window.map(stored).transpose()?;
         let names: Vec<Arc<str>> = self.names.into_iter().map(Into::into).collect();
-        let tasks = self.tasks.into_iter().map(|task| task.record(&names));
-        let tasks = tasks.collect::<Result<_, _>>()?;
+        let tasks = self
+            .tasks
+            .into_iter()
+            .map(|task| task.record(&names))
+            .collect::<Result<_, _>>()?;
         let totals = v1::Flush {
             totals: self.totals,
             ..v1::Flush::default()
         };
         let totals = decode_telemetry(&totals, &|index| optional_string(&names, index))?.totals;
-        let telemetry = self.telemetry;
-        let telemetry =
-            telemetry.map_or(Ok(Telemetry::default()), LoggedTelemetry::into_telemetry)?;
+        let telemetry = self
+            .telemetry
+            .map_or(Ok(Telemetry::default()), LoggedTelemetry::into_telemetry)?;
         Ok(CheckedFlush {
             seq: self.seq,
             window,
@@ -555,9 +558,8 @@ mod tests {
             any::<u64>(),
             prop::option::of(any::<u64>()),
             0..2usize,
-        );
-        let transfer =
-            transfer.prop_map(
+        )
+            .prop_map(
                 move |(task, bytes, compressed_bytes, direction)| TransferEvent {
                     id: TransferId(task.id.0.max(1)),
                     direction: Direction::ALL[direction],
@@ -616,8 +618,7 @@ mod tests {
         ) {
             let epoch = window.as_ref().map_or(Epoch(0), |window| window.epoch);
             let error_ns = window.as_ref().map_or(0, |window| window.clock_error_ns);
-            let last = window.iter().flat_map(|window| window.samples.entries());
-            let last = last.map(|(node, _, _)| node).max().unwrap_or(NodeId::ROOT);
+            let last = window.iter().flat_map(|window| window.samples.entries()).map(|(node, _, _)| node).max().unwrap_or(NodeId::ROOT);
             let checked = CheckedFlush {
                 seq,
                 window,

@@ -67,8 +67,9 @@ impl LoggedWindow {
             value: i128::from(self.stop_ns) - i128::from(self.start_ns),
             allowed: "above 0",
         })?;
-        let packed = |entries| PackedWeights::of(entries, self.quantum_ns, &task_of);
-        let [samples, threads] = self.entries()?.map(packed);
+        let [samples, threads] = self
+            .entries()?
+            .map(|entries| PackedWeights::of(entries, self.quantum_ns, &task_of));
         Ok(StoredWindow {
             worker: worker.clone(),
             range,

@@ -287,8 +287,10 @@ impl Wal {
         if let Some(current) = self.current.take() {
             self.previous = Some((current.number, current.synced));
             // The next file's header has the same length, so a failure of this does no harm.
-            let cut = self.disk.truncate(&current.name, current.synced);
-            let cut = cut.and_then(|()| self.disk.sync(&current.name));
+            let cut = self
+                .disk
+                .truncate(&current.name, current.synced)
+                .and_then(|()| self.disk.sync(&current.name));
             let file = &current.name;
             let kept = current.synced;
             tracing::error!(file, kept, cut = cut.is_ok(), %error, "writing to a log file failed");

@@ -63,8 +63,10 @@ fn summary(message: &[u8]) -> String {
         Err(error) => return error.to_string(),
     };
     let total = imported.profile().total();
-    let states = State::ALL.into_iter().filter(|state| total.get(*state) > 0);
-    let states = states.map(|state| format!("{} {}", state.name(), total.get(state)));
+    let states = State::ALL
+        .into_iter()
+        .filter(|state| total.get(*state) > 0)
+        .map(|state| format!("{} {}", state.name(), total.get(state)));
     states.collect::<Vec<_>>().join(" ")
 }
 
@@ -233,8 +235,7 @@ proptest! {
             (column, value)
         }).collect();
         let parts = [("cpu", values.0), ("lock", values.1)];
-        let parts = parts.into_iter().filter(|(_, value)| *value > 0);
-        let parts: Vec<String> = parts.map(|(name, value)| format!("{name} {}", value * unit.1)).collect();
+        let parts: Vec<String> = parts.into_iter().filter(|(_, value)| *value > 0).map(|(name, value)| format!("{name} {}", value * unit.1)).collect();
         let found = summary(&message(&columns, "", None));
         if parts.is_empty() {
             prop_assert!(found.contains("no type of sample is time") || found.contains("no samples with time"));

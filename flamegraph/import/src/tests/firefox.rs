@@ -27,15 +27,22 @@ fn models() -> impl Strategy<Value = Model> {
     );
     (functions, stacks, samples).prop_map(|(functions, stacks, samples)| {
         let count = stacks.len();
-        let stack =
-            |(index, (prefix, function)): (usize, (prop::sample::Index, prop::sample::Index))| {
-                let prefix = prefix
-                    .index(count)
-                    .checked_sub(1)
-                    .filter(|prefix| *prefix < index);
-                (prefix, function.index(functions.len()))
-            };
-        let stacks = stacks.into_iter().enumerate().map(stack).collect();
+        let stacks = stacks
+            .into_iter()
+            .enumerate()
+            .map(
+                |(index, (prefix, function)): (
+                    usize,
+                    (prop::sample::Index, prop::sample::Index),
+                )| {
+                    let prefix = prefix
+                        .index(count)
+                        .checked_sub(1)
+                        .filter(|prefix| *prefix < index);
+                    (prefix, function.index(functions.len()))
+                },
+            )
+            .collect();
         let samples = samples
             .into_iter()
             .map(|sample| sample.map(|at| at.index(count)))
@@ -87,10 +94,14 @@ impl Model {
             let prefixes: Vec<_> = self.stacks.iter().map(|(prefix, _)| *prefix).collect();
             stack_table["prefix"] = json!(prefixes);
         } else {
-            let distance = |(index, (prefix, _)): (usize, &(Option<usize>, usize))| {
-                prefix.map_or(0, |prefix| index - prefix)
-            };
-            let distances: Vec<_> = self.stacks.iter().enumerate().map(distance).collect();
+            let distances: Vec<_> = self
+                .stacks
+                .iter()
+                .enumerate()
+                .map(|(index, (prefix, _)): (usize, &(Option<usize>, usize))| {
+                    prefix.map_or(0, |prefix| index - prefix)
+                })
+                .collect();
             stack_table["prefixOffset"] = json!(distances);
         }
         let samples = json!({

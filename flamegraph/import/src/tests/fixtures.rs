@@ -212,11 +212,13 @@ fn of_go(types: &[[&str; 2]], values: &[i64], period: [&str; 2]) -> Vec<u8> {
         texts.push(text.to_owned());
         texts.len() as i64 - 1
     };
-    let sample_type = types.iter().map(|[kind, unit]| proto::ValueType {
-        kind: text(kind),
-        unit: text(unit),
-    });
-    let sample_type = sample_type.collect();
+    let sample_type = types
+        .iter()
+        .map(|[kind, unit]| proto::ValueType {
+            kind: text(kind),
+            unit: text(unit),
+        })
+        .collect();
     let period_type = Some(proto::ValueType {
         kind: text(period[0]),
         unit: text(period[1]),
@@ -374,8 +376,9 @@ fn addresses_of_pprof_are_offsets_in_the_mapped_file() {
             ..Default::default()
         };
         let imported = of(message.encode_to_vec());
-        let frames = (0..imported.symbols.frame_count()).map(profiler_core::FrameId);
-        let mut frames = frames.map(|id| imported.symbols.frame(id));
+        let mut frames = (0..imported.symbols.frame_count())
+            .map(profiler_core::FrameId)
+            .map(|id| imported.symbols.frame(id));
         let unresolved = frames
             .find(|frame| frame.kind == FrameKind::Unresolved)
             .unwrap();

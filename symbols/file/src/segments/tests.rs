@@ -89,8 +89,10 @@ fn offsets(program: &Path) -> Vec<(String, u64)> {
         let words: Vec<&str> = line.split(' ').collect();
         if let Some(address) = words.get(1).and_then(|word| word.strip_prefix("0x")) {
             let address = hexadecimal(address).unwrap();
-            let is_there = |mapping: &&(u64, u64, u64)| (mapping.0..mapping.1).contains(&address);
-            let (start, _, offset) = mappings.iter().find(is_there).unwrap();
+            let (start, _, offset) = mappings
+                .iter()
+                .find(|mapping: &&(u64, u64, u64)| (mapping.0..mapping.1).contains(&address))
+                .unwrap();
             offsets.push((words[0].to_owned(), address - start + offset + 1));
         } else if let Some((start, end)) = words[0].split_once('-') {
             let numbers = [start, end, words[2]].map(|digits| hexadecimal(digits).unwrap());
@@ -160,18 +162,17 @@ fn offsets_in_files_of_all_linkers_have_the_names_of_their_functions() {
             assert_eq!(name_at(&symbols, end), "");
         }
         let listed = text_of(Command::new("nm").arg(&program)).unwrap();
-        let listed = listed
+        let functions = listed
             .lines()
             .filter_map(|line| line.split_once(" T function_"));
-        let (addresses, numbers): (Vec<_>, Vec<_>) = listed.unzip();
+        let (addresses, numbers): (Vec<_>, Vec<_>) = functions.unzip();
         let expected: Vec<_> = numbers
             .iter()
             .map(|number| format!("function_{number}"))
             .collect();
-        let address = |digits: &&str| u64::from_str_radix(digits, 16).unwrap();
         let places: Vec<_> = addresses
             .iter()
-            .map(address)
+            .map(|digits: &&str| u64::from_str_radix(digits, 16).unwrap())
             .map(CodePlace::Address)
             .collect();
         assert_eq!(

@@ -184,8 +184,10 @@ fn code_at_high_addresses_has_the_same_names() {
                 "{options:?}"
             );
             let high = made_of(&linked_at(HIGH));
-            let moved = |(address, frames)| (address - LOW + HIGH, frames);
-            let expected: Names = low.into_iter().map(moved).collect();
+            let expected: Names = low
+                .into_iter()
+                .map(|(address, frames)| (address - LOW + HIGH, frames))
+                .collect();
             assert!(names_from(high.clone(), HIGH) == expected, "{options:?}");
             let nothing = names_from(high, LOW);
             assert!(nothing.values().all(Vec::is_empty), "{options:?}");
@@ -237,10 +239,15 @@ fn a_package_has_the_same_names() {
         );
         let made = SymbolFile::open(made).unwrap();
         let names = made.lookup(0..0x4_0000).unwrap();
-        let is_inlined = |frame: &profiler_core::Frame<std::sync::Arc<str>>| {
-            frame.inlined && frame.function.ends_with("mixed") && frame.line == 2
-        };
-        assert!(names.values().flatten().any(is_inlined), "{version}");
+        assert!(
+            names
+                .values()
+                .flatten()
+                .any(|frame: &profiler_core::Frame<std::sync::Arc<str>>| {
+                    frame.inlined && frame.function.ends_with("mixed") && frame.line == 2
+                }),
+            "{version}"
+        );
     }
 }
 

@@ -251,8 +251,10 @@ impl LogDisk for SimulatedDisk {
     fn list(&mut self) -> io::Result<Vec<(String, u64)>> {
         let mut state = lock(&self.state);
         state.read()?;
-        let files = state.log.iter();
-        let files = files.map(|(name, file)| (name.clone(), file.content.len() as u64));
+        let files = state
+            .log
+            .iter()
+            .map(|(name, file)| (name.clone(), file.content.len() as u64));
         let mark = state
             .mark
             .iter()

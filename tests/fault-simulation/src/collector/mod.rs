@@ -331,8 +331,9 @@ impl SimulatedCollector {
             format: Format::Collapsed,
             ..query
         };
-        let answer = Queries(state).profile(&query, &Cancel::default());
-        let answer = answer.expect("the tables are readable");
+        let answer = Queries(state)
+            .profile(&query, &Cancel::default())
+            .expect("the tables are readable");
         let mut leaves = BTreeMap::new();
         for line in flamegraph::collapsed(&answer.profile).lines() {
             let (stack, weight) = line.rsplit_once(' ').expect("a stack and its weight");

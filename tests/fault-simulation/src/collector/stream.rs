@@ -247,12 +247,17 @@ impl Stream {
                 {
                     flushes.push_back(self.decode(flush));
                 }
-                let received = |flush| ReceivedFlush {
-                    flush,
-                    at: received_at,
-                    charge: None,
-                };
-                self.commit(collector, flushes.into_iter().map(received).collect());
+                self.commit(
+                    collector,
+                    flushes
+                        .into_iter()
+                        .map(|flush| ReceivedFlush {
+                            flush,
+                            at: received_at,
+                            charge: None,
+                        })
+                        .collect(),
+                );
             }
             (Some(agent_message::Kind::Dictionary(dictionary)), Some(attachment)) => {
                 let ingest = &collector.ingest;

@@ -467,11 +467,12 @@ impl World {
             "agent of worker {worker} is killed, drained: {is_drained}"
         ));
         drop(agent);
-        let open = self
+        let open: Vec<u64> = self
             .connections
             .iter()
-            .filter(|(_, link)| link.life == life && link.is_open);
-        let open: Vec<u64> = open.map(|(connection, _)| *connection).collect();
+            .filter(|(_, link)| link.life == life && link.is_open)
+            .map(|(connection, _)| *connection)
+            .collect();
         open.into_iter()
             .for_each(|connection| self.close(connection));
         self.start_life(worker);

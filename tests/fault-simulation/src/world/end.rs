@@ -110,8 +110,8 @@ impl World {
         if held.len() < self.hosts.len() {
             return Err("there is no collector".into());
         }
-        let checked = audit::check(&held, &self.lives);
-        let checked = checked.and_then(|()| audit::check_end(&held, &self.lives));
+        let checked =
+            audit::check(&held, &self.lives).and_then(|()| audit::check_end(&held, &self.lives));
         checked.map_err(|error| format!("{when}: {error}"))?;
         let elapsed_ns = self.now() - START_NS;
         let split_ns = START_NS + between(&mut self.random, 0, elapsed_ns);

@@ -143,8 +143,10 @@ impl Group<'_> {
         }
         let mut workers = Vec::new();
         for number in 0..layout.workers {
-            let url = |links: &Vec<Arc<Proxy>>| format!("http://127.0.0.1:{}", links[number].port);
-            let urls: Vec<String> = links.iter().map(url).collect();
+            let urls: Vec<String> = links
+                .iter()
+                .map(|links: &Vec<Arc<Proxy>>| format!("http://127.0.0.1:{}", links[number].port))
+                .collect();
             let id = format!("worker-{number}");
             workers.push(Worker::start(&options.worker, id, &urls.join(","))?);
         }

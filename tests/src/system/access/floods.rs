@@ -437,8 +437,8 @@ fn names_that_collide_are_stored_like_others() {
     let messages = greeting("colliding".into())
         .into_iter()
         .chain(names)
-        .chain(flushes(1, 1, 0));
-    let messages = messages.collect();
+        .chain(flushes(1, 1, 0))
+        .collect();
     let answers = runtime().block_on(async {
         let client = connection(&collector.address).await;
         let opened = stream(&client, &collector.address).await.unwrap();

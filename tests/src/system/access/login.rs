@@ -18,8 +18,9 @@ const HTML: (&str, &str) = ("accept", "text/html");
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
 fn browser() -> Agent {
-    let config = Agent::config_builder();
-    let config = config.http_status_as_error(false).max_redirects(0);
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0);
     config.timeout_global(Some(PATIENCE)).build().into()
 }
 

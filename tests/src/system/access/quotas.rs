@@ -77,8 +77,10 @@ impl Guarded {
     fn audited(&self, what: &str) -> String {
         wait_for(what, || {
             let log = self.collector.log();
-            let is_it = |line: &&str| line.contains(" audit: ") && line.contains(what);
-            let lines: Vec<&str> = log.lines().filter(is_it).collect();
+            let lines: Vec<&str> = log
+                .lines()
+                .filter(|line: &&str| line.contains(" audit: ") && line.contains(what))
+                .collect();
             (!lines.is_empty()).then(|| lines.join("\n"))
         })
     }
@@ -169,8 +171,12 @@ fn actions_are_audited_with_who_did_them() {
     let reader = guarded.token("reader", &["--role", "reader"]);
     let added = guarded.audited(&format!("added=\"{reader}\""));
     assert!(added.contains("tokens reloaded tokens=2"), "{added}");
-    let operator = std::fs::read_to_string(guarded.path("operator")).unwrap();
-    let operator = operator.split('_').nth(1).unwrap().to_owned();
+    let operator = std::fs::read_to_string(guarded.path("operator"))
+        .unwrap()
+        .split('_')
+        .nth(1)
+        .unwrap()
+        .to_owned();
     let who = format!("who=\"token {operator}\"");
 
     let name = format!("a\u{202e}\n{}", "n".repeat(300));

@@ -124,8 +124,13 @@ fn tokens_are_created_used_listed_and_revoked() {
         "{list}"
     );
     let stored = std::fs::read_to_string(Path::new(&folders.data).join("tokens.json")).unwrap();
-    let secret = std::fs::read_to_string(path("operator")).unwrap();
-    let secret = secret.trim().rsplit('_').next().unwrap().to_owned();
+    let secret = std::fs::read_to_string(path("operator"))
+        .unwrap()
+        .trim()
+        .rsplit('_')
+        .next()
+        .unwrap()
+        .to_owned();
     assert!(!stored.contains(&secret) && !list.contains(&secret));
     assert!(!collector.log().contains(&secret));
 

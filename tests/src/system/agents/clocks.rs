@@ -91,18 +91,20 @@ fn residuals(collector: &Collector, worker: &str, record: &Value) -> Vec<(i64, i
 /// The worst error of one round, by worker. Every task and window must be present.
 fn round(number_of_round: u32, workers: &[&Wrong]) -> Vec<i64> {
     let collector = Collector::start();
-    let start = |wrong: &&Wrong| {
-        let shift = [
-            wrong.offset_ms,
-            wrong.drift_ppm,
-            LEAP_S * 1_000,
-            wrong.leap_ms,
-        ];
-        let shift = shift.map(|number| number.to_string());
-        let shift: Vec<&str> = shift.iter().map(String::as_str).collect();
-        Worker::start("clock", wrong.name, &collector.url(), &shift)
-    };
-    let running: Vec<Worker> = workers.iter().map(start).collect();
+    let running: Vec<Worker> = workers
+        .iter()
+        .map(|wrong: &&Wrong| {
+            let shift = [
+                wrong.offset_ms,
+                wrong.drift_ppm,
+                LEAP_S * 1_000,
+                wrong.leap_ms,
+            ];
+            let arguments = shift.map(|number| number.to_string());
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            Worker::start("clock", wrong.name, &collector.url(), &arguments)
+        })
+        .collect();
     let begin = Instant::now();
     wait_for("ten seconds of tasks", || {
         (begin.elapsed().as_secs() >= 10).then_some(())
@@ -174,8 +176,10 @@ fn corrections_of_a_clock_keep_the_order_of_a_threads_tasks() {
     );
     assert_eq!(number(&record["report"], "lost_tasks"), 0, "{record}");
     let time = |row: &Value, name: &str| row[name].as_i64().unwrap_or_else(|| panic!("{row}"));
-    let times = |row| (time(row, "start_ns"), time(row, "stop_ns"));
-    let mut tasks: Vec<(i64, i64)> = rows.iter().map(times).collect();
+    let mut tasks: Vec<(i64, i64)> = rows
+        .iter()
+        .map(|row| (time(row, "start_ns"), time(row, "stop_ns")))
+        .collect();
     tasks.sort_unstable();
     let overlaps = tasks
         .windows(2)
@@ -192,8 +196,7 @@ fn tasks_of_workers_with_wrong_clocks_have_true_times() {
     let _alone = alone();
     let mut left: Vec<&Wrong> = WORKERS.iter().collect();
     for number_of_round in 1..=3 {
-        let worst = round(number_of_round, &left);
-        let mut worst = worst.into_iter();
+        let mut worst = round(number_of_round, &left).into_iter();
         left.retain(|_| worst.next().is_some_and(|worst| worst >= 5 * MS));
         if left.is_empty() {
             return;

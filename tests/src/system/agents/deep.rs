@@ -15,15 +15,17 @@ const DEPTHS: [usize; 6] = [100, 230, 251, 300, 600, 5_000];
 #[test]
 fn stacks_of_any_depth_are_stored_with_all_that_comes_before_and_after_them() {
     let collector = Collector::start();
-    let start = |depth: &usize| {
-        Worker::start(
-            "deep",
-            &format!("deep-{depth}"),
-            &collector.url(),
-            &[&depth.to_string()],
-        )
-    };
-    let workers: Vec<Worker> = DEPTHS.iter().map(start).collect();
+    let workers: Vec<Worker> = DEPTHS
+        .iter()
+        .map(|depth: &usize| {
+            Worker::start(
+                "deep",
+                &format!("deep-{depth}"),
+                &collector.url(),
+                &[&depth.to_string()],
+            )
+        })
+        .collect();
     for (worker, depth) in workers.into_iter().zip(DEPTHS) {
         let record = worker.finish();
         let report = &record["report"];

@@ -60,8 +60,10 @@ fn memory_peak(worker: &Worker) -> u64 {
 /// Runs `check` for all cases, several at a time; panics with all failures.
 fn check_all(check: impl Fn(&Case) -> Result<(), String> + Sync) {
     let only = std::env::var("ATTACK").ok();
-    let selected = |case: &&Case| only.as_ref().is_none_or(|only| case.name.contains(&**only));
-    let cases: Vec<&Case> = CASES.iter().filter(selected).collect();
+    let cases: Vec<&Case> = CASES
+        .iter()
+        .filter(|case: &&Case| only.as_ref().is_none_or(|only| case.name.contains(&**only)))
+        .collect();
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     thread::scope(|scope| {

@@ -214,8 +214,10 @@ fn a_thread_that_blocks_the_signal_is_reported() {
     let profile = from_now(&collector);
     for task in ["blocked one", "blocked two"] {
         let nodes = profile["profile"]["nodes"].as_array().unwrap();
-        let node = nodes.iter().find(|node| node["name"] == task);
-        let node = node.unwrap_or_else(|| panic!("no {task}: {profile}"));
+        let node = nodes
+            .iter()
+            .find(|node| node["name"] == task)
+            .unwrap_or_else(|| panic!("no {task}: {profile}"));
         assert!(number(&node["total"], "cpu") > 0, "{node}");
     }
     worker.finish();

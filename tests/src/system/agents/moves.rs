@@ -113,8 +113,9 @@ fn a_short_program_ships_to_a_collector_that_lives() {
     let mut sites = [Site::start(), Site::start()];
     let list = list_of(&sites);
     sites[0].collector.process.kill();
-    let start = |number: u32| Worker::start("truth", &format!("short-{number}"), &list, &["0.3"]);
-    let workers: Vec<Worker> = (0..8).map(start).collect();
+    let workers: Vec<Worker> = (0..8)
+        .map(|number: u32| Worker::start("truth", &format!("short-{number}"), &list, &["0.3"]))
+        .collect();
     let mut stored = 0;
     for worker in workers {
         let report = &worker.finish()["report"];

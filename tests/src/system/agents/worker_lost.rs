@@ -118,12 +118,11 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
 
     let workers = run(&["workers", "--url", &collector.url()]);
     let table = String::from_utf8_lossy(&workers.stdout);
-    let state = |worker: &str| {
-        let row = table.lines().find(|row| row.starts_with(worker)).unwrap();
-        row.split_whitespace().nth(1).unwrap().to_owned()
-    };
     assert_eq!(
-        ["doomed-1", "clean-1", "steady-1"].map(state),
+        ["doomed-1", "clean-1", "steady-1"].map(|worker: &str| {
+            let row = table.lines().find(|row| row.starts_with(worker)).unwrap();
+            row.split_whitespace().nth(1).unwrap().to_owned()
+        }),
         ["crashed", "gone", "connected"]
     );
     let notes = String::from_utf8_lossy(&workers.stderr);

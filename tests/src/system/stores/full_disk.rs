@@ -49,8 +49,10 @@ fn small_disk() -> Option<PathBuf> {
             Ok(tried) if tried.status.success() => {
                 let own = std::env::current_exe().unwrap();
                 let again = [own.to_str().unwrap(), "--exact", NAME, "--nocapture"];
-                let mut again = on_small_disk(unshare, folder.path(), &again);
-                let again = again.env(PLACE, folder.path()).spawn().unwrap();
+                let again = on_small_disk(unshare, folder.path(), &again)
+                    .env(PLACE, folder.path())
+                    .spawn()
+                    .unwrap();
                 let status = Running::new(again).wait();
                 assert!(status.success(), "on a small disk: {status}");
                 return None;
@@ -67,8 +69,11 @@ fn small_disk() -> Option<PathBuf> {
 }
 
 fn stored_ns(collector: &Collector) -> u64 {
-    let stored = |epoch: &Value| number(&epoch["account"], "stored_ns");
-    collector.epochs().iter().map(stored).sum()
+    collector
+        .epochs()
+        .iter()
+        .map(|epoch: &Value| number(&epoch["account"], "stored_ns"))
+        .sum()
 }
 
 fn total_ns(collector: &Collector) -> u64 {

@@ -21,13 +21,16 @@ fn total_ns(collector: &Collector) -> u64 {
 type Stored = BTreeMap<String, u64>;
 
 fn stored(collector: &Collector) -> Stored {
-    let of = |epoch: &Value| {
-        (
-            epoch["epoch"].to_string(),
-            number(&epoch["account"], "stored_ns"),
-        )
-    };
-    collector.epochs().iter().map(of).collect()
+    collector
+        .epochs()
+        .iter()
+        .map(|epoch: &Value| {
+            (
+                epoch["epoch"].to_string(),
+                number(&epoch["account"], "stored_ns"),
+            )
+        })
+        .collect()
 }
 
 fn stored_ns(collector: &Collector) -> u64 {

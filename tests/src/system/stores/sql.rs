@@ -163,10 +163,12 @@ fn sums_are_the_same_before_and_after_names() {
             "SELECT task, total FROM (SELECT task, sum(weight_ns) AS total FROM S WHERE line >= 0 GROUP BY 1) \
              WHERE total > 1000 ORDER BY 1",
         ] {
-            let query = query.replace("FROM S", &format!("FROM samples('{resolution}')"));
-            let query = query.replace("'W'", &format!("'{worker}'"));
-            let late = query.replace("sum(weight_ns)", LATE_SUM);
-            let late = late.replace("sum(s.weight_ns)", "sum(abs(s.weight_ns))");
+            let query = query
+                .replace("FROM S", &format!("FROM samples('{resolution}')"))
+                .replace("'W'", &format!("'{worker}'"));
+            let late = query
+                .replace("sum(weight_ns)", LATE_SUM)
+                .replace("sum(s.weight_ns)", "sum(abs(s.weight_ns))");
             assert_ne!(query, late);
             let early = rows(&data, &query);
             assert_eq!(early, rows(&data, &late), "{query}");
@@ -240,9 +242,11 @@ fn rows_of_other_workers_are_not_summed() {
         );
         assert_eq!(rows(&data, &query), expected, "{query}");
         let scans = scans(&data, &query, "samples_1m");
-        let is_filtered = |scan: &String| scan.contains("DynamicFilter");
         assert!(
-            !scans.is_empty() && scans.iter().all(is_filtered),
+            !scans.is_empty()
+                && scans
+                    .iter()
+                    .all(|scan: &String| scan.contains("DynamicFilter")),
             "{query}: {scans:?}"
         );
     }

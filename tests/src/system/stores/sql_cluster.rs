@@ -95,12 +95,14 @@ fn finished_jobs(cluster: &BallistaCluster) -> usize {
 
 /// Rows of all jobs' results.
 fn result_rows(cluster: &BallistaCluster) -> u64 {
-    let rows = |job: &Value| -> u64 {
-        let status = job["job_status"].as_str().unwrap();
-        let (_, rest) = status.split_once(" containing ").unwrap();
-        rest.split_once(" row").unwrap().0.parse().unwrap()
-    };
-    jobs(cluster).iter().map(rows).sum()
+    jobs(cluster)
+        .iter()
+        .map(|job: &Value| -> u64 {
+            let status = job["job_status"].as_str().unwrap();
+            let (_, rest) = status.split_once(" containing ").unwrap();
+            rest.split_once(" row").unwrap().0.parse().unwrap()
+        })
+        .sum()
 }
 
 #[test]

@@ -64,8 +64,8 @@ fn what_got_slower_is_named_with_the_function_that_explains_it() {
         .map(|point| number(point, "p50_ns"))
         .collect();
     assert!((14..=17).contains(&medians.len()), "{medians:?}");
-    let sum = |medians: &[u64]| medians.iter().sum::<u64>();
-    let [first, last] = [&medians[..6], &medians[medians.len() - 6..]].map(sum);
+    let [first, last] = [&medians[..6], &medians[medians.len() - 6..]]
+        .map(|medians: &[u64]| medians.iter().sum::<u64>());
     assert!(last as f64 > 1.6 * first as f64, "{medians:?}");
 
     check_table(

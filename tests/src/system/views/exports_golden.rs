@@ -62,8 +62,8 @@ fn a_file_of_each_format_is_its_golden_file() {
             let name = format!("{command}.{extension}");
             let write = |folder: PathBuf| {
                 fs::create_dir_all(&folder).unwrap();
-                let file = folder.join(&name);
-                let file = file.to_str().unwrap();
+                let path = folder.join(&name);
+                let file = path.to_str().unwrap();
                 let url = collector.url();
                 let options = [&[command, "--url", &url, "-o", file], selection, &RANGE].concat();
                 let done = run(&options);
@@ -116,8 +116,8 @@ fn a_range_without_data_writes_no_file() {
             .iter()
             .filter(|name| (command, **name) != ("tasks", "json"))
         {
-            let file = files.join(format!("empty.{extension}"));
-            let file = file.to_str().unwrap();
+            let path = files.join(format!("empty.{extension}"));
+            let file = path.to_str().unwrap();
             let options = [
                 &[command, "--url", &url, "-o", file],
                 selection,

@@ -126,8 +126,8 @@ fn a_diff_tells_slower_tasks_from_noise_and_fails_on_request() {
     let path = |name: &str| folder.path().join(name);
     let report = |name: &str, from_ns: i64, to_ns: i64| {
         let file = path(&format!("{name}.html"));
-        let seconds = |ns: i64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
-        let ends = [from_ns, to_ns].map(seconds);
+        let ends = [from_ns, to_ns]
+            .map(|ns: i64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000));
         let range = [
             "--from",
             &ends[0],

@@ -104,12 +104,12 @@ fn a_guard_of_a_running_agent_has_exactly_what_it_encloses() {
     // The tasks before and after it are at the collector and not in the report.
     assert_eq!(ended(&json), [("inside".to_owned(), TASKS)]);
     let all = collector.json("/api/v1/tasks?from=-1h&summary=true");
-    let names = all["names"]
+    let mut names: Vec<_> = all["names"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|name| name["name"].as_str().unwrap());
-    let mut names: Vec<_> = names.collect();
+        .map(|name| name["name"].as_str().unwrap())
+        .collect();
     names.sort_unstable();
     assert_eq!(names, ["after", "before", "inside"]);
     assert!(cpu_ns(&json) > 0, "{}", json["profile"]["totals"]);

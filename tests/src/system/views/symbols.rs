@@ -258,8 +258,8 @@ fn a_debuginfod_server_is_asked_for_names() {
         fs::read(programs.whole()).unwrap(),
     )]));
 
-    let data = programs.data();
-    let data = data.to_str().unwrap();
+    let folder = programs.data();
+    let data = folder.to_str().unwrap();
     let servers = format!("{none} {server}");
     let arguments = [
         "--listen",
@@ -339,8 +339,8 @@ fn a_worker_sends_its_symbols_when_it_is_asked() {
     worker.finish();
     collector.process.kill();
 
-    let data = programs.0.path().join("other-data");
-    let data = data.to_str().unwrap();
+    let folder = programs.0.path().join("other-data");
+    let data = folder.to_str().unwrap();
     let collector = Collector::start_with(&[
         "--listen",
         "127.0.0.1:0",

@@ -42,7 +42,8 @@ impl Terminal {
 
     /// The output, once it contains the text.
     pub(crate) fn until(&self, text: &str) -> String {
-        let shown = || Some(self.shown.lock().unwrap().clone()).filter(|all| all.contains(text));
-        wait_for(text, shown)
+        wait_for(text, || {
+            Some(self.shown.lock().unwrap().clone()).filter(|all| all.contains(text))
+        })
     }
 }

@@ -206,8 +206,8 @@ fn transfers_of_the_account_are_in_the_trace_and_in_the_firefox_profile() {
     let rows = rows["transfers"].as_array().unwrap();
     assert!(!rows.is_empty());
     let export = |name: &str| -> Value {
-        let file = folder.path().join(name);
-        let file = file.to_str().unwrap();
+        let path = folder.path().join(name);
+        let file = path.to_str().unwrap();
         let url = collector.url();
         let done = run(&[
             "tasks", "--url", &url, "--from", range[0], "--to", range[1], "-o", file,

@@ -53,7 +53,10 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
     let all_started = Arc::new(Barrier::new(settings.threads + 1));
     for index in 0..count {
         let all_started = all_started.clone();
-        let body = move || {
+        // The process exits without joining them.
+        thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
             all_started.wait();
             match kind {
                 Kind::Idle => loop {
@@ -62,11 +65,7 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
                 Kind::Waking => wake_forever(index, count, interval_ns),
                 Kind::Running(nice) => spin_forever(nice),
             }
-        };
-        // The process exits without joining them.
-        thread::Builder::new()
-            .stack_size(STACK_BYTES)
-            .spawn(body)
+        })
             .with_context(|| format!("starting thread {index} of {count}"))?;
     }
     all_started.wait();
@@ -91,11 +90,10 @@ pub(crate) fn run_bare(nice: i32, settings: &Settings) -> Result<()> {
     let all_started = Arc::new(Barrier::new(settings.threads + 1));
     for _ in 0..settings.threads {
         let all_started = all_started.clone();
-        let body = move || {
+        thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
             all_started.wait();
             spin_forever(nice)
-        };
-        thread::Builder::new().stack_size(STACK_BYTES).spawn(body)?;
+        })?;
     }
     thread::Builder::new()
         .name(BARE_NAME.into())

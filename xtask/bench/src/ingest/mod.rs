@@ -326,8 +326,7 @@ impl Bench<'_> {
         let folder = tempfile::Builder::new()
             .prefix("emberline-bench-")
             .tempdir()?;
-        let data = folder.path().join("data");
-        let data = data.to_str().context("the folder's path is not UTF-8")?;
+        let data = folder.path().join("data").to_str().context("the folder's path is not UTF-8")?;
         let mut bucket = None;
         if contestant.bucket {
             let build = xtask::light()?;
@@ -366,11 +365,10 @@ impl Bench<'_> {
         pace: Pace,
         agents_per_connection: usize,
     ) -> Result<Measured> {
-        let agent = |index| {
+        let made: Vec<Agent> = (0..agents).map(|index| {
             let setup = setup(index, &self.program, &self.pattern)?;
             Ok(Agent::new(setup, self.random.fork(index)))
-        };
-        let made: Vec<Agent> = (0..agents).map(agent).collect::<Result<_>>()?;
+        }).collect::<Result<_>>()?;
         let plan = Plan {
             pace,
             agents_per_connection,

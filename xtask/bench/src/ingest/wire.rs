@@ -103,10 +103,9 @@ fn stacks<'a>(
 ) -> Result<Vec<pprof::Pair<'a>>> {
     let cycle = flush.cycle.as_ref().context("a flush without a cycle")?;
     let (_, delta) = decode_cycle(cycle, u32::MAX)?;
-    let pair = |(node, state, weight_ns): &(_, State, u64)| pprof::Pair {
+    Ok(delta.entries().iter().map(|(node, state, weight_ns): &(_, State, u64)| pprof::Pair {
         stack: program.frames_of(agent.program_node(*node)),
         state: state.name(),
         weight_ns: *weight_ns,
-    };
-    Ok(delta.entries().iter().map(pair).collect())
+    }).collect())
 }

@@ -27,8 +27,7 @@ impl Figures {
                 .context("a line is a name and a number")?;
             Ok((name.to_owned(), number.parse()?))
         };
-        let read = |line| figure(line).with_context(|| format!("the load printed `{line}`"));
-        Ok(Figures(text.lines().map(read).collect::<Result<_>>()?))
+        Ok(Figures(text.lines().map(|line| figure(line).with_context(|| format!("the load printed `{line}`"))).collect::<Result<_>>()?))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<f64> {
@@ -56,12 +55,11 @@ impl Figures {
 /// If it cannot be started, fails, dies, or does not end in time; then it is killed.
 pub(super) fn run(command: &mut Command, time: Duration) -> Result<Figures> {
     let before = children_cpu_ns()?;
-    let child = command
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn();
-    let mut child = child.with_context(|| format!("starting {command:?}"))?;
+        .spawn().with_context(|| format!("starting {command:?}"))?;
     let ended =
         wait(&mut child, time + EXTRA_TIME_MAX).with_context(|| format!("running {command:?}"));
     if ended.is_err() {

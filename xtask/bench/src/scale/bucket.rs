@@ -94,13 +94,12 @@ fn measure(options: &Options, programs: &Programs, workers: usize, ack: &str) ->
     serve.environment = server.environment();
     let running = serve.start()?;
     let (program, pattern, random) = fleet_program(options.seed, 70);
-    let agent = |index| {
+    let agents = (0..workers).map(|index| {
         Ok(Agent::new(
             setup(index, &program, &pattern)?,
             random.fork(index),
         ))
-    };
-    let agents = (0..workers).map(agent).collect::<Result<Vec<_>>>()?;
+    }).collect::<Result<Vec<_>>>()?;
     let plan = Plan {
         pace: Pace::EVERY_SECOND,
         agents_per_connection: AGENTS_PER_CONNECTION,

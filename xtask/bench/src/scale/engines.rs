@@ -233,8 +233,7 @@ impl Engine for PythonEngine {
             cpu_ms: number("cpu_ms")?,
         };
         let sums = answer["sums"].as_object().context("no sums")?;
-        let sum = |(task, sum): (&String, &Value)| Some((task.clone(), sum.as_u64()?));
-        Ok((cost, sums.iter().filter_map(sum).collect()))
+        Ok((cost, sums.iter().filter_map(|(task, sum): (&String, &Value)| Some((task.clone(), sum.as_u64()?))).collect()))
     }
 }
 

@@ -142,9 +142,11 @@ impl Graph {
                 .collect();
             // Each circle is found at its first file.
             if files.len() > 1 && files[0] == file {
-                let is_inside =
-                    |edge: &Edge| files.contains(&edge.from) && files.contains(&edge.to);
-                let edges = edges.iter().copied().filter(is_inside).collect();
+                let edges = edges
+                    .iter()
+                    .copied()
+                    .filter(|edge: &Edge| files.contains(&edge.from) && files.contains(&edge.to))
+                    .collect();
                 components.push(Component { files, edges });
             }
         }

@@ -83,13 +83,15 @@ fn targets(metadata: &Value, root: &Path) -> Result<Vec<Target>> {
         let all = package["targets"]
             .as_array()
             .context("a package has no targets")?;
-        let is_product = |target: &&Value| {
-            let kinds = target["kind"].as_array().map_or(&[][..], Vec::as_slice);
-            kinds
-                .iter()
-                .any(|kind| PRODUCT_KINDS.iter().any(|product| kind == product))
-        };
-        let products: Vec<&Value> = all.iter().filter(is_product).collect();
+        let products: Vec<&Value> = all
+            .iter()
+            .filter(|target: &&Value| {
+                let kinds = target["kind"].as_array().map_or(&[][..], Vec::as_slice);
+                kinds
+                    .iter()
+                    .any(|kind| PRODUCT_KINDS.iter().any(|product| kind == product))
+            })
+            .collect();
         for target in &products {
             let source = target["src_path"]
                 .as_str()

@@ -6,11 +6,13 @@ use super::*;
 
 /// `files`: paths below `src`, with their text; `lib.rs` is the root.
 fn graph(files: &[(&str, &str)]) -> Graph {
-    let load = |path: &str| {
-        let file = files.iter().find(|(name, _)| path == format!("src/{name}"));
-        file.map(|(_, text)| (*text).to_owned())
-    };
-    Graph::new(&modules::read("src/lib.rs", load).unwrap())
+    Graph::new(
+        &modules::read("src/lib.rs", |path: &str| {
+            let file = files.iter().find(|(name, _)| path == format!("src/{name}"));
+            file.map(|(_, text)| (*text).to_owned())
+        })
+        .unwrap(),
+    )
 }
 
 fn check_edges(files: &[(&str, &str)], expected: Expect) {

@@ -67,12 +67,12 @@ fn steps(with_losses: bool) -> impl Strategy<Value = Vec<Step>> {
         prop::collection::vec((1..40u32, 1..100_000u64), 0..12),
         prop::collection::vec((1..30u64, any::<bool>()), 0..4),
         prop_oneof![4 => Just(0), 1 => 1..1_000u64],
-    );
-    let push = push.prop_map(|(pairs, tasks, lost)| Step::Push {
-        pairs,
-        tasks,
-        lost_queue_ns: lost,
-    });
+    )
+        .prop_map(|(pairs, tasks, lost)| Step::Push {
+            pairs,
+            tasks,
+            lost_queue_ns: lost,
+        });
     let losses = u32::from(with_losses);
     let step = prop_oneof![
         6 => push,

@@ -108,8 +108,10 @@ pub(super) unsafe fn give(chunk: *mut Chunk) {
 }
 
 fn take_warm() -> Option<usize> {
-    let is_mapped = |region: &&Region| !region.start.load(Ordering::Acquire).is_null();
-    let mut mapped = REGIONS.iter().take_while(is_mapped).enumerate();
+    let mut mapped = REGIONS
+        .iter()
+        .take_while(|region: &&Region| !region.start.load(Ordering::Acquire).is_null())
+        .enumerate();
     let number = mapped.find_map(|(number, region)| {
         region
             .warm

@@ -14,8 +14,11 @@ fn answer(tasks: &[Task], limit: usize, piece: Option<Range<i64>>) -> Page<Task>
         (100..200).contains(&start) && start < end && end <= 200,
         "{start}..{end}"
     );
-    let overlaps = |task: &&Task| task.start_ns < end && end_ns(task) >= start;
-    let mut tasks: Vec<Task> = tasks.iter().filter(overlaps).cloned().collect();
+    let mut tasks: Vec<Task> = tasks
+        .iter()
+        .filter(|task: &&Task| task.start_ns < end && end_ns(task) >= start)
+        .cloned()
+        .collect();
     tasks.sort_by_key(|task| std::cmp::Reverse((task.start_ns, task.id)));
     let total = tasks.len() as u64;
     tasks.truncate(limit);
@@ -38,8 +41,11 @@ fn answer(tasks: &[Task], limit: usize, piece: Option<Range<i64>>) -> Page<Task>
 /// The same for transfers, of which a response lists those that stopped last.
 fn transfers(all: &[Transfer], limit: usize, piece: Option<Range<i64>>) -> Page<Transfer> {
     let Range { start, end } = piece.unwrap_or(100..200);
-    let overlaps = |one: &&Transfer| one.start_ns < end && one.stop_ns >= start;
-    let mut rows: Vec<Transfer> = all.iter().filter(overlaps).cloned().collect();
+    let mut rows: Vec<Transfer> = all
+        .iter()
+        .filter(|one: &&Transfer| one.start_ns < end && one.stop_ns >= start)
+        .cloned()
+        .collect();
     rows.sort_by_key(|one| std::cmp::Reverse((one.stop_ns, one.id)));
     let total = rows.len() as u64;
     rows.truncate(limit);

@@ -109,18 +109,20 @@ fn a_message_is_not_decoded_before_there_is_room() {
     let count = DECODED_BYTES_MAX / (60_000 * 384) + 1;
     let mut held: Vec<_> = (0..count).map(|_| stream_of(&[&large], &memory)).collect();
     let mut received = Vec::new();
-    let waiting = held.iter_mut().find_map(|stream| {
-        let mut context = Context::from_waker(Waker::noop());
-        let next = pin!(stream.next()).poll(&mut context);
-        match next {
-            Poll::Ready(message) => {
-                received.push(message.unwrap().unwrap());
-                None
+    let waiting = held
+        .iter_mut()
+        .find_map(|stream| {
+            let mut context = Context::from_waker(Waker::noop());
+            let next = pin!(stream.next()).poll(&mut context);
+            match next {
+                Poll::Ready(message) => {
+                    received.push(message.unwrap().unwrap());
+                    None
+                }
+                Poll::Pending => Some(stream),
             }
-            Poll::Pending => Some(stream),
-        }
-    });
-    let waiting = waiting.expect("not all of them have room");
+        })
+        .expect("not all of them have room");
     // Small messages do not wait.
     drop(
         at_once(stream_of(&[&framed(tasks(100))], &memory).next())

@@ -47,23 +47,27 @@ impl Agent {
     /// Sends a task of each name with as many phases, each of `duration_ns`.
     async fn send_tasks(&mut self, names: &[String], phases: &[String], duration_ns: u64) {
         for (number, names) in names.chunks(1_000).enumerate() {
-            let interval = |name: &String| PhaseInterval {
-                name: name.as_str().into(),
-                start_ns: 0,
-                duration_ns,
-                count: 1,
-            };
-            let phases: Vec<PhaseInterval> = phases.iter().map(interval).collect();
+            let phases: Vec<PhaseInterval> = phases
+                .iter()
+                .map(|name: &String| PhaseInterval {
+                    name: name.as_str().into(),
+                    start_ns: 0,
+                    duration_ns,
+                    count: 1,
+                })
+                .collect();
             let first_id = number as u64 * 1_000 + 1;
-            let tasks = (first_id..).zip(names).map(|(id, name)| {
-                let detail = TaskDetail {
-                    phases: phases.clone(),
-                    ..TaskDetail::default()
-                };
-                self.worker
-                    .task_with(id, name, (10, Some(12)), Some(detail))
-            });
-            let tasks = tasks.collect();
+            let tasks = (first_id..)
+                .zip(names)
+                .map(|(id, name)| {
+                    let detail = TaskDetail {
+                        phases: phases.clone(),
+                        ..TaskDetail::default()
+                    };
+                    self.worker
+                        .task_with(id, name, (10, Some(12)), Some(detail))
+                })
+                .collect();
             self.send(tasks, Telemetry::default()).await;
         }
     }

@@ -121,9 +121,8 @@ fn extra() -> impl Strategy<Value = Extra> {
         any::<bool>(),
         any::<bool>(),
         0..1u64 << 40,
-    );
-    let transfer =
-        transfer.prop_map(
+    )
+        .prop_map(
             |(peer, type_name, is_incoming, is_ok, bytes)| ExtraTransfer {
                 peer,
                 type_name,

@@ -42,8 +42,9 @@ fn progress_after_a_restart_has_the_tasks_of_the_lives_that_are_expected() {
     for sealed in [false, true] {
         let mut fleet = Fleet::new();
         let tasks = |worker: &mut TestWorker, count: u64, from_s: i64| -> Vec<_> {
-            let task = |id| worker.task(id, "load", (from_s, Some(from_s + id.cast_signed() % 30)));
-            (1..=count).map(task).collect()
+            (1..=count)
+                .map(|id| worker.task(id, "load", (from_s, Some(from_s + id.cast_signed() % 30))))
+                .collect()
         };
         fleet.tell(0, expected("load", 60, ms(20_500)));
         fleet.tell(1, expected("load", 60, ms(20_300)));

@@ -31,11 +31,10 @@ fn reopened(objects: &Objects, disk: &SimDisk) -> Collector {
 
 /// Content of a collector, as text.
 fn known(collector: &Collector) -> Vec<String> {
-    let run = |row: &Arc<store::rows::RunRow>| format!("{:?} {}", row.run, row.id());
     let mut known: Vec<String> = read(&collector.state.telemetry)
         .runs()
         .all()
-        .map(run)
+        .map(|row: &Arc<store::rows::RunRow>| format!("{:?} {}", row.run, row.id()))
         .collect();
     known.extend(progress(collector, "task=load"));
     known.push(format!("{:?}", link_sums(collector, &span(0, 100))));
@@ -154,8 +153,11 @@ fn a_lost_run_stays_lost_after_a_restart() {
     assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
     let stops = |collector: &Collector| {
         let records = read(&collector.state.telemetry);
-        let stop = |row: &Arc<store::rows::RunRow>| (row.run.stop, row.stop());
-        records.runs().all().map(stop).collect::<Vec<_>>()
+        records
+            .runs()
+            .all()
+            .map(|row: &Arc<store::rows::RunRow>| (row.run.stop, row.stop()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(stops(&collector), [(None, None)]);
     seal(&collector);

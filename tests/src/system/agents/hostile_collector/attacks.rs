@@ -414,26 +414,23 @@ pub(super) const CASES: &[Case] = &[
     lie("switches sampling off and on", |peer| {
         peer.welcome(welcome())?;
         peer.drain()?;
-        let change = |revision| {
+        peer.send_messages((1..).map(|revision| {
             let enabled = Some(revision % 2 == 0);
             Kind::Settings(Settings {
                 revision,
                 enabled,
                 ..Settings::default()
             })
-        };
-        peer.send_messages((1..).map(change))
+        }))
     }),
     case("requests thread dumps without end", |peer| {
         peer.welcome(welcome())?;
         peer.drain()?;
-        let request = |id| Kind::ThreadDumpRequest(ThreadDumpRequest { id });
-        peer.send_messages((1..).map(request))
+        peer.send_messages((1..).map(|id| Kind::ThreadDumpRequest(ThreadDumpRequest { id })))
     }),
     case("requests thread dumps and never reads", |peer| {
         peer.welcome(welcome())?;
-        let request = |id| Kind::ThreadDumpRequest(ThreadDumpRequest { id });
-        peer.send_messages((1..4_000).map(request))?;
+        peer.send_messages((1..4_000).map(|id| Kind::ThreadDumpRequest(ThreadDumpRequest { id })))?;
         peer.hold()
     }),
     case("requests symbols without end", |peer| {

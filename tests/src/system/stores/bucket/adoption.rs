@@ -101,14 +101,19 @@ fn of_two_collectors_one_adopts_the_store_of_a_lost_one() {
     assert_eq!(found_ns(&reader), stored_ns);
     verify();
     let logs: Vec<String> = adopters.iter().map(Collector::log).collect();
-    let sealed = |log: &&String| {
-        let done = log
-            .lines()
-            .filter(|line| line.contains("a store was adopted"));
-        done.into_iter()
-            .any(|line| !line.contains("sealed 0 records"))
-    };
-    assert_eq!(logs.iter().filter(sealed).count(), 1, "{logs:#?}");
+    assert_eq!(
+        logs.iter()
+            .filter(|log: &&String| {
+                let done = log
+                    .lines()
+                    .filter(|line| line.contains("a store was adopted"));
+                done.into_iter()
+                    .any(|line| !line.contains("sealed 0 records"))
+            })
+            .count(),
+        1,
+        "{logs:#?}"
+    );
     let (_, metrics) = adopters[0].get("/metrics");
     assert!(
         metrics.contains("emberline_store_adoptions_total{outcome=\"done\"}"),

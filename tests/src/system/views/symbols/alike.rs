@@ -145,12 +145,14 @@ fn a_program_has_the_same_frames_by_its_agent_and_by_the_collector() {
     upload(&collector, &program);
     let shown = || ids.map(|id| Shown::of(&collector, id, program.to_str().unwrap()));
     wait_for("all stacks of both workers", || {
-        let is_whole = |shown: &Option<Shown>| {
-            shown
-                .as_ref()
-                .is_some_and(|shown| shown.frequent().count() >= STACKS)
-        };
-        shown().iter().all(is_whole).then_some(())
+        shown()
+            .iter()
+            .all(|shown: &Option<Shown>| {
+                shown
+                    .as_ref()
+                    .is_some_and(|shown| shown.frequent().count() >= STACKS)
+            })
+            .then_some(())
     });
     let known = workers.map(|worker| number(&worker.finish(), "stacks"));
     let [by_agent, by_collector] = wait_for("the names of both workers", || {
@@ -201,14 +203,14 @@ fn check_search_and_export(collector: &Collector, worker: &str) {
     );
     let (_, collapsed) = collector.get(&format!("/api/v1/profile.collapsed?{query}"));
     // It is the last frame of a sample that it ran in itself.
-    let is_through = |line: &str| {
-        let stack = line.rsplit_once(' ').map_or(line, |(stack, _)| stack);
-        stack
-            .split(';')
-            .any(|frame| frame == "test_worker::stacks::by_generic")
-    };
     assert!(
-        !collapsed.is_empty() && collapsed.lines().all(is_through),
+        !collapsed.is_empty()
+            && collapsed.lines().all(|line: &str| {
+                let stack = line.rsplit_once(' ').map_or(line, |(stack, _)| stack);
+                stack
+                    .split(';')
+                    .any(|frame| frame == "test_worker::stacks::by_generic")
+            }),
         "{worker}: {collapsed}"
     );
     let profile = get_bytes(&collector.url(), &format!("/api/v1/profile.pb.gz?{query}"));

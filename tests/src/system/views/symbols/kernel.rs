@@ -259,7 +259,7 @@ fn the_symbols_of_a_kernel_are_uploaded_and_name_its_addresses() {
     let after = functions(&collector);
     assert_eq!(after["unnamed"]["total_ns"], 0, "{}", after["unnamed"]);
     let nodes = after["profile"]["nodes"].as_array().unwrap();
-    let named = nodes
+    let named: BTreeSet<_> = nodes
         .iter()
         .filter(|node| node["kind"] == "function")
         .map(|node| {
@@ -273,8 +273,8 @@ fn the_symbols_of_a_kernel_are_uploaded_and_name_its_addresses() {
                 node["line"].as_u64().unwrap(),
                 node["inlined"].as_bool().unwrap(),
             )
-        });
-    let named: BTreeSet<_> = named.collect();
+        })
+        .collect();
     // The loop is on line 5, and what is inlined there on line 2.
     assert!(
         named.contains(&("sum", 5, false)) && named.contains(&("twice", 2, true)),

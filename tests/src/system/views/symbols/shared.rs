@@ -68,8 +68,8 @@ fn put(folder: &Path, id: &str, content: &[u8]) -> PathBuf {
 
 #[test]
 fn shared_debug_information_is_found_by_its_link_and_by_its_id() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
     let program = folder.join("program.debug");
     fs::write(&program, PROGRAM).unwrap();
     let collector = Collector::start_with_data("127.0.0.1:0", &folder.join("data"));
