@@ -55,7 +55,9 @@ fn start_log() {
     let wanted = std::env::var("EMBERLINE_LOG")
         .ok()
         .filter(|wanted| !wanted.is_empty());
-    let filter = wanted.and_then(|wanted| wanted.parse::<Targets>().ok()).unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let filter = wanted
+        .and_then(|wanted| wanted.parse::<Targets>().ok())
+        .unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     tracing_subscriber::registry()
         .with(layer.with_filter(filter))

@@ -65,10 +65,13 @@ pub(crate) const SYMBOL_FILES: Target = Target {
         }
     },
     seeds: || {
-        libraries().into_iter().map(|(name, library): (String, Vec<u8>)| {
-            let mut made = Vec::new();
-            reduce(&library, &mut made).expect("a library of the compiler has symbols");
-            (name, made)
-        }).collect()
+        libraries()
+            .into_iter()
+            .map(|(name, library): (String, Vec<u8>)| {
+                let mut made = Vec::new();
+                reduce(&library, &mut made).expect("a library of the compiler has symbols");
+                (name, made)
+            })
+            .collect()
     },
 };

@@ -57,7 +57,10 @@ long entry(long count) { long values[9] = { count, 2, 3 }; return sum(values, 9)
 ";
 
 fn seeds() -> Vec<(String, Vec<u8>)> {
-    libraries().into_iter().map(|(name, library): (String, Vec<u8>)| (name, [vec![7], library].concat())).collect()
+    libraries()
+        .into_iter()
+        .map(|(name, library): (String, Vec<u8>)| (name, [vec![7], library].concat()))
+        .collect()
 }
 
 /// Compiler options that make a library small enough to be an input.

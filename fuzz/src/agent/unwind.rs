@@ -48,7 +48,10 @@ pub(crate) const UNWIND: Target = Target {
         let mut seeds: Vec<(String, Vec<u8>)> = fuzzing::with_vdso(|tables| {
             let index = tables.index.len();
             [0, 1, 3].map(|function| (format!("vdso-{function}"), seed(tables, index, function)))
-        }).into_iter().flatten().collect();
+        })
+        .into_iter()
+        .flatten()
+        .collect();
         seeds.push(("expressions".into(), with_expressions()));
         seeds
     },

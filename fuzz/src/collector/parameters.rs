@@ -99,11 +99,15 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         (0, "stacks=own&state=all&zoom=1zx94b"),
         (0, "format=collapsed&thread=pool-1&thread_id=0&phases=true"),
     ];
-    queries.iter().enumerate().map(|(number, (path, query)): (usize, &(u8, &str))| {
-        let text = format!("{range}&{query}");
-        (
-            format!("query-{number}"),
-            [&[*path], text.as_bytes()].concat(),
-        )
-    }).collect()
+    queries
+        .iter()
+        .enumerate()
+        .map(|(number, (path, query)): (usize, &(u8, &str))| {
+            let text = format!("{range}&{query}");
+            (
+                format!("query-{number}"),
+                [&[*path], text.as_bytes()].concat(),
+            )
+        })
+        .collect()
 }

@@ -72,14 +72,18 @@ pub(crate) const TABLES: Target = Target {
         let entries = body["files"]
             .as_array()
             .expect("the golden store has files");
-        entries.iter().enumerate().map(|(number, entry): (usize, &Value)| {
-            let table = entry["table"].as_str().unwrap_or_default();
-            let head = (number as u16).to_le_bytes();
-            (
-                format!("{number:03}-{table}"),
-                [&head, &golden[&path_of(entry)][..]].concat(),
-            )
-        }).collect()
+        entries
+            .iter()
+            .enumerate()
+            .map(|(number, entry): (usize, &Value)| {
+                let table = entry["table"].as_str().unwrap_or_default();
+                let head = (number as u16).to_le_bytes();
+                (
+                    format!("{number:03}-{table}"),
+                    [&head, &golden[&path_of(entry)][..]].concat(),
+                )
+            })
+            .collect()
     },
 };
 
@@ -118,13 +122,15 @@ fn folder() -> PathBuf {
 /// The manifest and the tables of the golden store.
 pub(crate) fn golden() -> Files {
     static FILES: OnceLock<Files> = OnceLock::new();
-    FILES.get_or_init(|| {
-        let mut files = Files::new();
-        for part in ["manifest", "tables"] {
-            collect(&folder(), part, &mut files);
-        }
-        files
-    }).clone()
+    FILES
+        .get_or_init(|| {
+            let mut files = Files::new();
+            for part in ["manifest", "tables"] {
+                collect(&folder(), part, &mut files);
+            }
+            files
+        })
+        .clone()
 }
 
 fn collect(root: &Path, path: &str, files: &mut Files) {
@@ -158,7 +164,8 @@ fn body() -> Value {
         let mut manifest: Value =
             serde_json::from_slice(&golden()[&newest()]).expect("the golden manifest is JSON");
         manifest["body"].take()
-    }).clone()
+    })
+    .clone()
 }
 
 /// A manifest with this body and its checksum.

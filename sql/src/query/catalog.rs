@@ -68,14 +68,17 @@ pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) 
 
 /// The tables of a store by name.
 fn file_tables(url: &ObjectStoreUrl, snapshot: &StoreSnapshot) -> BTreeMap<String, Arc<FileTable>> {
-    let mut tables: BTreeMap<String, Arc<FileTable>> =
-        snapshot.tables().into_iter().map(|table: SnapshotTable| {
-        let name = table.name.clone();
-        (
-            name,
-            Arc::new(FileTable::new(url.clone(), table, snapshot.files())),
-        )
-    }).collect();
+    let mut tables: BTreeMap<String, Arc<FileTable>> = snapshot
+        .tables()
+        .into_iter()
+        .map(|table: SnapshotTable| {
+            let name = table.name.clone();
+            (
+                name,
+                Arc::new(FileTable::new(url.clone(), table, snapshot.files())),
+            )
+        })
+        .collect();
     for resolution in views::RESOLUTIONS {
         // Without stacks, and without workers.
         let names = [

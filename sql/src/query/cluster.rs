@@ -269,7 +269,8 @@ pub(super) fn context(scheduler: &str) -> Result<SessionContext> {
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
-        .build().upgrade_for_ballista(format!("http://{scheduler}"))?;
+        .build()
+        .upgrade_for_ballista(format!("http://{scheduler}"))?;
     Ok(SessionContext::new_with_state(state))
 }
 
@@ -331,14 +332,22 @@ fn has_own_functions(plan: &LogicalPlan) -> Result<bool> {
 /// The columns of a part under names that are different.
 fn numbered(part: &LogicalPlan) -> SchemaRef {
     let fields = part.schema().fields().iter().enumerate();
-    Arc::new(Schema::new(fields.map(|(number, field): (usize, &Arc<Field>)| {
-        field.as_ref().clone().with_name(format!("c{number}"))
-    }).collect::<Vec<_>>()))
+    Arc::new(Schema::new(
+        fields
+            .map(|(number, field): (usize, &Arc<Field>)| {
+                field.as_ref().clone().with_name(format!("c{number}"))
+            })
+            .collect::<Vec<_>>(),
+    ))
 }
 
 /// Executors may use another type for texts.
 fn renamed(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(schema.fields())
+        .map(|(column, field)| cast(column, field.data_type()));
     Ok(RecordBatch::try_new(
         schema.clone(),
         columns.collect::<std::result::Result<_, _>>()?,
@@ -359,9 +368,11 @@ fn table_of(
         .schema()
         .columns()
         .into_iter()
-        .zip(part.local.schema().columns()).map(|(column, original)| {
-        Expr::Column(column).alias_qualified(original.relation, original.name)
-    }).collect();
+        .zip(part.local.schema().columns())
+        .map(|(column, original)| {
+            Expr::Column(column).alias_qualified(original.relation, original.name)
+        })
+        .collect();
     rows.project(columns)?.build()
 }
 

@@ -114,16 +114,20 @@ fn values(column: &ArrayRef) -> anyhow::Result<Vec<SqlCell>> {
     if let DataType::Timestamp(unit, _) = data_type {
         let numbers = cast(column, &DataType::Int64)?;
         let nanoseconds = nanoseconds(*unit);
-        return Ok(cells(numbers.as_primitive::<Int64Type>(), |number: i64| SqlCell::Text(format_time(number.saturating_mul(nanoseconds)))));
+        return Ok(cells(numbers.as_primitive::<Int64Type>(), |number: i64| {
+            SqlCell::Text(format_time(number.saturating_mul(nanoseconds)))
+        }));
     }
     let options = FormatOptions::new();
     let formatter = ArrayFormatter::try_new(column, &options)?;
-    (0..column.len()).map(|row: usize| {
-        if column.is_null(row) {
-            return Ok(SqlCell::Null);
-        }
-        Ok(SqlCell::Text(formatter.value(row).try_to_string()?))
-    }).collect()
+    (0..column.len())
+        .map(|row: usize| {
+            if column.is_null(row) {
+                return Ok(SqlCell::Null);
+            }
+            Ok(SqlCell::Text(formatter.value(row).try_to_string()?))
+        })
+        .collect()
 }
 
 /// A whole number of any size. JSON's readers lose digits of those past 64 bits.
@@ -192,13 +196,17 @@ fn plain(rows: &Rows) -> anyhow::Result<Rows> {
         .batches
         .iter()
         .map(|batch: &RecordBatch| {
-        let fields = schema.fields().iter();
-        let columns = batch.columns().iter().zip(fields).map(|(column, field)| cast(column, field.data_type()));
-        Ok(RecordBatch::try_new(
-            schema.clone(),
-            columns.collect::<Result<_, _>>()?,
-        )?)
-    })
+            let fields = schema.fields().iter();
+            let columns = batch
+                .columns()
+                .iter()
+                .zip(fields)
+                .map(|(column, field)| cast(column, field.data_type()));
+            Ok(RecordBatch::try_new(
+                schema.clone(),
+                columns.collect::<Result<_, _>>()?,
+            )?)
+        })
         .collect::<anyhow::Result<_>>()?;
     Ok(Rows {
         schema,

@@ -67,11 +67,14 @@ impl FileTable {
         &self,
         columns: impl Iterator<Item = &'a Column> + Clone,
     ) -> Option<Arc<FileTable>> {
-        self.summaries.iter().find(|table: &&Arc<FileTable>| {
-            columns
-                .clone()
-                .all(|column| table.schema.index_of(&column.name).is_ok())
-        }).cloned()
+        self.summaries
+            .iter()
+            .find(|table: &&Arc<FileTable>| {
+                columns
+                    .clone()
+                    .all(|column| table.schema.index_of(&column.name).is_ok())
+            })
+            .cloned()
     }
 
     /// A file, with the bounds of its periods: so it is not opened for a range that it has nothing of.
@@ -136,10 +139,16 @@ impl FileTable {
 
 /// The same schema with views for texts: equal texts of a batch are in memory once.
 fn with_views(schema: &Schema) -> Schema {
-    Schema::new(schema.fields().iter().map(|field: &Arc<Field>| match field.data_type() {
-        DataType::Utf8 => field.as_ref().clone().with_data_type(DataType::Utf8View),
-        _ => field.as_ref().clone(),
-    }).collect::<Vec<_>>())
+    Schema::new(
+        schema
+            .fields()
+            .iter()
+            .map(|field: &Arc<Field>| match field.data_type() {
+                DataType::Utf8 => field.as_ref().clone().with_data_type(DataType::Utf8View),
+                _ => field.as_ref().clone(),
+            })
+            .collect::<Vec<_>>(),
+    )
 }
 
 #[async_trait::async_trait]

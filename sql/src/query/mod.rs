@@ -196,13 +196,16 @@ pub(crate) fn open(
     if names.is_empty() {
         return Err(BadInput(format!("no collector has a store in {place}")).into());
     }
-    names.into_iter().map(|name: StoreName| {
-        let location = StoreLocation::Named(place.clone(), name.clone());
-        Ok(NamedStore {
-            name: name.to_string(),
-            snapshot: StoreSnapshot::read(&location)?,
+    names
+        .into_iter()
+        .map(|name: StoreName| {
+            let location = StoreLocation::Named(place.clone(), name.clone());
+            Ok(NamedStore {
+                name: name.to_string(),
+                snapshot: StoreSnapshot::read(&location)?,
+            })
         })
-    }).collect()
+        .collect()
 }
 
 /// Answers a query from these stores. The cluster takes its large sums, if there is one.
@@ -232,12 +235,15 @@ pub(crate) fn answer(
         }
     });
     runtime.shutdown_timeout(Duration::ZERO);
-    let rows = done.ok_or(StdoutClosed)?.map_err(|_| {
-        let seconds = SQL_TIME_MAX.as_secs();
-        BadInput(format!(
-            "the query took longer than {seconds} s; ask for a shorter range or a coarser tier"
-        ))
-    })?.map_err(explain)?;
+    let rows = done
+        .ok_or(StdoutClosed)?
+        .map_err(|_| {
+            let seconds = SQL_TIME_MAX.as_secs();
+            BadInput(format!(
+                "the query took longer than {seconds} s; ask for a shorter range or a coarser tier"
+            ))
+        })?
+        .map_err(explain)?;
     facts.add_damaged(&files);
     let content = encode::encode(&rows, &facts, asked.format)?;
     let corrupt_files = facts.corrupt_files.into_iter().collect();

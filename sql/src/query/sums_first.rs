@@ -372,7 +372,11 @@ fn summed_scan(
         None if saves_rows(table, &kept) => scan.source.clone(),
         None => return Ok(None),
     };
-    let columns = schema.columns().into_iter().filter(|column| read.sums.contains(column) || read.keys.contains(column)).map(|column| source.schema().index_of(&column.name));
+    let columns = schema
+        .columns()
+        .into_iter()
+        .filter(|column| read.sums.contains(column) || read.keys.contains(column))
+        .map(|column| source.schema().index_of(&column.name));
     let projection = columns.collect::<std::result::Result<Vec<usize>, _>>()?;
     let filters = early.iter().map(|expr| (*expr).clone()).collect();
     let scan = TableScanBuilder::new(scan.table_name.clone(), source)
@@ -400,12 +404,18 @@ fn summed_scan(
 /// Whether rows of a counting table become fewer if only these keys are kept.
 fn saves_rows(table: &FileTable, kept: &Used) -> bool {
     let is_counting = table.schema().index_of(PERIOD).is_ok();
-    is_counting && !DIMENSIONS.into_iter().all(|name: &str| kept.keys.iter().any(|column| column.name == name))
+    is_counting
+        && !DIMENSIONS
+            .into_iter()
+            .all(|name: &str| kept.keys.iter().any(|column| column.name == name))
 }
 
 /// The sums of a scan by the kept keys, in the order of its columns, because a union goes by the order.
 fn summed_rows(scan: TableScan, condition: Option<Expr>, kept: &Used) -> Result<LogicalPlan> {
-    let columns: Vec<Column> = scan.projected_schema.columns().into_iter()
+    let columns: Vec<Column> = scan
+        .projected_schema
+        .columns()
+        .into_iter()
         .filter(|column| kept.sums.contains(column) || kept.keys.contains(column))
         .collect();
     let mut input = LogicalPlan::TableScan(scan);
@@ -424,19 +434,23 @@ fn summed_rows(scan: TableScan, condition: Option<Expr>, kept: &Used) -> Result<
         .collect();
     let aggregate = Aggregate::try_new(Arc::new(input), groups, totals)?;
     let mut totals = aggregate.schema.columns().split_off(key_count).into_iter();
-    let output = columns.into_iter().map(|column| {
-        if !kept.sums.contains(&column) {
-            return Expr::Column(column);
-        }
-        let total = totals.next().expect("each sum has a column");
-        Expr::Column(total).alias_qualified(column.relation, column.name)
-    }).collect();
+    let output = columns
+        .into_iter()
+        .map(|column| {
+            if !kept.sums.contains(&column) {
+                return Expr::Column(column);
+            }
+            let total = totals.next().expect("each sum has a column");
+            Expr::Column(total).alias_qualified(column.relation, column.name)
+        })
+        .collect();
     let is_one_row = key_count == 0;
     let mut plan = LogicalPlan::Aggregate(aggregate);
     if is_one_row {
         // Without keys there is a row even if no row was read.
         let sums = plan.schema().columns().into_iter();
-        let condition = conjunction(sums.map(|sum| Expr::Column(sum).is_not_null())).expect("there is a sum");
+        let condition =
+            conjunction(sums.map(|sum| Expr::Column(sum).is_not_null())).expect("there is a sum");
         plan = LogicalPlan::Filter(Filter::try_new(condition, Arc::new(plan))?);
     }
     Ok(LogicalPlan::Projection(Projection::try_new(

@@ -234,7 +234,9 @@ fn numbers_of_all_views_can_be_subtracted() {
         let columns = ask(folder.path(), &format!("SELECT * FROM {view} LIMIT 1")).columns;
         let numbers: Vec<&str> = columns
             .iter()
-            .filter(|column| column.type_name == "integer").map(|column| column.name.as_str()).collect();
+            .filter(|column| column.type_name == "integer")
+            .map(|column| column.name.as_str())
+            .collect();
         let numbers: Vec<&str> = numbers
             .into_iter()
             .filter(|name| !IDS.contains(name))

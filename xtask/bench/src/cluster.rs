@@ -183,7 +183,9 @@ impl Cluster {
         if let Some(scheduler) = &scheduler {
             println!("scheduler  {scheduler}, with {EXECUTORS} executors");
         }
-        let variables: Vec<String> = self.server.environment()
+        let variables: Vec<String> = self
+            .server
+            .environment()
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();

@@ -196,7 +196,10 @@ fn peak_memory(status_path: &str) -> Option<u64> {
 pub(crate) fn lookup(options: &LookupOptions) -> Result<()> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
-    let addresses: Vec<u64> = text.lines().map(|line: &str| u64::from_str_radix(line.trim_start_matches("0x"), 16)).collect::<Result<_, _>>()?;
+    let addresses: Vec<u64> = text
+        .lines()
+        .map(|line: &str| u64::from_str_radix(line.trim_start_matches("0x"), 16))
+        .collect::<Result<_, _>>()?;
     let file = SymbolFile::open(File::open(&options.file)?)?;
     let names = file.lookup(addresses.iter().copied())?;
     let mut output = BufWriter::new(io::stdout().lock());

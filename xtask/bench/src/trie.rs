@@ -245,11 +245,14 @@ fn merge(stream: &Stream, random: &mut Random, rounds: u32) {
             )
         }),
         Contestant::new("Delta::merge, one after another", || {
-            (time(|| {
-                deltas
-                    .iter()
-                    .fold(Delta::default(), |sum, delta| sum.merge(delta))
-            }), operations)
+            (
+                time(|| {
+                    deltas
+                        .iter()
+                        .fold(Delta::default(), |sum, delta| sum.merge(delta))
+                }),
+                operations,
+            )
         }),
         Contestant::new("Delta of all pairs", || {
             (time(|| sum_of_pairs(&deltas)), operations)
@@ -267,10 +270,14 @@ fn merge(stream: &Stream, random: &mut Random, rounds: u32) {
 /// The node of each stack.
 fn leaves(stream: &Stream) -> Vec<NodeId> {
     let mut trie = stream.trie.clone();
-    stream.ids.iter().map(|path: &Vec<FrameId>| {
-        trie.insert_path(path.iter().copied())
-            .expect("every node is there")
-    }).collect()
+    stream
+        .ids
+        .iter()
+        .map(|path: &Vec<FrameId>| {
+            trie.insert_path(path.iter().copied())
+                .expect("every node is there")
+        })
+        .collect()
 }
 
 fn sum_of_pairs(deltas: &[Delta]) -> Delta {

@@ -167,7 +167,9 @@ impl Attack {
             Attack::Runs => names::runs(address, &count, &refused).await,
             Attack::Pushes => pushes::push(address, count, refused).await,
             Attack::Identities => {
-                let sources = (1..=IDENTITIES).map(|last| Ipv4Addr::new(127, 0, 1, last)).flat_map(|source| repeat_n(source, QUERIES_OF_IDENTITY));
+                let sources = (1..=IDENTITIES)
+                    .map(|last| Ipv4Addr::new(127, 0, 1, last))
+                    .flat_map(|source| repeat_n(source, QUERIES_OF_IDENTITY));
                 let path = "/api/v1/profile?group=worker";
                 sockets::flood(address, sources, path, count).await;
             }

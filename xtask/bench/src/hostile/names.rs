@@ -111,7 +111,9 @@ pub(super) async fn task_names(address: SocketAddr, stored: &AtomicU64, refused:
             loop {
                 let first_id = sender.seq * u64::from(TASK_NAMES) + 1;
                 let start_ns = now_ns()? - 2 * SHORT_NS;
-                let tasks = (first_id..).zip(1..=TASK_NAMES).map(|(id, name)| ended_task(id, name, start_ns, SHORT_NS));
+                let tasks = (first_id..)
+                    .zip(1..=TASK_NAMES)
+                    .map(|(id, name)| ended_task(id, name, start_ns, SHORT_NS));
                 sender.send(tasks.collect(), Vec::new()).await?;
                 stored.fetch_add(1, Relaxed);
                 sleep(RETRY_AFTER).await;
@@ -166,6 +168,8 @@ pub(super) async fn honest_tasks(address: SocketAddr) -> Result<()> {
     let names = vec![TASK.to_owned()];
     let mut sender = Sender::attach(Ipv4Addr::LOCALHOST, address, worker, names).await?;
     let start_ns = now_ns()? - 60 * SECOND_NS;
-    let tasks = (1..=HONEST_TASKS).zip(0..).map(|(id, at)| ended_task(id, 1, start_ns + at * SECOND_NS, SECOND_NS));
+    let tasks = (1..=HONEST_TASKS)
+        .zip(0..)
+        .map(|(id, at)| ended_task(id, 1, start_ns + at * SECOND_NS, SECOND_NS));
     sender.send(tasks.collect(), Vec::new()).await
 }

@@ -27,7 +27,8 @@ impl Witness {
         let body = json!({"name": OPERATOR_RUN}).to_string();
         let mut run = Value::Null;
         for route in ["runs", "runs/stop"] {
-            let request = ureq::post(format!("http://{address}/api/v1/{route}")).header("content-type", "application/json");
+            let request = ureq::post(format!("http://{address}/api/v1/{route}"))
+                .header("content-type", "application/json");
             let text = request.send(&body)?.body_mut().read_to_string()?;
             run = serde_json::from_str(&text)?;
         }

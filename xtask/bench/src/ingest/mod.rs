@@ -326,7 +326,11 @@ impl Bench<'_> {
         let folder = tempfile::Builder::new()
             .prefix("emberline-bench-")
             .tempdir()?;
-        let data = folder.path().join("data").to_str().context("the folder's path is not UTF-8")?;
+        let data = folder
+            .path()
+            .join("data")
+            .to_str()
+            .context("the folder's path is not UTF-8")?;
         let mut bucket = None;
         if contestant.bucket {
             let build = xtask::light()?;
@@ -365,10 +369,12 @@ impl Bench<'_> {
         pace: Pace,
         agents_per_connection: usize,
     ) -> Result<Measured> {
-        let made: Vec<Agent> = (0..agents).map(|index| {
-            let setup = setup(index, &self.program, &self.pattern)?;
-            Ok(Agent::new(setup, self.random.fork(index)))
-        }).collect::<Result<_>>()?;
+        let made: Vec<Agent> = (0..agents)
+            .map(|index| {
+                let setup = setup(index, &self.program, &self.pattern)?;
+                Ok(Agent::new(setup, self.random.fork(index)))
+            })
+            .collect::<Result<_>>()?;
         let plan = Plan {
             pace,
             agents_per_connection,

@@ -103,9 +103,13 @@ fn stacks<'a>(
 ) -> Result<Vec<pprof::Pair<'a>>> {
     let cycle = flush.cycle.as_ref().context("a flush without a cycle")?;
     let (_, delta) = decode_cycle(cycle, u32::MAX)?;
-    Ok(delta.entries().iter().map(|(node, state, weight_ns): &(_, State, u64)| pprof::Pair {
-        stack: program.frames_of(agent.program_node(*node)),
-        state: state.name(),
-        weight_ns: *weight_ns,
-    }).collect())
+    Ok(delta
+        .entries()
+        .iter()
+        .map(|(node, state, weight_ns): &(_, State, u64)| pprof::Pair {
+            stack: program.frames_of(agent.program_node(*node)),
+            state: state.name(),
+            weight_ns: *weight_ns,
+        })
+        .collect())
 }

@@ -27,7 +27,11 @@ impl Figures {
                 .context("a line is a name and a number")?;
             Ok((name.to_owned(), number.parse()?))
         };
-        Ok(Figures(text.lines().map(|line| figure(line).with_context(|| format!("the load printed `{line}`"))).collect::<Result<_>>()?))
+        Ok(Figures(
+            text.lines()
+                .map(|line| figure(line).with_context(|| format!("the load printed `{line}`")))
+                .collect::<Result<_>>()?,
+        ))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<f64> {
@@ -59,7 +63,8 @@ pub(super) fn run(command: &mut Command, time: Duration) -> Result<Figures> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn().with_context(|| format!("starting {command:?}"))?;
+        .spawn()
+        .with_context(|| format!("starting {command:?}"))?;
     let ended =
         wait(&mut child, time + EXTRA_TIME_MAX).with_context(|| format!("running {command:?}"));
     if ended.is_err() {

@@ -150,7 +150,8 @@ fn plain(took: &Timings) -> String {
 /// Ratios as differences in percent: 1.003 is +0.3 %.
 fn percent_more(took: &Timings) -> String {
     let summary = took.summary();
-    let [median, min, max] = [summary.median, summary.min, summary.max].map(|ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0));
+    let [median, min, max] = [summary.median, summary.min, summary.max]
+        .map(|ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0));
     format!("{median} % ({min}…{max})")
 }
 

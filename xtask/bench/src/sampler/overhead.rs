@@ -276,7 +276,11 @@ impl Results {
 
     /// Memory of the process above the median of the same binary without a profiler.
     fn more_megabytes(&self, index: usize, name: &str) -> Vec<Option<f64>> {
-        let without: Vec<f64> = self.rounds(base(index), |figures| megabytes(figures, name)).into_iter().flatten().collect();
+        let without: Vec<f64> = self
+            .rounds(base(index), |figures| megabytes(figures, name))
+            .into_iter()
+            .flatten()
+            .collect();
         if without.is_empty() {
             return Vec::new();
         }
@@ -347,7 +351,10 @@ impl Results {
 
 /// The contestant with the same binary and without a profiler.
 fn base(index: usize) -> usize {
-    CONTESTANTS.iter().position(|other: &Contestant| other.binary == CONTESTANTS[index].binary).expect("it is one itself")
+    CONTESTANTS
+        .iter()
+        .position(|other: &Contestant| other.binary == CONTESTANTS[index].binary)
+        .expect("it is one itself")
 }
 
 fn unit_cpu(figures: &Figures) -> Option<f64> {

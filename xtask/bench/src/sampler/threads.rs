@@ -81,7 +81,10 @@ impl BusyProcessors {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let mut busy = BusyProcessors(Vec::new());
         for _ in 0..processors {
-            let command: &mut Command = programs.command(Binary::Load, &run("awake", 0, Duration::ZERO)).as_mut().context("the load program is built")?;
+            let command: &mut Command = programs
+                .command(Binary::Load, &run("awake", 0, Duration::ZERO))
+                .as_mut()
+                .context("the load program is built")?;
             busy.0.push(command.stdout(Stdio::null()).spawn()?);
         }
         Ok(busy)
@@ -218,7 +221,8 @@ fn section(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost], plan: Pl
         ("machine otherwise idle", idle_machine),
         ("processors kept awake", awake_machine),
     ] {
-        let [bare, sampler, more] = [&alone.bare, &alone.sampler, &alone.more].map(|rounds: &Rounds| cell(&thousandth(rounds), plain));
+        let [bare, sampler, more] = [&alone.bare, &alone.sampler, &alone.more]
+            .map(|rounds: &Rounds| cell(&thousandth(rounds), plain));
         // Writing to a string cannot fail.
         let _ = writeln!(text, "| {name} | {bare} | {sampler} | {more} |");
     }

@@ -94,12 +94,14 @@ fn measure(options: &Options, programs: &Programs, workers: usize, ack: &str) ->
     serve.environment = server.environment();
     let running = serve.start()?;
     let (program, pattern, random) = fleet_program(options.seed, 70);
-    let agents = (0..workers).map(|index| {
-        Ok(Agent::new(
-            setup(index, &program, &pattern)?,
-            random.fork(index),
-        ))
-    }).collect::<Result<Vec<_>>>()?;
+    let agents = (0..workers)
+        .map(|index| {
+            Ok(Agent::new(
+                setup(index, &program, &pattern)?,
+                random.fork(index),
+            ))
+        })
+        .collect::<Result<Vec<_>>>()?;
     let plan = Plan {
         pace: Pace::EVERY_SECOND,
         agents_per_connection: AGENTS_PER_CONNECTION,

@@ -233,7 +233,12 @@ impl Engine for PythonEngine {
             cpu_ms: number("cpu_ms")?,
         };
         let sums = answer["sums"].as_object().context("no sums")?;
-        Ok((cost, sums.iter().filter_map(|(task, sum): (&String, &Value)| Some((task.clone(), sum.as_u64()?))).collect()))
+        Ok((
+            cost,
+            sums.iter()
+                .filter_map(|(task, sum): (&String, &Value)| Some((task.clone(), sum.as_u64()?)))
+                .collect(),
+        ))
     }
 }
 

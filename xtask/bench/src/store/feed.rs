@@ -30,7 +30,9 @@ pub(crate) fn zone(worker: usize) -> String {
 
 /// The end of the last whole hour, in seconds since the Unix epoch.
 pub(crate) fn last_whole_hour() -> i64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     i64::try_from(now / 3_600 * 3_600).unwrap_or(0)
 }
 

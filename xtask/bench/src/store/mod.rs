@@ -223,7 +223,9 @@ impl Bench<'_> {
 
 /// Lists all tables with their bytes.
 fn in_words(tables: &BTreeMap<String, u64>) -> String {
-    let tables = tables.iter().map(|(table, bytes)| format!("{table} {:.2} MB", *bytes as f64 / 1e6));
+    let tables = tables
+        .iter()
+        .map(|(table, bytes)| format!("{table} {:.2} MB", *bytes as f64 / 1e6));
     tables.collect::<Vec<_>>().join(", ")
 }
 
