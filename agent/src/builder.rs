@@ -338,8 +338,8 @@ mod tests {
     fn labels_of_the_environment_do_not_replace_those_of_the_program() {
         let mut builder = AgentBuilder::default().label("zone", "a");
         builder.add_labels("node=n1, zone=b,path=x=y,").unwrap();
-        let expected = [("zone", "a"), ("node", "n1"), ("path", "x=y")];
-        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let expected = [("zone", "a"), ("node", "n1"), ("path", "x=y")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(builder.labels, expected);
         for entry in ["node", "=n1", " "] {
             let added = builder.add_labels(&format!("a=b,{entry}"));

@@ -142,8 +142,7 @@ pub(crate) fn note_result(task: TaskId, bytes: Option<u64>, type_name: NameId) {
 
 /// Calls the observer for a task's start.
 pub(crate) fn task_began(task: &TaskRecord) -> Option<Observed> {
-    let observer = *observer().read().unwrap_or_else(PoisonError::into_inner);
-    let observer = observer?;
+    let observer = (*observer().read().unwrap_or_else(PoisonError::into_inner))?;
     let end = caught(|| observer(task)).flatten()?;
     let mut notes = lock(notes());
     if notes.len() < NOTED_MAX {

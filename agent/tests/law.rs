@@ -118,8 +118,7 @@ impl Program {
     /// `threads_max` limits the size of a program, and so its duration.
     fn of_seed(seed: u64, threads_max: usize) -> Program {
         let mut random = Random::new(seed);
-        let sizes = [1, 3, 20, 50, 200, 600, 1_000, 3_000];
-        let sizes: Vec<usize> = sizes
+        let sizes: Vec<usize> = [1, 3, 20, 50, 200, 600, 1_000, 3_000]
             .into_iter()
             .filter(|size| *size <= threads_max)
             .collect();

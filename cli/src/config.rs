@@ -289,8 +289,7 @@ fn read(file: &Path, serve: &clap::Command) -> Result<BTreeMap<String, InFile>, 
         let key = &**key.get_ref();
         let Some((_, option)) = options(serve).find(|(name, _)| *name == key) else {
             let shown = options(serve).filter(|(_, option)| !option.is_hide_set());
-            let known: Vec<&str> = shown.map(|(name, _)| name).collect();
-            let known = known.join(", ");
+            let known = shown.map(|(name, _)| name).collect::<Vec<_>>().join(", ");
             return Err(BadInput(format!(
                 "{name}:{line}: unknown option {key:?}\nknown: {known}"
             )));

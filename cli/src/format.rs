@@ -98,11 +98,11 @@ pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Re
     let fitting = F::EXTENSIONS.iter().filter(|(known, _)| fits(known));
     let known = fitting.max_by_key(|(known, _)| known.len());
     known.map(|(_, format)| *format).ok_or_else(|| {
-        let known: Vec<String> = F::EXTENSIONS
+        let known = F::EXTENSIONS
             .iter()
             .map(|(known, _)| format!(".{known}"))
-            .collect();
-        let known = known.join(", ");
+            .collect::<Vec<_>>()
+            .join(", ");
         BadInput(format!(
             "unknown extension of {}; expected {known}, or set --format",
             file.display()

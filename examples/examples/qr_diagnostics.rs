@@ -77,8 +77,11 @@ fn tall_skinny_qr(side: usize) -> f64 {
 
     let residuals = each_block(|block| {
         // Taken out, so that it leaves the cache when its product is done.
-        let q2 = q2[block].lock().ok().and_then(|mut part| part.take());
-        let q2 = q2.expect("each block is multiplied once");
+        let q2 = q2[block]
+            .lock()
+            .ok()
+            .and_then(|mut part| part.take())
+            .expect("each block is multiplied once");
         let dot_task = task("dot").key(format!("dot-{block}")).start();
         let q = factor::multiply(&factored[block].0, &q2);
         let product = cache.hold(format!("x-{block}"), factor::multiply(&q, &r));

@@ -82,7 +82,7 @@ fn stack_name(name: &str) -> String {
             character
         }
     };
-    let name: String = printable(name)
+    let mut name = printable(name)
         .chars()
         .map(|character| {
             if character == ';' {
@@ -91,8 +91,9 @@ fn stack_name(name: &str) -> String {
                 spaced(character)
             }
         })
-        .collect();
-    let mut name = name.trim().to_owned();
+        .collect::<String>()
+        .trim()
+        .to_owned();
     if name.is_empty() {
         return "[unnamed]".to_owned();
     }

@@ -84,7 +84,7 @@ struct States {
 impl States {
     /// Converts to a weight. Waiting of no named kind is [`State::Other`].
     fn weight(&self) -> Weight {
-        let named = [
+        let named: Weight = [
             (State::Cpu, self.cpu),
             (State::Runnable, self.runnable),
             (State::Lock, self.lock),
@@ -92,11 +92,10 @@ impl States {
             (State::Network, self.network),
             (State::Disk, self.disk),
             (State::Other, self.other),
-        ];
-        let named: Weight = named
-            .map(|(state, part)| Weight::of(state, part))
-            .into_iter()
-            .sum();
+        ]
+        .map(|(state, part)| Weight::of(state, part))
+        .into_iter()
+        .sum();
         named + Weight::of(State::Other, self.wait.saturating_sub(named.wait_ns()))
     }
 }
@@ -218,8 +217,8 @@ mod tests {
             (State::Lock, 2),
             (State::Disk, 3),
             (State::Other, 4),
-        ];
-        let parts = parts.map(|(state, nanoseconds)| Weight::of(state, nanoseconds));
+        ]
+        .map(|(state, nanoseconds)| Weight::of(state, nanoseconds));
         assert_eq!(parsed.0.total(), parts.into_iter().sum());
     }
 

@@ -82,15 +82,14 @@ impl TryFrom<Columns<'_>> for ParsedColumns {
         }
         u32::try_from(count).map_err(|_| ParseError::Size(count))?;
         let mut symbols = SymbolTable::new();
-        let frames: Result<Vec<_>, _> = (0..columns.functions.names.len())
+        let frames = (0..columns.functions.names.len())
             .map(|at| {
                 columns
                     .functions
                     .frame(at)
                     .map(|frame| symbols.intern(&frame))
             })
-            .collect();
-        let frames = frames?;
+            .collect::<Result<Vec<_>, _>>()?;
         let mut trie = CallTrie::new(count);
         let mut ids = vec![NodeId::ROOT];
         for (node, (distance, number)) in columns.parents.iter().zip(&columns.numbers).enumerate() {

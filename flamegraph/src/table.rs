@@ -98,16 +98,15 @@ fn headline(whole: Weight, columns: usize) -> String {
     let cpu = whole.get(State::Cpu);
     let runnable = whole.get(State::Runnable);
     // A state without time may be one that the view hides.
-    let parts = [
+    let parts: Vec<String> = [
         ("cpu", cpu),
         ("runnable", runnable),
         ("wait", whole.wait_ns()),
-    ];
-    let parts: Vec<String> = parts
-        .into_iter()
-        .filter(|(_, time)| *time > 0)
-        .map(|(name, time)| part(name, time))
-        .collect();
+    ]
+    .into_iter()
+    .filter(|(_, time)| *time > 0)
+    .map(|(name, time)| part(name, time))
+    .collect();
     let start = format!("{} of thread time: ", duration(all));
     let mut text = wrapped(&start, &parts, columns) + "\n";
     let kinds: Vec<String> = State::WAITS

@@ -25,8 +25,8 @@ pub fn split(mut input: &[u8]) -> Vec<&[u8]> {
 pub fn join<P: AsRef<[u8]>>(parts: &[P]) -> Vec<u8> {
     let mut input = Vec::new();
     for part in parts {
-        let part = part.as_ref();
-        let part = &part[..part.len().min(PART_BYTES_MAX)];
+        let whole = part.as_ref();
+        let part = &whole[..whole.len().min(PART_BYTES_MAX)];
         let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
         input.extend(length.to_le_bytes());
         input.extend(part);

@@ -38,8 +38,10 @@ static CHOSEN: OnceLock<&'static Target> = OnceLock::new();
 /// If there is no such target, or the seeds cannot be written.
 pub fn start(targets: &'static [Target], is_panic_expected: fn() -> bool) {
     let name = std::env::var(TARGET).unwrap_or_default();
-    let target = targets.iter().find(|target| target.name == name);
-    let target = target.unwrap_or_else(|| panic!("{TARGET}={name:?} names no target"));
+    let target = targets
+        .iter()
+        .find(|target| target.name == name)
+        .unwrap_or_else(|| panic!("{TARGET}={name:?} names no target"));
     if let Some(folder) = std::env::var_os(SEEDS) {
         write_seeds(target, Path::new(&folder));
         std::process::exit(0);

@@ -113,8 +113,8 @@ impl Spill {
         let duration_ns = stop.since_ns(start);
         let names = TASKS_MAX - Outcome::ALL.len();
         let own = key(name, outcome as u32);
-        let index = find(tasks[..names].iter().map(|sum| &sum.key), own);
-        let index = index.unwrap_or_else(|| {
+        let found = find(tasks[..names].iter().map(|sum| &sum.key), own);
+        let index = found.unwrap_or_else(|| {
             let index = names + outcome as usize;
             tasks[index]
                 .key

@@ -36,8 +36,9 @@ pub(super) struct RemoteStack {
 
 impl Default for RemoteStack {
     fn default() -> RemoteStack {
-        let bytes = Pages::new(REMOTE_BYTES_MAX).or_else(|| Pages::new(0));
-        let bytes = bytes.expect("no mapping is needed for no bytes");
+        let bytes = Pages::new(REMOTE_BYTES_MAX)
+            .or_else(|| Pages::new(0))
+            .expect("no mapping is needed for no bytes");
         RemoteStack {
             at: 0,
             bytes,

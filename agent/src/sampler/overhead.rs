@@ -290,8 +290,8 @@ impl Meter {
 
     /// How long the visits of this tick may take.
     pub(super) fn visit_budget(&self, interval_ns: u64) -> VisitBudget {
-        let saved = self.own_ns.min(self.all_ns) - share_of(RESERVE_NS, self.limit);
-        let saved = saved.max(0).unsigned_abs();
+        let balance_ns = self.own_ns.min(self.all_ns) - share_of(RESERVE_NS, self.limit);
+        let saved = balance_ns.max(0).unsigned_abs();
         let known_ns = (saved / VISITING_CREDIT_PART)
             .max(self.visiting_ns.unsigned_abs())
             .min(interval_ns / VISITING_PART);

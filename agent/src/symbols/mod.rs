@@ -269,8 +269,9 @@ impl OpenModule {
             let own = Elf::open(Path::new("/proc/self/exe"), cache)?;
             (!module.build_id.is_empty() && is_loaded(&own)).then_some(own)
         })?;
-        let has_own = [".debug_info", ".zdebug_info"];
-        let has_own = has_own.iter().any(|name| binary.section(name).is_some());
+        let has_own = [".debug_info", ".zdebug_info"]
+            .iter()
+            .any(|name| binary.section(name).is_some());
         let debug = if has_own {
             None
         } else {
@@ -278,8 +279,7 @@ impl OpenModule {
         };
         let with_info = debug.as_ref().unwrap_or(&binary);
         let supplementary = with_info.supplementary_file(cache);
-        let files = [Some(&binary), debug.as_ref(), supplementary.as_ref()];
-        let files = files
+        let files = [Some(&binary), debug.as_ref(), supplementary.as_ref()]
             .into_iter()
             .flatten()
             .map(|elf| elf.identity)

@@ -48,8 +48,9 @@ fn read(module: &CodeModule, cache: &ChunkCache, offset: u64) -> Result<SymbolPi
     let extract = elf
         .extract()
         .ok_or("the file of the module has no symbols")?;
-    let content = extract.read(offset, PIECE_BYTES_MAX);
-    let content = content.map_err(|_| "the file of the module cannot be read")?;
+    let content = extract
+        .read(offset, PIECE_BYTES_MAX)
+        .map_err(|_| "the file of the module cannot be read")?;
     Ok(SymbolPiece {
         bytes: extract.bytes(),
         content,

@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn a_span_is_two_times_and_may_end_now() {
         let check = |text: &str, expected: Option<(&str, &str)>| {
-            let span = TimeSpan::parse(text).ok();
-            let span = span.as_ref().map(|span| (&*span.from, &*span.to));
+            let parsed = TimeSpan::parse(text).ok();
+            let span = parsed.as_ref().map(|span| (&*span.from, &*span.to));
             assert_eq!(span, expected, "{text}");
         };
         check("-20m..-10m", Some(("-20m", "-10m")));

@@ -331,11 +331,11 @@ impl Client {
 
     fn failed(&self, status: u16, body: &[u8]) -> ClientError {
         let failure: Result<Failure, _> = serde_json::from_slice(body);
-        let text = match failure {
+        let message = match failure {
             Ok(failure) => failure.error,
             Err(_) => String::from_utf8_lossy(body).into_owned(),
         };
-        let text = text.trim().chars().take(ECHO_CHARS_MAX).collect();
+        let text = message.trim().chars().take(ECHO_CHARS_MAX).collect();
         ClientError::Failed {
             url: self.url.clone(),
             status,

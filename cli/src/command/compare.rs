@@ -27,13 +27,13 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let file = args.output.file();
     let format = format::choose(args.format, file)?;
     let client = Client::new(&args.url.url)?;
-    let limit = match format {
+    let names_max = match format {
         CompareFormat::Table => Some(args.limit.unwrap_or(NAMES_DEFAULT)),
         CompareFormat::Json => args.limit,
         // A picture lists no names, so it omits none.
         CompareFormat::Svg => Some(NAMES_MAX),
     };
-    let limit = limit.map(|limit| limit.to_string());
+    let limit = names_max.map(|limit| limit.to_string());
     let body = client
         .get("tasks/compare", &query(args).with_each("limit", limit))?
         .body;

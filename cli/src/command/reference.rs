@@ -67,15 +67,15 @@ mod tests {
     /// Returns the output of `program` for `input` on stdin, which it must accept without a complaint; `None` if
     /// it is not installed.
     fn accepted_output(program: &str, args: &[&str], input: &[u8]) -> Option<Vec<u8>> {
-        let child = Command::new(program)
+        let mut child = Command::new(program)
             .args(args)
             // A missing locale is a complaint of `man`.
             .env("LC_ALL", "C.UTF-8")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn();
-        let mut child = child.ok()?;
+            .spawn()
+            .ok()?;
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
         let writer = std::thread::spawn(move || stdin.write_all(&input).unwrap());

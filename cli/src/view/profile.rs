@@ -199,8 +199,8 @@ mod tests {
             ("outside tasks (--outside)", 90_000_000_000),
             ("runnable (--runnable)", 211_000_000_000),
             ("waiting (--waiting)", 5),
-        ];
-        let hidden = hidden.map(|(reason, hidden_ns)| Hidden { reason, hidden_ns });
+        ]
+        .map(|(reason, hidden_ns)| Hidden { reason, hidden_ns });
         let sampling = Sampling {
             hidden: hidden.into(),
             ..sampling()

@@ -55,8 +55,9 @@ fn details(tasks: &Progress) -> String {
         (tasks.running, "running"),
         (tasks.failed, "failed"),
         (tasks.lost, "lost"),
-    ];
-    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0);
     let mut parts: Vec<String> = counts
         .map(|(count, outcome)| format!("{} {outcome}", grouped(count)))
         .collect();

@@ -79,8 +79,12 @@ pub(crate) fn text(dump: &ThreadDumpAnswer, grouped: bool, stacks: Stacks) -> St
 }
 
 fn write_group(text: &mut String, group: &ThreadGroup, threads: &[ThreadSnapshot], stacks: Stacks) {
-    let names: Vec<String> = threads.iter().take(NAMED_MAX).map(thread_name).collect();
-    let mut names = names.join(", ");
+    let mut names = threads
+        .iter()
+        .take(NAMED_MAX)
+        .map(thread_name)
+        .collect::<Vec<_>>()
+        .join(", ");
     if threads.len() > NAMED_MAX {
         let _ = write!(names, " and {} more", threads.len() - NAMED_MAX);
     }

@@ -82,8 +82,8 @@ mod tests {
     fn every_thread_has_a_line() {
         let (release, waiting) = std::sync::mpsc::channel::<()>();
         let (named, started) = std::sync::mpsc::channel();
-        let thread = thread::Builder::new().name("a waiter".to_owned());
-        let thread = thread
+        let thread = thread::Builder::new()
+            .name("a waiter".to_owned())
             .spawn(move || {
                 named.send(()).unwrap();
                 waiting.recv().unwrap_err()

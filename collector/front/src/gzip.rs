@@ -45,8 +45,11 @@ pub fn accepts_gzip(request: &HeaderMap) -> bool {
 
 /// Whether this response is sent compressed to clients that accept it.
 pub fn is_compressible(response: &Response) -> bool {
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
     COMPRESSED_TYPES.contains(&kind.split(';').next().unwrap_or_default())
 }
 

@@ -449,8 +449,8 @@ impl<'a> TableReader<'a> {
 
     /// The span of all data, in tables or not.
     pub(crate) fn data(&self, unsealed: Option<Range<Second>>) -> Option<TimeRange> {
-        let spans = [self.coverage.data(), unsealed];
-        let spans = spans.iter().flatten().filter_map(time_range);
+        let parts = [self.coverage.data(), unsealed];
+        let spans = parts.iter().flatten().filter_map(time_range);
         spans.reduce(TimeRange::hull)
     }
 }

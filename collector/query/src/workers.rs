@@ -76,12 +76,14 @@ impl EpochView {
     /// is stored than was accepted.
     pub fn unaccounted_ns(&self) -> i128 {
         let account = &self.account;
-        let lost = [
+        let lost: i128 = [
             account.lost_rejected_ns,
             account.lost_by_collector_ns,
             account.lost_queue_ns,
-        ];
-        let lost: i128 = lost.into_iter().map(i128::from).sum();
+        ]
+        .into_iter()
+        .map(i128::from)
+        .sum();
         i128::from(account.accepted_ns) - i128::from(self.stored_ns) - lost
     }
 }

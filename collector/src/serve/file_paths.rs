@@ -72,8 +72,9 @@ fn with_format(mut request: Request, format: &str) -> Result<Request, ErrorAnswe
     let others = uri
         .query()
         .map_or(String::new(), |query| format!("{query}&"));
-    let changed = format!("{}?{others}format={format}", uri.path());
-    let changed: PathAndQuery = changed.try_into().map_err(|_| too_long())?;
+    let changed: PathAndQuery = format!("{}?{others}format={format}", uri.path())
+        .try_into()
+        .map_err(|_| too_long())?;
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(changed);
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| too_long())?;

@@ -280,8 +280,8 @@ pub(super) async fn read(from: impl AsyncRead + Unpin, bytes_max: usize) -> Vec<
 
 fn failure(status: ExitStatus, messages: &[u8]) -> ErrorAnswer {
     let message = String::from_utf8_lossy(messages);
-    let message = bounded(message.trim(), SQL_MESSAGE_BYTES_MAX);
-    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let whole = bounded(message.trim(), SQL_MESSAGE_BYTES_MAX);
+    let message = whole.strip_prefix("error: ").unwrap_or(&message);
     match status.code() {
         Some(INVALID_CODE) => bad_request(message.to_owned()),
         Some(_) => ErrorAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, message.to_owned()),

@@ -132,11 +132,11 @@ fn rows(collector: &Collector) -> Vec<String> {
     let mut rows: Vec<String> = snapshot
         .rows()
         .map(|row| {
-            let stop = row
+            let stopped_s = row
                 .record
                 .stop
                 .map(|stop| (stop.unix_ns() - at(0).unix_ns()) / SECOND_NS);
-            let stop = stop.map_or(String::new(), |stop| format!(" {stop}"));
+            let stop = stopped_s.map_or(String::new(), |stop| format!(" {stop}"));
             let epoch = row.epoch.0;
             let id = row.record.id.0;
             format!(
@@ -360,21 +360,20 @@ fn queued_flushes_get_the_same_answers_as_single_ones() {
         clock: None,
         ..flushes[2].clone()
     };
-    let waiting = [
+    let mut waiting: VecDeque<ReceivedFlush> = [
         &flushes[0],
         &flushes[1],
         &flushes[1],
         &no_clock,
         &flushes[3],
-    ];
-    let mut waiting: VecDeque<ReceivedFlush> = waiting
-        .iter()
-        .map(|flush: &&v1::Flush| ReceivedFlush {
-            flush: (*flush).clone(),
-            at: at(50),
-            charge: None,
-        })
-        .collect();
+    ]
+    .iter()
+    .map(|flush: &&v1::Flush| ReceivedFlush {
+        flush: (*flush).clone(),
+        at: at(50),
+        charge: None,
+    })
+    .collect();
     let mut answers = Vec::new();
     while !waiting.is_empty() {
         answers.push(at_once(collector.ingest.receive_flushes(&attachment, &mut waiting)).unwrap());

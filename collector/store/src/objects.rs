@@ -487,14 +487,15 @@ fn sync_all(paths: &[PathBuf]) -> Result<(), StoreError> {
         Ok(())
     };
     thread::scope(|scope| {
-        let helpers = (1..paths.len().min(SYNCS_AT_ONCE)).map(|_| {
-            // If a thread cannot be started, the others do its work.
-            thread::Builder::new()
-                .name("emberline-sync".into())
-                .spawn_scoped(scope, work)
-                .ok()
-        });
-        let helpers: Vec<_> = helpers.collect();
+        let helpers: Vec<_> = (1..paths.len().min(SYNCS_AT_ONCE))
+            .map(|_| {
+                // If a thread cannot be started, the others do its work.
+                thread::Builder::new()
+                    .name("emberline-sync".into())
+                    .spawn_scoped(scope, work)
+                    .ok()
+            })
+            .collect();
         let mut done = work();
         for helper in helpers.into_iter().flatten() {
             done = done.and(helper.join().expect("syncing does not panic"));

@@ -15,8 +15,8 @@ pub(crate) const REPLIES: Target = Target {
     run: |input| {
         let (_, rest) = parts::flags(input);
         let parts = parts::split(rest);
-        let streams: Vec<Vec<u8>> = parts.split(|part| part.is_empty()).map(framed).collect();
-        let streams: Vec<&[u8]> = streams.iter().map(Vec::as_slice).collect();
+        let encoded: Vec<Vec<u8>> = parts.split(|part| part.is_empty()).map(framed).collect();
+        let streams: Vec<&[u8]> = encoded.iter().map(Vec::as_slice).collect();
         let _ = fuzzing::replies(&streams);
     },
     seeds: || {
@@ -46,11 +46,11 @@ pub(crate) const HTTP2: Target = Target {
         let _ = fuzzing::connection(input);
     },
     seeds: || {
-        let messages: Vec<Vec<u8>> = messages()
+        let encoded: Vec<Vec<u8>> = messages()
             .iter()
             .map(v1::CollectorMessage::encode_to_vec)
             .collect();
-        let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+        let messages: Vec<&[u8]> = encoded.iter().map(Vec::as_slice).collect();
         let frames = |headers: &[u8], trailers: &[u8]| {
             [
                 frame(SETTINGS, 0, 0, &[]),

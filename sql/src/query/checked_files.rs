@@ -60,9 +60,10 @@ impl ParquetFileReaderFactory for CheckedFiles {
         _metrics: &ExecutionPlanMetricsSet,
     ) -> Result<Box<dyn AsyncFileReader + Send>> {
         let path = file.object_meta.location.as_ref();
-        let file = self.files.get(path);
-        let file =
-            file.ok_or_else(|| internal_datafusion_err!("{path} is no file of its table"))?;
+        let file = self
+            .files
+            .get(path)
+            .ok_or_else(|| internal_datafusion_err!("{path} is no file of its table"))?;
         Ok(Box::new(CheckedReader {
             store: self.store.clone(),
             file: file.clone(),

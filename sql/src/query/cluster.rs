@@ -388,8 +388,10 @@ pub(crate) fn folder(
     let name = name.unwrap_or_default();
     match place {
         Some(StorePlace::Bucket { bucket, prefix }) => {
-            let parts = [bucket.as_str(), prefix.as_str(), name];
-            let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            let parts: Vec<_> = [bucket.as_str(), prefix.as_str(), name]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect();
             Ok(format!("s3://{}", escaped(&parts.join("/"))))
         }
         Some(StorePlace::Directory(folder)) => address_of(&folder.join(name)),

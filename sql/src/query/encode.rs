@@ -36,12 +36,12 @@ fn json(rows: &Rows, facts: &Facts) -> anyhow::Result<Vec<u8>> {
     };
     let mut cells = Vec::new();
     for batch in &rows.batches {
-        let columns: Vec<Vec<SqlCell>> = batch
+        let by_column: Vec<Vec<SqlCell>> = batch
             .columns()
             .iter()
             .map(values)
             .collect::<anyhow::Result<_>>()?;
-        let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+        let mut columns: Vec<_> = by_column.into_iter().map(Vec::into_iter).collect();
         for _ in 0..batch.num_rows() {
             cells.push(columns.iter_mut().filter_map(Iterator::next).collect());
         }

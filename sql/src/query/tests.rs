@@ -236,9 +236,6 @@ fn numbers_of_all_views_can_be_subtracted() {
             .iter()
             .filter(|column| column.type_name == "integer")
             .map(|column| column.name.as_str())
-            .collect();
-        let numbers: Vec<&str> = numbers
-            .into_iter()
             .filter(|name| !IDS.contains(name))
             .collect();
         let differences: Vec<String> = numbers

@@ -223,10 +223,11 @@ fn resources(store: &ViewedStore) -> String {
     let ViewedStore {
         collector, schema, ..
     } = store;
-    let measures = ["period_ns"]
+    let measures: String = ["period_ns"]
         .into_iter()
-        .chain(Resource::ALL.map(Resource::name));
-    let measures: String = measures.map(|name| signed_column("r", name)).collect();
+        .chain(Resource::ALL.map(Resource::name))
+        .map(|name| signed_column("r", name))
+        .collect();
     format!(
         "SELECT r.worker, r.epoch, r.sampled_at, {measures}{collector} AS collector FROM {schema}.resources r"
     )

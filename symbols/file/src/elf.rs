@@ -531,12 +531,12 @@ impl<'f, S: ReadAt> Elf<'f, S> {
         let limit = decompressed as usize;
         const ZLIB: u32 = 1;
         const ZSTD: u32 = 2;
-        let output = match if is_gnu { ZLIB } else { word(&header, 0) } {
+        let unchecked = match if is_gnu { ZLIB } else { word(&header, 0) } {
             ZLIB => decompress_to_vec_zlib_with_limit(input, limit).ok(),
             ZSTD => zstd::bulk::decompress(input, limit).ok(),
             _ => return Err(failed("only zlib and zstd are supported")),
         };
-        let output = output.filter(|output| output.len() == limit);
+        let output = unchecked.filter(|output| output.len() == limit);
         output.ok_or_else(|| failed("its data is damaged, or not as long as its header says"))
     }
 }
@@ -576,8 +576,8 @@ impl SymbolTable for Symbols {
     }
 
     fn name(&self, offset: u32, bytes_max: u64) -> Option<String> {
-        let rest = self.names.get(offset as usize..)?;
-        let rest = &rest[..rest.len().min(bytes_max as usize)];
+        let names = self.names.get(offset as usize..)?;
+        let rest = &names[..names.len().min(bytes_max as usize)];
         let end = rest
             .iter()
             .position(|byte| *byte == 0)

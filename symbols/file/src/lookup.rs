@@ -364,8 +364,9 @@ impl<S: ReadAt> SymbolFile<S> {
                 open = Some((number, self.block(Array::Frames, number)?));
             }
             let within = at as usize % Array::Frames.per_block();
-            let row = open.as_ref().and_then(|(_, block)| rows_at(block, within));
-            let row = row
+            let row = open
+                .as_ref()
+                .and_then(|(_, block)| rows_at(block, within))
                 .filter(|row| row.caller < id)
                 .ok_or(SymbolFileError::Contradiction { part: "frames" })?;
             rows.insert(id, row);

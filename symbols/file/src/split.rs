@@ -109,8 +109,9 @@ pub(super) fn split_id(unit: UnitRef<'_, SectionReader<'_>>) -> Option<DwoId> {
 pub(super) fn unit_path(skeleton: UnitRef<'_, SectionReader<'_>>) -> Option<PathBuf> {
     let name = skeleton.dwo_name().ok()??;
     let name = text(&skeleton.attr_string(name).ok()?).ok()?;
-    let folder = skeleton.comp_dir.as_ref();
-    let folder = folder
+    let folder = skeleton
+        .comp_dir
+        .as_ref()
         .and_then(|folder| text(folder).ok())
         .unwrap_or_default();
     Some(Path::new(&folder).join(name))

@@ -49,8 +49,8 @@ fn new_file() -> Vec<u8> {
 
 /// The functions at an address, as text.
 fn at(file: &SymbolFile<Vec<u8>>, address: u64) -> String {
-    let names = file.lookup([address]).unwrap();
-    let names = names[&address].iter().map(|frame| {
+    let found = file.lookup([address]).unwrap();
+    let names = found[&address].iter().map(|frame| {
         let inlined = if frame.inlined { "+ " } else { "" };
         format!("{inlined}{} {}:{}", frame.function, frame.file, frame.line)
     });

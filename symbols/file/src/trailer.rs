@@ -153,8 +153,8 @@ impl Trailer {
         }
         let id = bytes
             .get(42..42 + usize::from(bytes[41]))
-            .filter(|id| is_length(id.len()));
-        let id = id.ok_or(SymbolFileError::Contradiction { part: "build id" })?;
+            .filter(|id| is_length(id.len()))
+            .ok_or(SymbolFileError::Contradiction { part: "build id" })?;
         let detail =
             Detail::of(bytes[40]).ok_or(SymbolFileError::Contradiction { part: "detail" })?;
         let facts = Facts {

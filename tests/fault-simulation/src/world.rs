@@ -201,8 +201,10 @@ pub fn run(seed: u64, is_traced: bool) -> Result<Summary, Failure> {
         Ok(Ok(())) => return Ok(world.summary),
         Ok(Err(reason)) => reason,
         Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
             format!("a panic: {}", text.unwrap_or_default())
         }
     };

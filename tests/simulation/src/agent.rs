@@ -251,17 +251,20 @@ impl Agent {
         let stop_ns = start_ns + SECOND_NS;
         cycle.start_ns = start_ns + lags_ns[0] - offset_ns;
         cycle.stop_ns = stop_ns + lags_ns[1] - offset_ns;
-        let tasks = second.tasks.iter().map(|task| v1::Task {
-            name: self.dictionary.string(task.name),
-            start_ns: task.start_ns - offset_ns,
-            stop_ns: if task.stop_ns == 0 {
-                0
-            } else {
-                task.stop_ns - offset_ns
-            },
-            ..task.clone()
-        });
-        let tasks = tasks.collect();
+        let tasks = second
+            .tasks
+            .iter()
+            .map(|task| v1::Task {
+                name: self.dictionary.string(task.name),
+                start_ns: task.start_ns - offset_ns,
+                stop_ns: if task.stop_ns == 0 {
+                    0
+                } else {
+                    task.stop_ns - offset_ns
+                },
+                ..task.clone()
+            })
+            .collect();
         let mut record = lock(&self.record);
         let seq = record.life().made + 1;
         let flush = v1::Flush {

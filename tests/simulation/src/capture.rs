@@ -28,8 +28,8 @@ impl Capture {
     /// # Errors
     /// If the collector does not answer, or has no samples.
     pub fn read(api: &Api, seconds: Range<i64>) -> Result<Capture> {
-        let workers = api.json("workers")?;
-        let workers = workers["workers"]
+        let answer = api.json("workers")?;
+        let workers = answer["workers"]
             .as_array()
             .context("an answer without workers")?;
         let mut reading = Reading::default();

@@ -175,8 +175,8 @@ impl Threads {
             } else if random.chance(busyness.switch) {
                 let slot = self.slots[index];
                 // When time starts over, a task ends at its start.
-                let stop_ns = start_ns + nanoseconds(random.below(900_000_000));
-                let stop_ns = stop_ns.max(slot.start_ns);
+                let drawn_ns = start_ns + nanoseconds(random.below(900_000_000));
+                let stop_ns = drawn_ns.max(slot.start_ns);
                 second.tasks.push(row(program, slot, Some(stop_ns), random));
                 self.slots[index] = self.begin(pattern, stop_ns, random);
                 second

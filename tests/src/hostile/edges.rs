@@ -284,8 +284,8 @@ fn stuck(url: &str, library: &str) -> Value {
         .worker("edge-1")
         .cpu_limit(1.0)
         .flush_timeout(Duration::from_millis(500))
-        .start();
-    let agent = agent.expect("the agent starts");
+        .start()
+        .expect("the agent starts");
     // The first cycle, with the library's frames, has reached the symbolizer by then.
     let begin = Instant::now();
     while begin.elapsed() < BUSY * 6 {

@@ -41,8 +41,8 @@ fn forwards(collector: &Collector) -> Vec<Value> {
 fn sample(collector: &Collector, worker: &str, seconds: u64) {
     let steady = Worker::start("steady", worker, &collector.url(), &[]);
     wait_for("samples", || {
-        let workers = collector.json("/api/v1/workers");
-        let workers = workers["workers"].as_array().unwrap();
+        let answer = collector.json("/api/v1/workers");
+        let workers = answer["workers"].as_array().unwrap();
         let epoch = &workers.iter().find(|known| known["worker"] == worker)?["epochs"][0];
         (number(&epoch["account"], "stored_ns") > seconds * 1_000_000_000).then_some(())
     });

@@ -274,8 +274,8 @@ impl Collector {
 
     /// Every epoch of every worker.
     pub(crate) fn epochs(&self) -> Vec<Value> {
-        let workers = self.json("/api/v1/workers");
-        let workers = workers["workers"].as_array().unwrap();
+        let answer = self.json("/api/v1/workers");
+        let workers = answer["workers"].as_array().unwrap();
         workers
             .iter()
             .flat_map(|worker| worker["epochs"].as_array().unwrap().clone())

@@ -19,8 +19,10 @@ pub(crate) fn run(depth: usize) {
             let _task = agent::task(name).start();
             level(depth, (depth / 4).max(1));
         };
-        let thread = thread::Builder::new().stack_size((1 << 20) + depth * LEVEL_BYTES);
-        let thread = thread.spawn(run).expect("the system starts a thread");
+        let thread = thread::Builder::new()
+            .stack_size((1 << 20) + depth * LEVEL_BYTES)
+            .spawn(run)
+            .expect("the system starts a thread");
         thread.join().expect("it does not panic");
     };
     work("shallow", 1);

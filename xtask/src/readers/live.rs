@@ -99,13 +99,13 @@ fn firefox(folder: &Path, url: &str) -> Result<Option<String>> {
             "{url}/api/v1/{path}?{query}"
         ))?)?)
     };
-    let tasks = rows("tasks")?;
-    let tasks = tasks["tasks"].as_array().context("no tasks")?;
+    let tasks_answer = rows("tasks")?;
+    let tasks = tasks_answer["tasks"].as_array().context("no tasks")?;
     let is_one = |phase: &&Value| phase["count"].as_u64().is_none_or(|count| count <= 1);
     let phases_of = |task: &Value| Some(task["phases"].as_array()?.iter().filter(is_one).count());
     let phases: usize = tasks.iter().filter_map(phases_of).sum();
-    let transfers = rows("transfers")?;
-    let transfers = transfers["transfers"]
+    let transfers_answer = rows("transfers")?;
+    let transfers = transfers_answer["transfers"]
         .as_array()
         .context("no transfers")?
         .len();

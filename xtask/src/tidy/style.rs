@@ -1,16 +1,17 @@
-//! Statements and signatures that pack several into one, and `match` on a `bool`.
+//! Statements and signatures that pack several into one, names that change their value at once, and `match` on a `bool`.
 
 use super::finding::Finding;
 use super::tokens::Token;
 
 pub(super) const STYLE: &str = "style";
 
-/// Findings in Rust: `let (a, b) = (x, y)`, parameters that are tuple patterns, `match` on a `bool`.
+/// Findings in Rust: `let (a, b) = (x, y)`, `let a = x; let a = a.b()`, parameters that are tuple patterns, `match` on
+/// a `bool`.
 pub(super) fn check(path: &str, tokens: &[Token]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
         let found = match token.text.as_str() {
-            "let" => parallel_let(&tokens[at..]),
+            "let" => parallel_let(&tokens[at..]).or_else(|| shadowing_let(&tokens[at..])),
             "fn" => tuple_parameter(&tokens[at..]),
             "{" => match_on_bool(&tokens[at..]),
             _ => None,
@@ -39,6 +40,63 @@ fn parallel_let(tokens: &[Token]) -> Option<&'static str> {
     let is_whole = tokens.get(equals + 1 + value.length)?.text == ";";
     let is_parallel = is_whole && pattern.elements > 1 && pattern.elements == value.elements;
     is_parallel.then_some("a `let` for each name: `let (a, b) = (x, y)` is two statements")
+}
+
+/// `tokens` begin with `let`.
+fn shadowing_let(tokens: &[Token]) -> Option<&'static str> {
+    let first = binding(tokens)?;
+    let end = first.value + length_until(&tokens[first.value..], ";")?;
+    let next = &tokens[end + 1..];
+    let second = binding(next)?;
+    let value = next[second.value..]
+        .iter()
+        .skip_while(|token| ["&", "*", "mut"].contains(&token.text.as_str()))
+        .take(2)
+        .map(|token| token.text.as_str())
+        .collect::<Vec<_>>();
+    // `let a = a(b)` and `let a = a::b` read a function or a module of that name.
+    let is_chained = second.name == first.name
+        && value.first() == Some(&first.name)
+        && !["(", "::"].contains(value.get(1)?);
+    is_chained
+        .then_some("one chain, or a second name: the next `let` shadows this one with a part of it")
+}
+
+/// A `let` with a plain name.
+struct Binding<'a> {
+    name: &'a str,
+    /// Where its value begins.
+    value: usize,
+}
+
+/// The `let` that `tokens` begin with.
+fn binding(tokens: &[Token]) -> Option<Binding<'_>> {
+    if tokens.first()?.text != "let" {
+        return None;
+    }
+    let name_at = 1 + usize::from(tokens.get(1)?.text == "mut");
+    let name = tokens.get(name_at)?.text.as_str();
+    let after = &tokens[name_at + 1..];
+    if ![":", "="].contains(&after.first()?.text.as_str()) {
+        return None;
+    }
+    let value = name_at + 1 + length_until(after, "=")? + 1;
+    Some(Binding { name, value })
+}
+
+/// Tokens before the first `end` outside of groups; `None` if the group around them ends first.
+fn length_until(tokens: &[Token], end: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, token) in tokens.iter().enumerate() {
+        match token.text.as_str() {
+            text if text == end && depth == 0 => return Some(at),
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" if depth == 0 => return None,
+            ")" | "]" | "}" => depth -= 1,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// `tokens` begin with `fn`.

@@ -159,13 +159,10 @@ fn links_must_lead_to_files() {
 
 #[test]
 fn the_readme_needs_two_commands_and_no_third() {
-    let check = |text: &str, expected: Expect| {
-        expected.assert_eq(&printed(&markdown::check_readme(text)));
-    };
     let good = "# E\n```text\na picture\n```\n## Try\n```sh\ngit clone x\n$ cargo demo  # opens\n\
                 # more\ncargo xtask test\n```\nand\n```sh\nemberline workers\n```";
-    check(good, expect![""]);
-    check(
+    check_readme(good, expect![""]);
+    check_readme(
         "# E\n```sh\nnpm ci\ncargo xtask test\n```",
         expect![[r#"
             README.md: the first block of commands lacks `cargo demo` [readme]
@@ -174,20 +171,16 @@ fn the_readme_needs_two_commands_and_no_third() {
     );
 }
 
+fn check_readme(text: &str, expected: Expect) {
+    expected.assert_eq(&printed(&markdown::check_readme(text)));
+}
+
 #[test]
 fn allowed_findings_pass_and_unused_exceptions_do_not() {
-    let allowed = |path| Allowed {
-        rule: "sleep",
-        path,
-        reason: "it shows a wait",
-    };
-    let finding = |path: &str| Finding {
-        rule: "sleep",
-        path: path.into(),
-        line: 1,
-        text: "x".into(),
-    };
-    let findings = vec![finding("tests/src/a.rs"), finding("tests/src/ab.rs")];
+    let findings = vec![
+        sleep_finding("tests/src/a.rs"),
+        sleep_finding("tests/src/ab.rs"),
+    ];
     let rest = without_allowed(findings, &[allowed("tests/src/a.rs"), allowed("cli")]);
     expect![[r#"
         tests/src/ab.rs:1: x [sleep]
@@ -196,21 +189,41 @@ fn allowed_findings_pass_and_unused_exceptions_do_not() {
     .assert_eq(&printed(&rest));
 }
 
+fn allowed(path: &'static str) -> Allowed {
+    Allowed {
+        rule: "sleep",
+        path,
+        reason: "it shows a wait",
+    }
+}
+
+fn sleep_finding(path: &str) -> Finding {
+    Finding {
+        rule: "sleep",
+        path: path.into(),
+        line: 1,
+        text: "x".into(),
+    }
+}
+
 /// Shows that a tree is read whole, but for folders that hold nothing of ours.
 #[test]
 fn a_tree_is_read_whole() {
     let root = tempfile::tempdir().unwrap();
-    let write = |path: &str, text: &[u8]| {
-        let path = root.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    write("README.md", b"[guide](docs/GUIDE.md) [lost](docs/LOST.md)");
-    write("docs/GUIDE.md", b"[back](../README.md)");
-    write("cli/src/deep/er.rs", b"fn f() { unsafe {} }");
-    write("collector/ui/node_modules/x/index.js", b"// TODO");
-    write("target/x.rs", b"fn f() { unsafe {} }");
-    write("tests/golden/noise.rs", &[0xff, 0xfe]);
+    write_file(
+        root.path(),
+        "README.md",
+        b"[guide](docs/GUIDE.md) [lost](docs/LOST.md)",
+    );
+    write_file(root.path(), "docs/GUIDE.md", b"[back](../README.md)");
+    write_file(root.path(), "cli/src/deep/er.rs", b"fn f() { unsafe {} }");
+    write_file(
+        root.path(),
+        "collector/ui/node_modules/x/index.js",
+        b"// TODO",
+    );
+    write_file(root.path(), "target/x.rs", b"fn f() { unsafe {} }");
+    write_file(root.path(), "tests/golden/noise.rs", &[0xff, 0xfe]);
     expect![[r#"
         README.md:1: links to `docs/LOST.md`, which does not exist [links]
         README.md: the first block of commands lacks `cargo demo` [readme]
@@ -218,6 +231,12 @@ fn a_tree_is_read_whole() {
         cli/src/deep/er.rs:1: `unsafe` belongs in agent/system, agent/src/sampler/sys, tests/src/hostile/sys only [unsafe]
     "#]]
     .assert_eq(&printed(&check_files(root.path()).unwrap()));
+}
+
+fn write_file(root: &std::path::Path, path: &str, text: &[u8]) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
 }
 
 #[test]
@@ -241,10 +260,7 @@ fn banned_names_are_found_in_code_only() {
 
 #[test]
 fn banned_phrases_are_found_across_lines_in_any_language() {
-    let check = |text: &str, expected: Expect| {
-        expected.assert_eq(&printed(&wording::check("a", text)));
-    };
-    check(
+    check_wording(
         "/// The caller is\n/// told. Gives the rest.\nfn is_told() {}\n\n// Who\nlet x = \"none is\\\n told\";",
         expect![[r#"
             a:1: "is told": write name who learns what, and how [wording]
@@ -253,12 +269,16 @@ fn banned_phrases_are_found_across_lines_in_any_language() {
             a:6: "is told": write name who learns what, and how [wording]
         "#]],
     );
-    check(
+    check_wording(
         "# A title\n\nIt waits, for it has no\ntime. The function gives, what [for it](x.md), one.",
         expect![[r#"
             a:3: ", for it": write because [wording]
         "#]],
     );
+}
+
+fn check_wording(text: &str, expected: Expect) {
+    expected.assert_eq(&printed(&wording::check("a", text)));
 }
 
 #[test]
@@ -273,30 +293,41 @@ fn documentation_starts_with_a_noun_or_a_verb() {
 
 #[test]
 fn statements_and_signatures_that_pack_several_are_found() {
-    let check = |code: &str, expected: Expect| {
-        expected.assert_eq(&printed(&style::check(
-            "a.rs",
-            &tokens::read(code).unwrap(),
-        )));
-    };
-    check(
+    check_style(
         "let (a, mut b) = (1, f(2, 3));\nlet (a, b) = pair;\nlet (a, b) = (1, 2).swap();\nlet (a, b): (u8, u8) = f();\n\
          if let (Some(a), b) = (x, y) {}",
         expect![[r#"
             a.rs:1: a `let` for each name: `let (a, b) = (x, y)` is two statements [style]
         "#]],
     );
-    check(
+    check_style(
+        "let a = f(); let mut a: Vec<u8> = a.g();\nlet b = f(); let b = &b[1..];\nlet c: Map<u8, u8> = { let d = 1; d }; let c = c?;\n\
+         let a = f(); let b = a.g(); let a = a.h();\nlet a = f(); g(); let a = a.h();\nlet a = f(); let a = a(1); let a = a::b();\n\
+         let c = |c: u8| { let d = c; }; let a = ab; let a = ab;",
+        expect![[r#"
+            a.rs:1: one chain, or a second name: the next `let` shadows this one with a part of it [style]
+            a.rs:2: one chain, or a second name: the next `let` shadows this one with a part of it [style]
+            a.rs:3: one chain, or a second name: the next `let` shadows this one with a part of it [style]
+        "#]],
+    );
+    check_style(
         "match a { true => 1, false => 2 }; match a { Some(true) => 1, _ => true };",
         expect![[r#"
             a.rs:1: `if` and `else` instead of `match` on a `bool` [style]
         "#]],
     );
-    check(
+    check_style(
         "fn f(a: u8, (b, c): (u8, u8)) {}\nfn g((a, b): (u8, u8)) {}\nfn h<T>(a: Map<u8, (u8, u8)>, b: fn(u8) -> (u8, u8)) {}",
         expect![[r#"
             a.rs:1: name each parameter, or make a struct: a tuple hides what they are [style]
             a.rs:2: name each parameter, or make a struct: a tuple hides what they are [style]
         "#]],
     );
+}
+
+fn check_style(code: &str, expected: Expect) {
+    expected.assert_eq(&printed(&style::check(
+        "a.rs",
+        &tokens::read(code).unwrap(),
+    )));
 }

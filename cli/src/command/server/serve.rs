@@ -149,7 +149,7 @@ fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Opti
         bytes_max,
     } = (&args.retention).into();
     let hours = |age: Duration| format!("{}h", age.as_secs() / 3_600);
-    let arguments = [
+    let options_and_values = [
         ("--retention-seconds", hours(seconds)),
         ("--retention-rollups", hours(rollups)),
         ("--retention-tasks", hours(tasks)),
@@ -157,14 +157,13 @@ fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Opti
         ("--witness", name.to_string()),
         ("--owner-watch", format!("{}ms", owner_watch.as_millis())),
     ];
-    let arguments = arguments
+    let arguments = options_and_values
         .into_iter()
-        .flat_map(|(option, value)| [option.to_owned(), value]);
-    let program = std::env::current_exe().context("cannot find this program's file")?;
-    let arguments = arguments
+        .flat_map(|(option, value)| [option.to_owned(), value])
         .chain(["--limited".to_owned()])
         .map(OsString::from)
         .collect();
+    let program = std::env::current_exe().context("cannot find this program's file")?;
     Ok(Some(AutoAdoption {
         after,
         program,

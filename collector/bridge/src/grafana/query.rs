@@ -53,8 +53,8 @@ impl ProfileKind {
     fn parse(id: &str) -> Result<&'static ProfileKind, ErrorAnswer> {
         let found = PROFILE_KINDS.iter().find(|kind| kind.id() == id);
         found.ok_or_else(|| {
-            let known: Vec<String> = PROFILE_KINDS.iter().map(ProfileKind::id).collect();
-            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            let ids: Vec<String> = PROFILE_KINDS.iter().map(ProfileKind::id).collect();
+            let known: Vec<&str> = ids.iter().map(String::as_str).collect();
             let id: String = id.chars().take(200).collect();
             let error = format!(
                 "no profile type has the id {id:?}; allowed: {}",

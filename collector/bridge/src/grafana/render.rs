@@ -136,8 +136,9 @@ pub fn render_diff(asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
 /// `GET /pyroscope/label-values?label=NAME&query={MATCHERS}`
 pub fn label_values(asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
     let params = Params::new(asking.pairs, &["label", "query", "from", "until"])?;
-    let label = params.one("label")?;
-    let label = label.ok_or_else(|| invalid("the parameter label is missing".to_owned()))?;
+    let label = params
+        .one("label")?
+        .ok_or_else(|| invalid("the parameter label is missing".to_owned()))?;
     let (_, matchers) = split_query(params.one("query")?.unwrap_or_default());
     answer::json(&values_of(label, &[matchers.to_owned()], asking)?)
 }

@@ -92,8 +92,9 @@ impl Query {
             |text| time("from", text),
         )?;
         // Pyroscope's server ignores any other text too: Go's client sends 0 for profiles that are not sampled.
-        let rate_hz = value("sampleRate").and_then(|text| text.parse().ok());
-        let rate_hz = rate_hz.filter(|rate_hz| (1..=1_000_000).contains(rate_hz));
+        let rate_hz = value("sampleRate")
+            .and_then(|text| text.parse().ok())
+            .filter(|rate_hz| (1..=1_000_000).contains(rate_hz));
         let spy: String = value("spyName")
             .unwrap_or("unknown")
             .chars()

@@ -110,11 +110,10 @@ pub fn parse_runs(
     let telemetry = read(&state.telemetry);
     let is_meant =
         |row: &Arc<RunRow>| meant.is_empty() || meant.iter().any(|meant| meant.key() == row.key());
-    let rows = telemetry
+    let mut rows: Vec<_> = telemetry
         .runs()
         .all()
-        .filter(|row| is_meant(row) && (!given || touches(row)));
-    let mut rows: Vec<_> = rows
+        .filter(|row| is_meant(row) && (!given || touches(row)))
         .filter(|row: &&Arc<RunRow>| names.is_empty() || names.contains(&&*row.run.name))
         .cloned()
         .collect();

@@ -145,20 +145,19 @@ fn span(range: TimeRange) -> String {
 
 /// Hidden time, by reason.
 fn hidden(hidden: &Hidden) -> Option<String> {
-    let reasons = [
+    let mut reasons = [
         ("outside tasks", hidden.outside.total_ns()),
         ("on CPU", hidden.states.get(State::Cpu)),
         ("runnable", hidden.states.get(State::Runnable)),
         ("waiting", hidden.states.wait_ns()),
         ("in other functions", hidden.functions.total_ns()),
         ("outside of the zoom", hidden.zoom.total_ns()),
-    ];
-    let reasons: Vec<String> = reasons
-        .into_iter()
-        .filter(|(_, time)| *time > 0)
-        .map(|(reason, time)| format!("{} {reason}", duration(time)))
-        .collect();
-    let mut reasons = reasons.join(", ");
+    ]
+    .into_iter()
+    .filter(|(_, time)| *time > 0)
+    .map(|(reason, time)| format!("{} {reason}", duration(time)))
+    .collect::<Vec<_>>()
+    .join(", ");
     if reasons.chars().count() > REASONS_CHARS_MAX {
         reasons = duration(hidden.total().total_ns());
     }
@@ -219,11 +218,11 @@ fn changes(view: &View, answer: &ProfileAnswer) -> Vec<String> {
 
 fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = names.len().saturating_sub(NAMES_MAX);
-    let names: Vec<String> = names
+    let names = names
         .take(NAMES_MAX)
         .map(|name| cell(name, NAME_CHARS_MAX))
-        .collect();
-    let names = names.join(", ");
+        .collect::<Vec<_>>()
+        .join(", ");
     if more > 0 {
         format!("{names} and {more} more")
     } else {

@@ -224,8 +224,8 @@ mod tests {
             "",
             " ",
             "@1",
-        ];
-        let texts = texts.map(str::to_owned);
+        ]
+        .map(str::to_owned);
         check(
             &texts,
             2,

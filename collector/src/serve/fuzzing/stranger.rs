@@ -120,8 +120,8 @@ impl Stranger<'_> {
     /// A dictionary, and a flush for each kind of row: what is wrong with one does not hide the others.
     fn flushes(&self) -> Vec<Kind> {
         let (mut symbols, mut trie) = self.tree();
-        let thread = [Frame::task(self.text(0)), Frame::thread(self.text(1), 5)];
-        let thread = thread.map(|frame| symbols.intern(&frame));
+        let thread = [Frame::task(self.text(0)), Frame::thread(self.text(1), 5)]
+            .map(|frame| symbols.intern(&frame));
         let thread = trie.insert_path(thread).expect("there is room");
         let delta = trie.take_delta();
         let cycle = v1::Cycle {

@@ -89,14 +89,16 @@ async fn settings_reach_a_connected_agent_and_the_answer_shows_those_applied() {
         epoch["signal_blocked_since"],
         "1970-01-01T00:00:01.000000000Z"
     );
-    let shown = [
+    let shown: Vec<&Value> = [
         "interval_ns",
         "enabled",
         "states",
         "sampler_mode",
         "settings_pending",
-    ];
-    let shown: Vec<&Value> = shown.iter().map(|field| &epoch[field]).collect();
+    ]
+    .iter()
+    .map(|field| &epoch[field])
+    .collect();
     let expected = [
         json!(20_000_000),
         json!(true),

@@ -625,8 +625,8 @@ async fn bad_pushes_are_refused_with_what_is_wrong_and_store_nothing() {
             .push_with(&format!("/ingest?{query}"), headers, body)
             .await;
         assert_eq!(answer.status, status, "{query}: {}", answer.body);
-        let error: Value = serde_json::from_str(&answer.body).unwrap();
-        let error = error["error"].as_str().unwrap();
+        let rejection: Value = serde_json::from_str(&answer.body).unwrap();
+        let error = rejection["error"].as_str().unwrap();
         assert!(error.contains(text), "{query}: {error}");
     }
     assert_eq!(running.stacks("").await, [""; 0]);

@@ -267,8 +267,8 @@ fn outlines_of_columns(answer: &Value) -> Vec<Value> {
     let number = |name: &str, at: usize| columns[name][at].as_i64().unwrap();
     let place = |name: &str, at: usize| usize::try_from(number(name, at)).unwrap();
     let mut start_ns = answer["first_ns"].as_i64().unwrap();
-    let tasks = 0..columns["id"].as_array().unwrap().len();
-    let tasks = tasks.map(|at| {
+    let places = 0..columns["id"].as_array().unwrap().len();
+    let tasks = places.map(|at| {
         let thread = &answer["threads"][place("thread", at)];
         start_ns -= number("earlier_us", at) * 1_000;
         json!({

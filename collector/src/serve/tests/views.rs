@@ -53,8 +53,8 @@ async fn shown_ns(running: &Running, view: &str) -> u64 {
     let json = running.json(&path("json")).await;
     let total_ns = number(&json["totals"]["total_ns"]);
     let nodes = json["profile"]["nodes"].as_array().unwrap().iter();
-    let own = nodes.map(|node| &node["self"]);
-    let own = own.map(|own| ["cpu", "runnable", "wait"].map(|state| number(&own[state])));
+    let own =
+        nodes.map(|node| ["cpu", "runnable", "wait"].map(|state| number(&node["self"][state])));
     assert_eq!(own.flatten().sum::<u64>(), total_ns, "the nodes of {view}");
 
     let columns = running.json(&path("columns")).await;

@@ -212,8 +212,9 @@ fn the_longest_tasks_come_first_sealed_or_not() {
         });
         (selection.total, rows.collect::<Vec<_>>())
     };
-    let expected = [("rare", 900), ("rare", 900), ("load", 378)];
-    let expected = expected.map(|(name, ms)| (name.to_owned(), ms)).to_vec();
+    let expected = [("rare", 900), ("rare", 900), ("load", 378)]
+        .map(|(name, ms)| (name.to_owned(), ms))
+        .to_vec();
     assert_eq!(longest(), (6_204, expected.clone()));
     seal(&collector);
     assert_eq!(longest(), (6_204, expected));

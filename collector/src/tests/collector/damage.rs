@@ -27,11 +27,10 @@ fn a_damaged_file_is_named_and_the_rest_answers() {
     let objects = store::Objects::memory();
     let collector = sealed_over(&objects);
     let tasks = |collector: &Collector| {
-        let pairs = ["from", "key"]
+        let pairs: Vec<_> = ["from", "key"]
             .map(str::to_owned)
             .into_iter()
-            .zip(["-1h", "load-1"]);
-        let pairs: Vec<_> = pairs
+            .zip(["-1h", "load-1"])
             .map(|(name, value)| (name, value.to_owned()))
             .collect();
         let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();

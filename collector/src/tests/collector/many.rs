@@ -228,8 +228,8 @@ fn a_name_with_time_is_shown_however_many_names_a_stranger_sends() {
         );
         assert_eq!(ended(&rows), SENT + 1);
         assert!(rows.len() <= collector.state.limits.ledger_names_max + 1);
-        let pairs = [("from", "1000000"), ("to", "1000050"), ("limit", "10000")];
-        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let pairs = [("from", "1000000"), ("to", "1000050"), ("limit", "10000")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let query = TaskComparisonQuery::parse(&pairs, &collector.state, at(50)).unwrap();
         let compared = Queries(&collector.state)
             .task_comparison(&query, &Cancel::default())

@@ -42,8 +42,9 @@ fn paths(profile: &Profile) -> BTreeMap<String, u64> {
             profiler_core::FrameKind::Group => "^",
             _ => "",
         };
-        let path = format!("{};{mark}{}", paths[node.parent.index()], frame.function);
-        let path = path.trim_start_matches(';').to_owned();
+        let path = format!("{};{mark}{}", paths[node.parent.index()], frame.function)
+            .trim_start_matches(';')
+            .to_owned();
         if !node.own.is_zero() {
             *times.entry(path.clone()).or_default() += node.own.total_ns();
         }

@@ -384,14 +384,15 @@ mod tests {
     /// As tables return them: some single counts, and runs of rising buckets, near each other or not.
     fn runs() -> impl Strategy<Value = Vec<Vec<(u32, u64)>>> {
         let first = prop_oneof![0..200u32, 20_000..20_200u32, 0..u32::MAX];
-        let run = (first, prop::collection::vec((1..9u32, 1..9u64), 1..300));
-        let run = run.prop_map(|(first, steps)| {
-            let run = steps.into_iter().scan(first, |bucket, (step, count)| {
-                *bucket = bucket.saturating_add(step);
-                Some((*bucket, count))
-            });
-            run.collect::<Vec<_>>()
-        });
+        let run = (first, prop::collection::vec((1..9u32, 1..9u64), 1..300)).prop_map(
+            |(first, steps)| {
+                let run = steps.into_iter().scan(first, |bucket, (step, count)| {
+                    *bucket = bucket.saturating_add(step);
+                    Some((*bucket, count))
+                });
+                run.collect::<Vec<_>>()
+            },
+        );
         let single = (0..100u32, 1..9u64).prop_map(|count| vec![count]);
         let count = prop_oneof![single, run];
         prop::collection::vec(count, 0..100)

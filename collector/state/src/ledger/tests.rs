@@ -275,8 +275,7 @@ proptest! {
         let totals: Vec<TaskTotals> = sums.iter().map(|row| totals_of(row)).collect();
         let nodes: TaskNodes = ["n0", "n1", "n2"].into_iter().map(|name| {
             let node = node_of(name);
-            let phases = ["queue", "transfer"];
-            let phases = phases.map(|phase| (phase.into(), NodeId(phase_node(node.0, phase))));
+            let phases = ["queue", "transfer"].map(|phase| (phase.into(), NodeId(phase_node(node.0, phase))));
             (name.into(), TaskNode { node, phases: phases.into_iter().collect() })
         }).collect();
         let rows = DurationRows::of(kept, &totals, &nodes);

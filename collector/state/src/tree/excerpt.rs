@@ -52,8 +52,11 @@ impl Excerpt {
     /// or frames at a time, so that a dictionary never waits for a whole query.
     pub fn of(tree: &TreeLock, touched: IdSet) -> Excerpt {
         let (ids, rows) = rows_above(tree, touched);
-        let frame_ids: IdSet = rows.iter().map(|(_, frame)| frame.0).collect();
-        let frame_ids = frame_ids.ranked();
+        let frame_ids = rows
+            .iter()
+            .map(|(_, frame)| frame.0)
+            .collect::<IdSet>()
+            .ranked();
         let nodes = rows
             .into_iter()
             .rev()
@@ -351,13 +354,13 @@ fn copy_frames(tree: &TreeLock, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<St
                 .map(|id| tree.symbols.frame_ids(FrameId(*id)).clone()),
         );
     }
-    let string_ids: IdSet = frames
+    let string_ids = frames
         .iter()
         .flat_map(|frame: &Frame<StringId>| {
             [frame.function, frame.file, frame.module, frame.build_id].map(|text| text.0)
         })
-        .collect();
-    let string_ids = string_ids.ranked();
+        .collect::<IdSet>()
+        .ranked();
     let ids: Vec<u32> = string_ids.iter().collect();
     let mut strings = Vec::with_capacity(ids.len());
     for piece in ids.chunks(EXCERPT_AT_ONCE) {

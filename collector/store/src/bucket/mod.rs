@@ -171,8 +171,9 @@ fn explain(error: &object_store::Error) -> Explained {
     let text = chain(error);
     let code = text
         .split_once("<Code>")
-        .and_then(|(_, rest)| rest.split_once("</Code>"));
-    let code = code.map(|(code, _)| code).filter(|code| code.len() <= 64);
+        .and_then(|(_, rest)| rest.split_once("</Code>"))
+        .map(|(code, _)| code)
+        .filter(|code| code.len() <= 64);
     let says = |what: &str| code.map_or(what.to_owned(), |code| format!("{what} ({code})"));
     use object_store::Error::{NotFound, NotImplemented, PermissionDenied, Unauthenticated};
     if code == Some("NoSuchBucket") {

@@ -108,16 +108,17 @@ impl Owner {
         let beat_every = watch / BEATS;
         let (end, ended) = mpsc::channel();
         let shared = owner.shared.clone();
-        let thread = thread::Builder::new().name(THREAD_NAME.to_owned());
-        let thread = thread.spawn(move || {
-            while ended.recv_timeout(beat_every) == Err(RecvTimeoutError::Timeout) {
-                // The next beat may succeed where this one fails.
-                if let Err(error) = shared.beat(|_| {}) {
-                    tracing::warn!(%error, "the store's owner cannot show that it lives");
+        let thread = thread::Builder::new()
+            .name(THREAD_NAME.to_owned())
+            .spawn(move || {
+                while ended.recv_timeout(beat_every) == Err(RecvTimeoutError::Timeout) {
+                    // The next beat may succeed where this one fails.
+                    if let Err(error) = shared.beat(|_| {}) {
+                        tracing::warn!(%error, "the store's owner cannot show that it lives");
+                    }
+                    shared.look_for_successor();
                 }
-                shared.look_for_successor();
-            }
-        });
+            });
         owner.end = Some(end);
         owner.thread = Some(thread.map_err(|source| StoreError::Io {
             doing: "starting the thread for",

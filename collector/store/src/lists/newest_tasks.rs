@@ -93,11 +93,11 @@ impl<'a> NewestTaskScan<'a> {
         // Of the tasks of this group only the newest `limit` are read, and those that have the id of the
         // last of them.
         let mut tasks: Vec<ByStart> = rows.iter().map(|row| row.task).collect();
-        let last = tasks
+        let last_place = tasks
             .len()
             .checked_sub(1)
             .map(|last| last.min(selecting.limit() - 1));
-        let last = last.map(|last| *tasks.select_nth_unstable(last).1);
+        let last = last_place.map(|last| *tasks.select_nth_unstable(last).1);
         let mut is_selected = vec![false; counts.len()];
         for row in rows.iter().filter(|row| Some(row.task) <= last) {
             is_selected[row.number] = true;

@@ -254,8 +254,8 @@ fn problems_of_log(store: &OpenStore, tables: &Tables) -> Result<Vec<Problem>, S
             .lost()
             .map(|(name, reason)| Problem { name, reason })
             .collect();
-        let newest = Versions::load_newest(&tables.objects)?;
-        let newest = newest
+        let versions = Versions::load_newest(&tables.objects)?;
+        let newest = versions
             .newest()
             .map_or(wal_from, |manifest| manifest.wal_from);
         if problems.is_empty() || newest == wal_from {
@@ -305,7 +305,7 @@ pub fn lost(manifest: &Manifest) -> Vec<Problem> {
 /// Damage that was found when a store was opened to be read: of newer versions, and of lists that are read whole.
 pub(crate) fn found_damaged(tables: &Tables) -> Vec<Problem> {
     let versions = lock(&tables.versions);
-    let versions = versions.damaged_newest().map(|(version, reason)| Problem {
+    let newest = versions.damaged_newest().map(|(version, reason)| Problem {
         name: Manifest::path_of(*version),
         reason: reason.clone(),
     });
@@ -313,7 +313,7 @@ pub(crate) fn found_damaged(tables: &Tables) -> Vec<Problem> {
         name: lost.file.path(),
         reason: lost.reason,
     });
-    versions.chain(lists).collect()
+    newest.chain(lists).collect()
 }
 
 /// Rejects a wrong path: it must not be treated as an empty store, and no store may be created there.

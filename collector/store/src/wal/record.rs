@@ -329,9 +329,10 @@ impl LoggedTask {
         };
         let name = names.get(self.name as usize);
         let outcome = Outcome::ALL.get(self.outcome as usize);
-        let detail = self.detail.as_ref();
-        let detail =
-            detail.map(|detail| decode_detail(detail, &|index| optional_string(names, index)));
+        let detail = self
+            .detail
+            .as_ref()
+            .map(|detail| decode_detail(detail, &|index| optional_string(names, index)));
         Ok(TaskRecord {
             id: TaskId(self.id),
             name: name.ok_or(unknown("name of a task", self.name))?.clone(),

@@ -168,8 +168,8 @@ fn stacks_inlined_functions_labels_and_addresses_arrive() {
     };
     let profiles = read(&request(vec![profile(vec![counted, timed])])).unwrap();
     assert_eq!(profiles.len(), 1);
-    let attributes = [("service.name", "shop"), ("thread.id", "7")];
-    let attributes = attributes.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let attributes = [("service.name", "shop"), ("thread.id", "7")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(profiles[0].attributes, BTreeMap::from(attributes));
     assert_eq!(profiles[0].scope, "ebpf");
     assert_eq!(

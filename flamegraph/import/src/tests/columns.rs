@@ -234,8 +234,7 @@ proptest! {
             let value = if column == cpu { values.0 } else if column == wait { values.1 } else { 77 };
             (column, value)
         }).collect();
-        let parts = [("cpu", values.0), ("lock", values.1)];
-        let parts: Vec<String> = parts.into_iter().filter(|(_, value)| *value > 0).map(|(name, value)| format!("{name} {}", value * unit.1)).collect();
+        let parts: Vec<String> = [("cpu", values.0), ("lock", values.1)].into_iter().filter(|(_, value)| *value > 0).map(|(name, value)| format!("{name} {}", value * unit.1)).collect();
         let found = summary(&message(&columns, "", None));
         if parts.is_empty() {
             prop_assert!(found.contains("no type of sample is time") || found.contains("no samples with time"));

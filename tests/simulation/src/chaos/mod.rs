@@ -170,17 +170,18 @@ impl Run<'_> {
             let before = number * self.options.rounds_per_group;
             let rounds = (self.options.rounds - before).min(self.options.rounds_per_group);
             let seed = self.options.seed + u64::from(number);
-            let sums = group::run(self, seed, rounds).inspect_err(|_| {
-                // The others end after their present group.
-                self.next_group.store(self.groups(), Ordering::Relaxed);
-            });
-            let sums = sums.with_context(|| {
-                format!(
-                    "rounds {} to {}, group of seed {seed}",
-                    before + 1,
-                    before + rounds
-                )
-            })?;
+            let sums = group::run(self, seed, rounds)
+                .inspect_err(|_| {
+                    // The others end after their present group.
+                    self.next_group.store(self.groups(), Ordering::Relaxed);
+                })
+                .with_context(|| {
+                    format!(
+                        "rounds {} to {}, group of seed {seed}",
+                        before + 1,
+                        before + rounds
+                    )
+                })?;
             let mut report = lock(&self.report);
             report.sums += sums;
             report.groups += 1;

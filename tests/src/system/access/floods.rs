@@ -146,8 +146,8 @@ fn peak_bytes(collector: &Collector) -> u64 {
 
 /// The honest agent's last stored flush; 0 before it is attached.
 fn acked(collector: &Collector) -> u64 {
-    let workers = collector.json("/api/v1/workers");
-    let workers = workers["workers"].as_array().unwrap();
+    let answer = collector.json("/api/v1/workers");
+    let workers = answer["workers"].as_array().unwrap();
     let steady = workers.iter().find(|worker| worker["worker"] == "steady-1");
     steady.map_or(0, |steady| number(&steady["epochs"][0], "acked_seq"))
 }

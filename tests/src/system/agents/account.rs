@@ -158,8 +158,8 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
             let to = task.start_ns.after + CLOCK_SLACK_NS;
             let row = found
                 .copied()
-                .find(|row| (from..=to).contains(&start_of(row)));
-            let row = row.unwrap_or_else(|| panic!("no row for {} {event:?}", log.worker));
+                .find(|row| (from..=to).contains(&start_of(row)))
+                .unwrap_or_else(|| panic!("no row for {} {event:?}", log.worker));
             let stop_ns = row["stop_ns"].as_i64().unwrap() - start_of(row);
             assert!(
                 task.since_start(task.stop_ns).contain(stop_ns),
@@ -399,8 +399,8 @@ fn check_commands(collector: &Collector) {
             .success()
     );
     let newest = run(&["runs", "--url", &url, "--limit", "1"]);
-    let text = String::from_utf8_lossy(&newest.stdout).into_owned();
-    let text = text + &String::from_utf8_lossy(&newest.stderr);
+    let stdout = String::from_utf8_lossy(&newest.stdout).into_owned();
+    let text = stdout + &String::from_utf8_lossy(&newest.stderr);
     assert!(
         text.contains(&format!("the newest 1 of {} runs", rounds + 1))
             && text.contains("--limit shows more"),

@@ -100,8 +100,8 @@ fn round(number_of_round: u32, workers: &[&Wrong]) -> Vec<i64> {
                 LEAP_S * 1_000,
                 wrong.leap_ms,
             ];
-            let arguments = shift.map(|number| number.to_string());
-            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let numbers = shift.map(|number| number.to_string());
+            let arguments: Vec<&str> = numbers.iter().map(String::as_str).collect();
             Worker::start("clock", wrong.name, &collector.url(), &arguments)
         })
         .collect();

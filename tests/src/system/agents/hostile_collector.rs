@@ -248,8 +248,8 @@ fn the_end_of_an_agent_keeps_its_limit_under_attack() {
         let record = worker.finish();
         let report = &record["report"];
         let of = |field| number(report, field);
-        let sum = of("stored_ns") + of("unacked_ns") + of("lost_rejected_ns");
-        let sum = sum + of("lost_by_collector_ns") + of("lost_queue_ns");
+        let kept_ns = of("stored_ns") + of("unacked_ns") + of("lost_rejected_ns");
+        let sum = kept_ns + of("lost_by_collector_ns") + of("lost_queue_ns");
         ensure(of("accepted_ns") == sum, || {
             format!("the account: {record}")
         })?;

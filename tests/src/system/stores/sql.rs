@@ -120,11 +120,11 @@ fn sums_of_sql_are_those_of_the_api() {
                  AND ts < '2023-11-14T22:13:30Z'";
     assert_eq!(rows(&asked, query)[0][0], of_task["totals"]["total_ns"]);
     // Each task once, and those that came as sums have no row.
-    let listed = collector.json(&format!(
+    let answer = collector.json(&format!(
         "/api/v1/tasks?from={}&to={}&limit=100000",
         RANGE[1], RANGE[3]
     ));
-    let listed = listed["tasks"].as_array().unwrap().iter();
+    let listed = answer["tasks"].as_array().unwrap().iter();
     let ended = listed.filter(|task| task["outcome"] != "running").count();
     let query = "SELECT count(*) FROM tasks WHERE outcome <> 'running'";
     assert_eq!(rows(&asked, query), [json!([ended])]);

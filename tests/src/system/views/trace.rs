@@ -202,8 +202,8 @@ fn transfers_of_the_account_are_in_the_trace_and_in_the_firefox_profile() {
     let collector = golden_collector(folder.path());
     let range = ["2023-11-14T22:13:20Z", "2023-11-14T22:15:41Z"];
     let query = format!("from={}&to={}&limit=100000", range[0], range[1]);
-    let rows = collector.json(&format!("/api/v1/transfers?{query}"));
-    let rows = rows["transfers"].as_array().unwrap();
+    let answer = collector.json(&format!("/api/v1/transfers?{query}"));
+    let rows = answer["transfers"].as_array().unwrap();
     assert!(!rows.is_empty());
     let export = |name: &str| -> Value {
         let path = folder.path().join(name);
@@ -249,8 +249,10 @@ fn transfers_of_the_account_are_in_the_trace_and_in_the_firefox_profile() {
     let markers = threads
         .iter()
         .flat_map(|thread| thread["markers"]["data"].as_array().unwrap());
-    let bytes = markers.filter(|data| data["type"] == "emberline-transfer");
-    let bytes: f64 = bytes.map(|data| data["bytes"].as_f64().unwrap()).sum();
+    let bytes: f64 = markers
+        .filter(|data| data["type"] == "emberline-transfer")
+        .map(|data| data["bytes"].as_f64().unwrap())
+        .sum();
     let bytes_of_rows: u64 = rows.iter().map(|row| number(row, "bytes")).sum();
     assert_eq!(bytes, bytes_of_rows as f64);
 }

@@ -54,10 +54,10 @@ pub(super) fn measure(mut agent: Agent, program: &Arc<Program>) -> Result<Wire> 
                         tasks: Vec::new(),
                         ..flush.clone()
                     };
-                    let bare = v1::AgentMessage {
+                    let message = v1::AgentMessage {
                         kind: Some(Kind::Flush(bare)),
                     };
-                    let bare = bare.encoded_len() + PREFIX_BYTES;
+                    let bare = message.encoded_len() + PREFIX_BYTES;
                     bytes += bare;
                     columns += column_bytes(&flush);
                     tasks += whole - bare;

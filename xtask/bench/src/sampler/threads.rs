@@ -240,8 +240,9 @@ fn section(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost], plan: Pl
             &cost.bare_ticks,
             &cost.crowd_ticks,
             &cost.equal_crowd_ticks,
-        ];
-        let row = row.map(|rounds| cell(rounds, plain)).join(" | ");
+        ]
+        .map(|rounds| cell(rounds, plain))
+        .join(" | ");
         let _ = writeln!(text, "| {} | {row} |", cost.threads);
     }
     Section {

@@ -276,8 +276,11 @@ fn answer(api: &Api, running: &Running, path: &str, rounds: u16) -> Result<Measu
             .map(|timed| timed.took.as_secs_f64() * 1e3)
             .collect(),
     );
-    let made_ms: Option<Vec<f64>> = timed.iter().map(|timed| timed.made_ms).collect();
-    let made_ms = made_ms.map(Timings::new);
+    let made_ms = timed
+        .iter()
+        .map(|timed| timed.made_ms)
+        .collect::<Option<Vec<f64>>>()
+        .map(Timings::new);
     Ok(Measured {
         warm_ms,
         made_ms,

@@ -101,8 +101,8 @@ pub(in crate::sampler::unwind) fn is_call(code: &[u8; CALL_BYTES_MAX]) -> bool {
 /// Parses `push rbp; mov rbp, rsp; push …; sub rsp, n` and returns the distance from the final
 /// stack pointer to the frame pointer; `None` for any other prologue.
 pub(in crate::sampler::unwind) fn distance_in_prologue(code: &[u8]) -> Option<u64> {
-    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code); // endbr64
-    let mut code = code.strip_prefix(&[0x55, 0x48, 0x89, 0xe5])?; // push rbp; mov rbp, rsp
+    let body = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code); // endbr64
+    let mut code = body.strip_prefix(&[0x55, 0x48, 0x89, 0xe5])?; // push rbp; mov rbp, rsp
     let mut distance = 0u64;
     loop {
         match *code {

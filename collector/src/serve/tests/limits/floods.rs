@@ -124,8 +124,10 @@ async fn unread_answers_hold_no_decoded_messages() {
         let hello = agent_message::Kind::Hello(greedy.hello());
         let first = agent_message::Kind::Flush(greedy.flush(30, vec![]));
         // Each has another place in its batches when no answer has room any more.
-        let messages = [hello, first].into_iter().chain(vec![repeated(0); number]);
-        let messages = messages.chain(vec![large.clone(); 200]);
+        let messages = [hello, first]
+            .into_iter()
+            .chain(vec![repeated(0); number])
+            .chain(vec![large.clone(); 200]);
         unread.push(send_without_room(running.address, messages).await);
     }
     // Needs all the room of the identity, which is the same for all.
