@@ -206,8 +206,7 @@ fn span_ns(text: &str) -> Result<u64, TimeError> {
 /// Digits, with or without a fraction, which is truncated to nanoseconds.
 fn parse_unix_seconds(text: &str) -> Result<i64, TimeError> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) {
+    if !is_digits(whole) || !is_digits(fraction) {
         return Err(TimeError::Form);
     }
     let padded = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
@@ -216,6 +215,10 @@ fn parse_unix_seconds(text: &str) -> Result<i64, TimeError> {
     let whole_ns = seconds.and_then(|seconds| seconds.checked_mul(SECOND_NS));
     let at_ns = whole_ns.and_then(|whole_ns| whole_ns.checked_add(fraction_ns));
     at_ns.ok_or(TimeError::Range)
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// RFC 3339 in UTC, to the nanosecond, of a time in nanoseconds since the Unix epoch.

@@ -15,11 +15,6 @@ import type { State } from './states';
 
 /// The declaration of a type with its documentation, a field a line.
 fn declaration<T: TS>(config: &Config) -> String {
-    let compact = |text: String| {
-        text.replace("/**\n * ", "/** ")
-            .replace("\n */", " */")
-            .replace("`None`", "`null`")
-    };
     let docs = compact(T::docs().unwrap_or_default());
     let mut text = format!("\n{docs}export ");
     let type_declaration = compact(T::decl(config)).replace(", };", ",\n};");
@@ -30,6 +25,13 @@ fn declaration<T: TS>(config: &Config) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Comments of one line, and `null` for what has no value.
+fn compact(text: String) -> String {
+    text.replace("/**\n * ", "/** ")
+        .replace("\n */", " */")
+        .replace("`None`", "`null`")
 }
 
 #[test]

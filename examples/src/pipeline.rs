@@ -119,11 +119,12 @@ impl<'a> Batches<'a> {
     fn run_one(&mut self, chunks: Vec<Chunk>) -> Step<()> {
         let batch = self.totals.batches;
         let context = self.context.clone();
-        let digest = move |(number, chunk)| digest_chunk(&context, batch, number, &chunk);
         let chunks = chunks.into_iter().enumerate().collect();
         let digested = self
             .pool
-            .map(chunks, digest)?
+            .map(chunks, move |(number, chunk)| {
+                digest_chunk(&context, batch, number, &chunk)
+            })?
             .into_iter()
             .collect::<Step<Vec<_>>>()?;
 
@@ -334,22 +335,9 @@ mod tests {
         let first = meshed.next().unwrap();
         let second = meshed.next().unwrap();
         drop(meshed);
-        let run = |context: Context, links: Vec<Link>, file: PathBuf| {
-            std::thread::spawn(move || {
-                let place = GroupMember {
-                    member: context.index,
-                    members: 3,
-                    first_worker: 0,
-                };
-                let mut batches = Batches::new(&context, place, links).unwrap();
-                batches.run_one(vec![vec![file.clone()]]).unwrap();
-                batches.run_one(vec![vec![file]]).unwrap();
-                context.recorder.snapshot()
-            })
-        };
         let [first_context, second_context, _] = contexts;
-        let first = run(first_context, first, file.clone());
-        let second = run(second_context, second, file);
+        let first = start(first_context, first, file.clone());
+        let second = start(second_context, second, file);
         for record in [first.join().unwrap(), second.join().unwrap()] {
             assert_eq!(
                 (record.tasks["exchange"].ok, record.tasks["exchange"].failed),
@@ -361,6 +349,24 @@ mod tests {
                 record.notes
             );
         }
+    }
+
+    fn start(
+        context: Context,
+        links: Vec<Link>,
+        file: PathBuf,
+    ) -> std::thread::JoinHandle<crate::fleet::WorkerRecord> {
+        std::thread::spawn(move || {
+            let place = GroupMember {
+                member: context.index,
+                members: 3,
+                first_worker: 0,
+            };
+            let mut batches = Batches::new(&context, place, links).unwrap();
+            batches.run_one(vec![vec![file.clone()]]).unwrap();
+            batches.run_one(vec![vec![file]]).unwrap();
+            context.recorder.snapshot()
+        })
     }
 
     /// Files that vanish after the search fail their `read` task and nothing else.

@@ -75,13 +75,6 @@ fn stacks(profile: &Profile) -> Vec<(String, u64)> {
 
 /// Formats `name` as one frame of a line.
 fn stack_name(name: &str) -> String {
-    let spaced = |character: char| {
-        if character.is_whitespace() {
-            ' '
-        } else {
-            character
-        }
-    };
     let mut name = printable(name)
         .chars()
         .map(|character| {
@@ -109,6 +102,14 @@ fn stack_name(name: &str) -> String {
         name.replace_range(space..=space, "_");
     }
     name
+}
+
+fn spaced(character: char) -> char {
+    if character.is_whitespace() {
+        ' '
+    } else {
+        character
+    }
 }
 
 #[cfg(test)]

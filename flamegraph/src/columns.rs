@@ -182,11 +182,6 @@ mod tests {
 
     #[test]
     fn programs_and_libraries_with_a_build_id_are_listed_once() {
-        let of_app = |name| Frame {
-            module: "/opt/app",
-            build_id: "ab12",
-            ..Frame::function(name, "", 0)
-        };
         let of_libc = Frame {
             module: "/lib/libc.so",
             ..Frame::function("read", "", 0)
@@ -197,6 +192,14 @@ mod tests {
             columns["builds"].to_string(),
             r#"[{"build_id":"ab12","module":"/opt/app"}]"#
         );
+    }
+
+    fn of_app(name: &str) -> Frame<&str> {
+        Frame {
+            module: "/opt/app",
+            build_id: "ab12",
+            ..Frame::function(name, "", 0)
+        }
     }
 
     #[test]

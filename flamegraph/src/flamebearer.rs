@@ -151,11 +151,6 @@ mod tests {
             bars.map(|bar| (names[bar[3] as usize].clone(), bar[..3].to_vec()))
                 .collect()
         };
-        let level = |bars: &[(&str, [i64; 3])]| -> Vec<(String, Vec<i64>)> {
-            bars.iter()
-                .map(|(name, bar)| ((*name).to_owned(), bar.to_vec()))
-                .collect()
-        };
         assert_eq!(totals_ns, [10]);
         assert_eq!(most_own_ns, 4);
         assert_eq!(named(&levels[0]), level(&[("total", [0, 10, 0])]));
@@ -166,6 +161,12 @@ mod tests {
         let third = level(&[("a", [0, 7, 3]), ("c", [0, 2, 2]), ("b", [0, 1, 1])]);
         assert_eq!(named(&levels[2]), third);
         assert_eq!(named(&levels[3]), level(&[("b", [0, 4, 4])]));
+    }
+
+    fn level(bars: &[(&str, [i64; 3])]) -> Vec<(String, Vec<i64>)> {
+        bars.iter()
+            .map(|(name, bar)| ((*name).to_owned(), bar.to_vec()))
+            .collect()
     }
 
     #[test]

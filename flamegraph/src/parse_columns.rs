@@ -153,11 +153,6 @@ mod tests {
     #[test]
     fn columns_that_are_not_a_tree_are_rejected() {
         let functions = r#""functions":{"names":["t"],"kinds":["task"],"files":[""],"lines":[0],"modules":[""]}"#;
-        let check = |functions: &str, rest: &str, why: &str| {
-            let text = format!(r#"{{"unit":"ns",{functions},{rest}}}"#);
-            let error = serde_json::from_str::<ParsedColumns>(&text).unwrap_err();
-            assert!(error.to_string().contains(why), "{error}");
-        };
         let weights = r#""self":{"cpu":{"nodes":[1],"ns":[5]}}"#;
         let tree =
             |parents, numbers| format!(r#""parents":{parents},"numbers":{numbers},{weights}"#);
@@ -178,7 +173,6 @@ mod tests {
         check(&short, &tree("[1]", "[0]"), "differ in length");
         let color = functions.replace("\"task\"", "\"color\"");
         check(&color, &tree("[1]", "[0]"), "unknown kind");
-        let weight = |own: &str| format!(r#""parents":[1],"numbers":[0],"self":{own}"#);
         check(
             functions,
             &weight(r#"{"cpu":{"nodes":[0],"ns":[5]}}"#),
@@ -194,6 +188,16 @@ mod tests {
             &weight(r#"{"idle":{"nodes":[1],"ns":[1]}}"#),
             "unknown state",
         );
+    }
+
+    fn check(functions: &str, rest: &str, why: &str) {
+        let text = format!(r#"{{"unit":"ns",{functions},{rest}}}"#);
+        let error = serde_json::from_str::<ParsedColumns>(&text).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+
+    fn weight(own: &str) -> String {
+        format!(r#""parents":[1],"numbers":[0],"self":{own}"#)
     }
 
     proptest! {

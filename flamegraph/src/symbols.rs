@@ -96,8 +96,6 @@ pub fn short_name<'a>(name: &'a str, module: &str) -> Cow<'a, str> {
 /// The crate of a function, or else its library. Decides colors, and is a column of tables.
 #[must_use]
 pub fn crate_of<'a>(frame: &Frame<&'a str>) -> &'a str {
-    /// Where neither file nor library says more.
-    const UNKNOWN: &str = "unknown";
     let Frame {
         function,
         file,
@@ -114,12 +112,18 @@ pub fn crate_of<'a>(frame: &Frame<&'a str>) -> &'a str {
         return "[libc]";
     }
     let parts: Vec<&str> = file.split('/').collect();
-    let named = |name: &'a str| if name.is_empty() { UNKNOWN } else { name };
     match parts.iter().rposition(|part| *part == "src") {
-        Some(source) if source > 0 => named(before_version(parts[source - 1])),
-        None if parts.len() > 1 && parts[parts.len() - 2] != "." => named(parts[parts.len() - 2]),
-        _ => named(file_name(module)),
+        Some(source) if source > 0 => or_unknown(before_version(parts[source - 1])),
+        None if parts.len() > 1 && parts[parts.len() - 2] != "." => {
+            or_unknown(parts[parts.len() - 2])
+        }
+        _ => or_unknown(file_name(module)),
     }
+}
+
+/// The name, or "unknown" where neither file nor library says more.
+fn or_unknown(name: &str) -> &str {
+    if name.is_empty() { "unknown" } else { name }
 }
 
 /// Whether a function is of the profiled program itself and not of a dependency.
@@ -330,15 +334,6 @@ fn before_variant(name: &str) -> Option<&str> {
         "cancel",
         "internal",
     ];
-    let is_digit = |text: &str| text.len() == 1 && text.as_bytes()[0].is_ascii_digit();
-    let is_sse = |text: &str| {
-        text.strip_prefix("sse")
-            .is_some_and(|version| version.is_empty() || is_digit(version))
-    };
-    let is_numbered = |start: &str, text: &str| {
-        let number = text.strip_prefix(start);
-        number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-    };
     let (head, last) = name.rsplit_once('_')?;
     if VARIANTS.contains(&last)
         || is_sse(last)
@@ -352,19 +347,32 @@ fn before_variant(name: &str) -> Option<&str> {
     (is_digit(last) && is_sse(version)).then_some(start)
 }
 
+fn is_digit(text: &str) -> bool {
+    text.len() == 1 && text.as_bytes()[0].is_ascii_digit()
+}
+
+fn is_sse(text: &str) -> bool {
+    text.strip_prefix("sse")
+        .is_some_and(|version| version.is_empty() || is_digit(version))
+}
+
+fn is_numbered(start: &str, text: &str) -> bool {
+    let number = text.strip_prefix(start);
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Whether a library is part of the C library.
 fn is_libc(module: &str) -> bool {
     starts_of_parts(module).skip(1).any(|at| {
         let part = &module[at..];
         let names = ["libc", "libm", "libpthread"];
-        let of_loader = || {
-            let rest = part.strip_prefix("ld-linux")?;
-            Some(rest.trim_start_matches(|unit| is_word(unit) || unit == '-'))
-        };
         let rest = names
             .iter()
             .find_map(|name| part.strip_prefix(name))
-            .or_else(of_loader);
+            .or_else(|| {
+                let rest = part.strip_prefix("ld-linux")?;
+                Some(rest.trim_start_matches(|unit| is_word(unit) || unit == '-'))
+            });
         rest.is_some_and(|rest| {
             let suffix =
                 rest.trim_start_matches(|unit: char| unit.is_ascii_digit() || "-.".contains(unit));
@@ -381,10 +389,9 @@ fn crate_of_path(name: &str) -> Option<&str> {
         return None;
     }
     let bytes = name.as_bytes();
-    let is_start = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     let mut at = 0;
     while at < bytes.len() {
-        if !is_start(bytes[at]) {
+        if !is_identifier_start(bytes[at]) {
             at += 1;
             continue;
         }
@@ -392,12 +399,16 @@ fn crate_of_path(name: &str) -> Option<&str> {
         let follows = bytes[end..]
             .strip_prefix(b"::")
             .and_then(|rest| rest.first());
-        if follows.is_some_and(|byte| is_start(*byte) || *byte == b'{') {
+        if follows.is_some_and(|byte| is_identifier_start(*byte) || *byte == b'{') {
             return Some(&name[at..end]);
         }
         at = end;
     }
     None
+}
+
+fn is_identifier_start(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_'
 }
 
 /// The crate of the standard library that a file belongs to.
@@ -432,8 +443,11 @@ fn is_version(text: &str) -> bool {
     let Some((major, rest)) = text.split_once('.') else {
         return false;
     };
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number(major) && rest.starts_with(|unit: char| unit.is_ascii_digit())
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn is_word(unit: char) -> bool {

@@ -94,7 +94,6 @@ pub fn table(profile: &Profile, options: TableOptions) -> String {
 /// Lines about the whole, and about its waiting if there is any.
 fn headline(whole: Weight, columns: usize) -> String {
     let all = whole.total_ns();
-    let part = |name, part| format!("{name} {} ({})", duration(part), percentage(part, all));
     let cpu = whole.get(State::Cpu);
     let runnable = whole.get(State::Runnable);
     // A state without time may be one that the view hides.
@@ -105,20 +104,24 @@ fn headline(whole: Weight, columns: usize) -> String {
     ]
     .into_iter()
     .filter(|(_, time)| *time > 0)
-    .map(|(name, time)| part(name, time))
+    .map(|(name, time)| part(name, time, all))
     .collect();
     let start = format!("{} of thread time: ", duration(all));
     let mut text = wrapped(&start, &parts, columns) + "\n";
     let kinds: Vec<String> = State::WAITS
         .into_iter()
         .filter(|state| whole.get(*state) > 0)
-        .map(|state| part(state.name(), whole.get(state)))
+        .map(|state| part(state.name(), whole.get(state), all))
         .collect();
     if !kinds.is_empty() {
         text += &wrapped("wait is ", &kinds, columns);
         text.push('\n');
     }
     text
+}
+
+fn part(name: &str, part: u64, all: u64) -> String {
+    format!("{name} {} ({})", duration(part), percentage(part, all))
 }
 
 /// The widths of columns.
@@ -262,17 +265,20 @@ fn functions(profile: &Profile, order: TableOrder) -> Vec<Function> {
         )
         .collect();
     functions.sort_by(|a, b| {
-        let key = |function: &Function| {
-            let own_ns = function.own.total_ns();
-            match order {
-                TableOrder::SelfTime => (own_ns, function.total_ns),
-                TableOrder::Total => (function.total_ns, own_ns),
-                TableOrder::Name => (0, 0),
-            }
-        };
-        key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name))
+        order_key(order, b)
+            .cmp(&order_key(order, a))
+            .then_with(|| a.name.cmp(&b.name))
     });
     functions
+}
+
+fn order_key(order: TableOrder, function: &Function) -> (u64, u64) {
+    let own_ns = function.own.total_ns();
+    match order {
+        TableOrder::SelfTime => (own_ns, function.total_ns),
+        TableOrder::Total => (function.total_ns, own_ns),
+        TableOrder::Name => (0, 0),
+    }
 }
 
 fn name(frame: &Frame<&str>) -> String {
@@ -322,17 +328,18 @@ mod tests {
     fn a_table_fits_its_columns() {
         let name = "a_function_with_a_rather_long_name_that_no_narrow_table_has_room_for";
         let stacks = format!("load;{name} cpu=1234567890000 lock=7654321000000\nload;b cpu=8");
-        let widest = |columns| {
-            let options = TableOptions {
-                rows: 9,
-                order: TableOrder::SelfTime,
-                columns,
-            };
-            let text = table(&profile(&stacks), options);
-            text.lines().map(|line| line.chars().count()).max()
+        assert_eq!(widest(&stacks, 80), Some(80));
+        assert!(widest(&stacks, usize::MAX) > Some(100));
+    }
+
+    fn widest(stacks: &str, columns: usize) -> Option<usize> {
+        let options = TableOptions {
+            rows: 9,
+            order: TableOrder::SelfTime,
+            columns,
         };
-        assert_eq!(widest(80), Some(80));
-        assert!(widest(usize::MAX) > Some(100));
+        let text = table(&profile(stacks), options);
+        text.lines().map(|line| line.chars().count()).max()
     }
 
     #[test]
@@ -353,16 +360,17 @@ mod tests {
 
     #[test]
     fn rows_can_be_ordered_by_total_or_name() {
-        let names = |order| {
-            let all = profile("t;b;a cpu=70\nt;b cpu=20\nt;c cpu=10");
-            let names = functions(&all, order)
-                .into_iter()
-                .map(|function| function.name);
-            names.collect::<Vec<_>>()
-        };
         assert_eq!(names(TableOrder::SelfTime), ["a", "b", "c", "t (task)"]);
         assert_eq!(names(TableOrder::Total), ["t (task)", "b", "a", "c"]);
         assert_eq!(names(TableOrder::Name), ["a", "b", "c", "t (task)"]);
+    }
+
+    fn names(order: TableOrder) -> Vec<String> {
+        let all = profile("t;b;a cpu=70\nt;b cpu=20\nt;c cpu=10");
+        let names = functions(&all, order)
+            .into_iter()
+            .map(|function| function.name);
+        names.collect::<Vec<_>>()
     }
 
     proptest! {

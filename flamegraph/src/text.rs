@@ -42,8 +42,6 @@ pub fn printable(name: &str) -> Cow<'_, str> {
 /// ```
 #[must_use]
 pub fn printable_json(json: &str) -> Cow<'_, str> {
-    // Outside of strings, JSON has white space and ASCII only.
-    let is_escaped = |character: char| character >= '\u{7f}' && misbehaves(character);
     if !json.contains(is_escaped) {
         return json.into();
     }
@@ -58,6 +56,11 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
         }
     }
     escaped.into()
+}
+
+/// Outside of strings, JSON has white space and ASCII only.
+fn is_escaped(character: char) -> bool {
+    character >= '\u{7f}' && misbehaves(character)
 }
 
 /// Whether a character is invisible or changes how others are displayed.
@@ -250,23 +253,24 @@ mod tests {
     #[test]
     fn a_rate_mentions_throttled_ticks_only_if_there_are_any() {
         let second = 1_000_000_000;
-        let check = |made, expected, sampled_ns, text: Option<&str>| {
-            let ticks = Ticks {
-                made,
-                expected,
-                throttled: 0,
-            };
-            assert_eq!(tick_rate(ticks, sampled_ns).as_deref(), text);
-        };
-        check(100, 100, second, Some("100 of 100 ticks/s, 0 missed"));
-        check(
+        check_rate(100, 100, second, Some("100 of 100 ticks/s, 0 missed"));
+        check_rate(
             11_970,
             12_000,
             120 * second,
             Some("99.8 of 100 ticks/s, 30 missed"),
         );
-        check(1, 0, second, None);
-        check(0, 1, 0, None);
+        check_rate(1, 0, second, None);
+        check_rate(0, 1, 0, None);
+    }
+
+    fn check_rate(made: u64, expected: u64, sampled_ns: u64, text: Option<&str>) {
+        let ticks = Ticks {
+            made,
+            expected,
+            throttled: 0,
+        };
+        assert_eq!(tick_rate(ticks, sampled_ns).as_deref(), text);
     }
 
     #[test]

@@ -79,7 +79,6 @@ mod tests {
 
     #[test]
     fn bucket_numbers_match_those_in_stored_tables() {
-        let check = |nanoseconds, expected| assert_eq!(bucket(nanoseconds), expected);
         check(0, 0);
         check(2_047, 2_047);
         check(2_048, 2_048);
@@ -90,5 +89,9 @@ mod tests {
         check(1_000_000_000, 21_363);
         check(u64::MAX, BUCKETS - 1);
         assert_eq!(bucket_middle_ns(BUCKETS), u64::MAX);
+    }
+
+    fn check(nanoseconds: u64, expected: u32) {
+        assert_eq!(bucket(nanoseconds), expected)
     }
 }

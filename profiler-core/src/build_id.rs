@@ -14,14 +14,15 @@ pub const BUILD_ID_BYTES_MAX: usize = 256;
 /// ```
 #[must_use]
 pub fn valid_build_id(text: &str) -> &str {
-    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./".contains(byte);
     // A first `-` would be an option of a command, `.` and `/` a path.
     let bytes = text.as_bytes();
     let is_valid = bytes.len() <= BUILD_ID_BYTES_MAX
         && bytes
             .first()
             .is_some_and(|byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_')
-        && bytes.iter().all(is_inner);
+        && bytes
+            .iter()
+            .all(|byte: &u8| byte.is_ascii_alphanumeric() || b"-_./".contains(byte));
     if is_valid { text } else { "" }
 }
 

@@ -22,14 +22,6 @@ mod tests {
     /// ASCII strings of 33 bytes that have one hash under `rustc-hash`: it multiplies two states, and
     /// the bytes from 17 to 25 make the first of them 0.
     fn colliding(count: u64) -> Vec<String> {
-        const SEED: u64 = 0x243f_6a88_85a3_08d3;
-        const ZERO_GUARD: u64 = 0xa409_3822_299f_31d0;
-        let zeroing = |start: &str| {
-            let word =
-                |at: usize| u64::from_le_bytes(start.as_bytes()[at..at + 8].try_into().unwrap());
-            let product = u128::from(SEED ^ word(0)) * u128::from(ZERO_GUARD ^ word(8));
-            ((product as u64) ^ (product >> 64) as u64).to_le_bytes()
-        };
         let starts = (0u64..).map(|number| format!("{number:016}"));
         let mut ascii = starts.filter_map(|start| {
             let middle = String::from_utf8(zeroing(&start).to_vec()).ok()?;
@@ -39,6 +31,15 @@ mod tests {
         (0..count)
             .map(|number| format!("{start}{number:08}"))
             .collect()
+    }
+
+    /// The bytes after `start` that make the first state 0.
+    fn zeroing(start: &str) -> [u8; 8] {
+        const SEED: u64 = 0x243f_6a88_85a3_08d3;
+        const ZERO_GUARD: u64 = 0xa409_3822_299f_31d0;
+        let word = |at: usize| u64::from_le_bytes(start.as_bytes()[at..at + 8].try_into().unwrap());
+        let product = u128::from(SEED ^ word(0)) * u128::from(ZERO_GUARD ^ word(8));
+        ((product as u64) ^ (product >> 64) as u64).to_le_bytes()
     }
 
     #[test]

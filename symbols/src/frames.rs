@@ -11,7 +11,6 @@ use crate::names::{Described, full_names};
 /// into it. Empty if none has a name.
 #[must_use]
 pub fn frames_of(found: &Locations, symbol: Option<&str>) -> Vec<Frame<String>> {
-    let described = |location: &'_ functions::Location| (location.file.clone(), location.line);
     let only_symbol = [Described {
         linkage_name: "",
         name: "",
@@ -24,7 +23,10 @@ pub fn frames_of(found: &Locations, symbol: Option<&str>) -> Vec<Frame<String>> 
         &functions
     };
     let names = full_names(functions, symbol, found.rust);
-    let mut lines = found.functions.iter().map(described);
+    let mut lines = found
+        .functions
+        .iter()
+        .map(|location: &'_ functions::Location| (location.file.clone(), location.line));
     let mut frames = Vec::with_capacity(names.len());
     for (depth, name) in names.into_iter().enumerate() {
         let (file, line) = lines.next().unwrap_or_default();

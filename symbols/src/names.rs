@@ -265,24 +265,25 @@ mod tests {
 
     #[test]
     fn both_manglings_become_paths_without_hashes_and_compiled_types() {
-        let check = |mangled, path: &str| {
-            assert_eq!(demangled(mangled).as_deref(), Some(path), "{mangled}");
-        };
-        check("_ZN1a5inner3gen17hc5424c1275e0932dE", "a::inner::gen");
-        check(
+        check_demangled("_ZN1a5inner3gen17hc5424c1275e0932dE", "a::inner::gen");
+        check_demangled(
             "_ZN4core4iter8adapters3map8map_fold28_$u7b$$u7b$closure$u7d$$u7d$17hac1e6a4a269d38e9E",
             "core::iter::adapters::map::map_fold::{closure}",
         );
-        check(
+        check_demangled(
             "_ZN66_$LT$core..option..Option$LT$T$GT$$u20$as$u20$core..fmt..Debug$GT$3fmt17h6c2de25a841a2b6cE",
             "<core::option::Option<T> as core::fmt::Debug>::fmt",
         );
-        check(
+        check_demangled(
             "_RINvNvMs2_NtCslNYArtu3iFV_5alloc7raw_vecINtB8_11RawVecInnerpE7reserve21do_reserve_and_handleNtNtBa_5alloc6GlobalEBa_",
             "<alloc::raw_vec::RawVecInner<_>>::reserve::do_reserve_and_handle",
         );
         assert_eq!(demangled("write"), None);
         assert_eq!(demangled("_ZN3foo3barEv"), None, "C++");
+    }
+
+    fn check_demangled(mangled: &str, path: &str) {
+        assert_eq!(demangled(mangled).as_deref(), Some(path), "{mangled}");
     }
 
     #[test]
@@ -305,18 +306,17 @@ mod tests {
 
     #[test]
     fn a_file_suggests_a_module() {
-        let check = |file, module: &str| assert_eq!(module_of(file, None).unwrap(), module);
-        check(
+        check_module(
             "/rustc/0123/library/core/src/slice/iter/macros.rs",
             "core::slice::iter",
         );
-        check(
+        check_module(
             "/r/registry/src/index-1/serde-json-1.0.154/src/de/mod.rs",
             "serde_json::de",
         );
-        check("/w/tool/src/main.rs", "tool");
-        check("/w/tool/src/lib.rs", "tool");
-        check("/w/tool/tests/golden.rs", "golden");
+        check_module("/w/tool/src/main.rs", "tool");
+        check_module("/w/tool/src/lib.rs", "tool");
+        check_module("/w/tool/tests/golden.rs", "golden");
         assert_eq!(
             module_of("/w/a/src/b.rs", Some("whole_a")).unwrap(),
             "whole_a::b"
@@ -324,14 +324,13 @@ mod tests {
         assert_eq!(module_of("/w/a/src/b.c", None), None);
     }
 
+    fn check_module(file: &str, module: &str) {
+        assert_eq!(module_of(file, None).unwrap(), module)
+    }
+
     /// Debug information of line tables only: bare names, and types of what is inlined.
     #[test]
     fn inlined_functions_without_paths_are_qualified_and_closures_have_their_function() {
-        let function = |name, file| Described {
-            linkage_name: "",
-            name,
-            file,
-        };
         let here = "/w/demo/src/pipeline.rs";
         let map = "/rustc/0123/library/core/src/iter/adapters/map.rs";
         let functions = [
@@ -361,6 +360,14 @@ mod tests {
                 "app::pipeline::mix::{closure#0}",
             ]
         );
+    }
+
+    fn function<'a>(name: &'a str, file: &'a str) -> Described<'a> {
+        Described {
+            linkage_name: "",
+            name,
+            file,
+        }
     }
 
     #[test]

@@ -175,22 +175,23 @@ mod tests {
             symbol(0x300, 0x10),
             symbol(0x400, 0),
         ]);
-        let check = |address, start| {
-            assert_eq!(
-                index.find(address).map(|symbol| symbol.start),
-                start,
-                "{address:#x}"
-            );
-        };
-        check(0x0ff, None);
-        check(0x13f, Some(0x100));
-        check(0x14f, Some(0x140));
-        check(0x150, Some(0x100));
-        check(0x2ff, Some(0x200));
-        check(0x30f, Some(0x300));
-        check(0x310, None);
-        check(0x400 + UNSIZED_BYTES_MAX as u32 - 1, Some(0x400));
-        check(0x400 + UNSIZED_BYTES_MAX as u32, None);
+        check_start(&index, 0x0ff, None);
+        check_start(&index, 0x13f, Some(0x100));
+        check_start(&index, 0x14f, Some(0x140));
+        check_start(&index, 0x150, Some(0x100));
+        check_start(&index, 0x2ff, Some(0x200));
+        check_start(&index, 0x30f, Some(0x300));
+        check_start(&index, 0x310, None);
+        check_start(&index, 0x400 + UNSIZED_BYTES_MAX as u32 - 1, Some(0x400));
+        check_start(&index, 0x400 + UNSIZED_BYTES_MAX as u32, None);
+    }
+
+    fn check_start(index: &SymbolIndex, address: u32, start: Option<u32>) {
+        assert_eq!(
+            index.find(address).map(|symbol| symbol.start),
+            start,
+            "{address:#x}"
+        );
     }
 
     #[test]

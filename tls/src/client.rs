@@ -204,12 +204,6 @@ mod tests {
 
     #[test]
     fn files_come_from_the_environment() {
-        let options = |set: &[&str]| {
-            ClientOptions::from_environment(None, |name: &str| {
-                set.contains(&name)
-                    .then(|| OsString::from(format!("/{name}")))
-            })
-        };
         assert_eq!(options(&[]).unwrap(), ClientOptions::default());
         let all = options(&[CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE]).unwrap();
         assert_eq!(all.ca_file, Some("/EMBERLINE_CA_FILE".into()));
@@ -229,6 +223,13 @@ mod tests {
             let error = options(&[set]).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    fn options(set: &[&str]) -> Result<ClientOptions, TlsError> {
+        ClientOptions::from_environment(None, |name: &str| {
+            set.contains(&name)
+                .then(|| OsString::from(format!("/{name}")))
+        })
     }
 
     #[test]

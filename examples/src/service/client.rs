@@ -151,9 +151,8 @@ impl Client<'_> {
         if answer == expected {
             return Ok(());
         }
-        let shorten = |text: &str| text.chars().take(60).collect::<String>();
-        let answer = shorten(&answer);
-        let expected = shorten(expected);
+        let answer = shortened(&answer);
+        let expected = shortened(expected);
         Err(anyhow!("wrong answer: {answer:?} instead of {expected:?}").into())
     }
 
@@ -189,6 +188,10 @@ impl Client<'_> {
             Err(error) => Err(WireError::Io(error)),
         }
     }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(60).collect::<String>()
 }
 
 /// A document's text and the sum of its values.

@@ -88,28 +88,11 @@ fn rendered(message: &proto::Profile) -> String {
 
 #[test]
 fn stacks_labels_and_modules_match_the_golden_file() {
-    let of_app = |name, line, inlined| Frame {
-        module: "/opt/app",
-        build_id: "ab12",
-        inlined,
-        ..Frame::function(name, "src/a.rs", line)
-    };
     let unresolved = Frame {
         kind: FrameKind::Unresolved,
         module: "/usr/lib/libc.so.6",
         offset: 0x1a2b,
         ..Frame::function("", "", 0)
-    };
-    let load = |frames: &[Frame<&'static str>]| {
-        [
-            &[
-                Frame::group("a"),
-                Frame::task("load"),
-                Frame::phase("transfer"),
-            ],
-            frames,
-        ]
-        .concat()
     };
     let main = of_app("main", 3, false);
     let all = from_rows([
@@ -146,6 +129,27 @@ fn stacks_labels_and_modules_match_the_golden_file() {
     };
     let message = decoded(&pprof(&all, &options));
     expect_file!["golden/small.txt"].assert_eq(&rendered(&message));
+}
+
+fn of_app(name: &'static str, line: u32, inlined: bool) -> Frame<&'static str> {
+    Frame {
+        module: "/opt/app",
+        build_id: "ab12",
+        inlined,
+        ..Frame::function(name, "src/a.rs", line)
+    }
+}
+
+fn load(frames: &[Frame<&'static str>]) -> Vec<Frame<&'static str>> {
+    [
+        &[
+            Frame::group("a"),
+            Frame::task("load"),
+            Frame::phase("transfer"),
+        ],
+        frames,
+    ]
+    .concat()
 }
 
 #[test]

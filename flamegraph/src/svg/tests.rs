@@ -64,14 +64,10 @@ fn titles_have_name_time_share_self_states_and_file() {
 #[test]
 fn lines_of_a_function_are_merged_by_default() {
     let profile = profile("t;f:3 cpu=1\nt;f:4 cpu=1");
-    let frames = |by_line| {
-        let options = SvgOptions {
-            by_line,
-            ..SvgOptions::default()
-        };
-        texts(&svg(&profile, &options).unwrap(), "title").len()
-    };
-    assert_eq!((frames(false), frames(true)), (3, 4));
+    assert_eq!(
+        (title_count(&profile, false), title_count(&profile, true)),
+        (3, 4)
+    );
     let by_line = SvgOptions {
         by_line: true,
         ..SvgOptions::default()
@@ -81,6 +77,14 @@ fn lines_of_a_function_are_merged_by_default() {
             .unwrap()
             .contains("<title>f · a.rs:4 (")
     );
+}
+
+fn title_count(profile: &Profile, by_line: bool) -> usize {
+    let options = SvgOptions {
+        by_line,
+        ..SvgOptions::default()
+    };
+    texts(&svg(profile, &options).unwrap(), "title").len()
 }
 
 #[test]
@@ -222,35 +226,38 @@ fn weights_beyond_what_a_browser_counts_keep_their_proportions() {
 #[test]
 fn an_inverted_picture_has_tasks_at_the_top() {
     let profile = profile("t;f cpu=1");
-    let top = |inverted| {
-        let options = SvgOptions {
-            inverted,
-            ..SvgOptions::default()
-        };
-        let picture = svg(&profile, &options).unwrap();
-        let y = |name: &str| -> u32 {
-            let (_, frame) = picture.split_once(&format!("<title>{name} (")).unwrap();
-            let (_, y) = frame.split_once(" y=\"").unwrap();
-            y.split_once('"').unwrap().0.parse().unwrap()
-        };
-        y("t") < y("f")
+    assert!(is_above(&profile, true) && !is_above(&profile, false));
+}
+
+fn is_above(profile: &Profile, inverted: bool) -> bool {
+    let options = SvgOptions {
+        inverted,
+        ..SvgOptions::default()
     };
-    assert!(top(true) && !top(false));
+    let picture = svg(profile, &options).unwrap();
+    y_of(&picture, "t") < y_of(&picture, "f")
+}
+
+fn y_of(picture: &str, name: &str) -> u32 {
+    let (_, frame) = picture.split_once(&format!("<title>{name} (")).unwrap();
+    let (_, y) = frame.split_once(" y=\"").unwrap();
+    y.split_once('"').unwrap().0.parse().unwrap()
 }
 
 /// Position and size of each frame, in the units of weight and in pixels.
 fn places(svg: &str) -> Vec<[u64; 4]> {
     let (_, frames) = svg.split_once("<svg id=\"frames\"").unwrap();
-    let number = |frame: &str, name: &str| -> u64 {
-        let (_, rest) = frame.split_once(&format!(" {name}=\"")).unwrap();
-        rest.split_once('"').unwrap().0.parse().unwrap()
-    };
     let rectangles = frames.split("<rect").skip(1);
     let mut places: Vec<[u64; 4]> = rectangles
         .map(|frame| ["fg:x", "fg:w", "y", "height"].map(|name| number(frame, name)))
         .collect();
     places.sort_unstable();
     places
+}
+
+fn number(frame: &str, name: &str) -> u64 {
+    let (_, rest) = frame.split_once(&format!(" {name}=\"")).unwrap();
+    rest.split_once('"').unwrap().0.parse().unwrap()
 }
 
 /// inferno's picture of a profile, with numbers for names: it requires stacks in order.

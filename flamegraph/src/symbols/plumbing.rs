@@ -38,10 +38,6 @@ fn is_thread_start(name: &str) -> bool {
         "Thread::new",
         "ThreadInit",
     ];
-    let is_libc_start = || {
-        let rest = name.strip_prefix("__libc_start_");
-        rest.is_some_and(|rest| word_end(rest, 0) == rest.len())
-    };
     let has_part = || {
         let starts = name.match_indices("::").map(|(at, _)| at + 2);
         std::iter::once(0)
@@ -50,9 +46,14 @@ fn is_thread_start(name: &str) -> bool {
     };
     let of_threads = ["std::sys::", "std::thread::"];
     NAMES.contains(&name)
-        || is_libc_start()
+        || is_libc_start(name)
         || has_part()
         || (starts_with_any(name, &of_threads) && STARTING.iter().any(|part| name.contains(part)))
+}
+
+fn is_libc_start(name: &str) -> bool {
+    let rest = name.strip_prefix("__libc_start_");
+    rest.is_some_and(|rest| word_end(rest, 0) == rest.len())
 }
 
 fn is_language(name: &str) -> bool {

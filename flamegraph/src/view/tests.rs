@@ -171,13 +171,12 @@ fn plumbing_is_folded_into_its_callers() {
 
 #[test]
 fn dependencies_are_folded_into_own_code() {
-    let frame = |name, file| Frame::function(name, file, 0);
     let stack = vec![
         Frame::task("load"),
-        frame("app::run", "/home/me/app/src/main.rs"),
-        frame("serde::parse", "/registry/src/index/serde-1.0.0/src/lib.rs"),
-        frame("app::visit", "/home/me/app/src/visit.rs"),
-        frame("read", ""),
+        function_of("app::run", "/home/me/app/src/main.rs"),
+        function_of("serde::parse", "/registry/src/index/serde-1.0.0/src/lib.rs"),
+        function_of("app::visit", "/home/me/app/src/visit.rs"),
+        function_of("read", ""),
     ];
     let whole = from_rows([(stack, State::Cpu, 5)]);
     let own = View {
@@ -191,12 +190,12 @@ fn dependencies_are_folded_into_own_code() {
     );
 }
 
+fn function_of(name: &'static str, file: &'static str) -> Frame<&'static str> {
+    Frame::function(name, file, 0)
+}
+
 #[test]
 fn builds_of_a_program_do_not_tell_functions_apart() {
-    let of_build = |build_id| Frame {
-        build_id,
-        ..Frame::function("app::f", "src/a.rs", 0)
-    };
     let rows = ["1", "2"].map(|build| (vec![Frame::task("t"), of_build(build)], State::Cpu, 3));
     let whole = from_rows(rows);
     assert_eq!(whole.nodes().len(), 3);
@@ -208,26 +207,36 @@ fn builds_of_a_program_do_not_tell_functions_apart() {
     assert_eq!(simple.profile.nodes().len(), 2);
 }
 
+fn of_build(build_id: &'static str) -> Frame<&'static str> {
+    Frame {
+        build_id,
+        ..Frame::function("app::f", "src/a.rs", 0)
+    }
+}
+
 #[test]
 fn a_label_selects_functions_unless_it_is_a_full_name() {
-    let view = |focus: &str| View {
-        focus: selectors(&[focus]),
-        ..View::default()
-    };
     let whole = profile("t;app::a::run cpu=1\nt;b cpu=2");
     assert_eq!(
-        collapsed(&view("a::run").apply(whole.clone()).profile),
+        collapsed(&focused("a::run").apply(whole.clone()).profile),
         "t;app::a::run 1\n"
     );
     assert_eq!(
-        collapsed(&view("app::a::run").apply(whole).profile),
+        collapsed(&focused("app::a::run").apply(whole).profile),
         "t;app::a::run 1\n"
     );
     let both = profile("t;app::a::run cpu=1\nt;a::run cpu=2");
     assert_eq!(
-        collapsed(&view("a::run").apply(both).profile),
+        collapsed(&focused("a::run").apply(both).profile),
         "t;a::run 2\n"
     );
+}
+
+fn focused(focus: &str) -> View {
+    View {
+        focus: selectors(&[focus]),
+        ..View::default()
+    }
 }
 
 #[test]
@@ -243,22 +252,27 @@ fn the_zoomed_node_is_named() {
 
 #[test]
 fn crates_and_patterns_select_functions() {
-    let frame = |name, file| Frame::function(name, file, 0);
     let stacks = [
         (vec![Frame::task("tokio")], 1),
-        (vec![Frame::task("t"), frame("tokio::run", "")], 2),
+        (vec![Frame::task("t"), function_of("tokio::run", "")], 2),
         (
-            vec![Frame::task("t"), frame("app::run", "/src/app/src/a.rs")],
+            vec![
+                Frame::task("t"),
+                function_of("app::run", "/src/app/src/a.rs"),
+            ],
             4,
         ),
         (
             vec![
                 Frame::task("t"),
-                frame("poll", "/registry/src/index/tokio-1.0.0/src/a.rs"),
+                function_of("poll", "/registry/src/index/tokio-1.0.0/src/a.rs"),
             ],
             8,
         ),
-        (vec![Frame::task("t"), frame("crate::run", "/src/b.rs")], 16),
+        (
+            vec![Frame::task("t"), function_of("crate::run", "/src/b.rs")],
+            16,
+        ),
     ];
     let whole = from_rows(stacks.map(|(stack, weight)| (stack, State::Cpu, weight)));
     for (hide, hidden_ns) in [
@@ -293,13 +307,16 @@ fn crates_and_patterns_select_functions() {
 
 #[test]
 fn an_invalid_pattern_is_explained_in_a_line() {
-    let message = |text| Selector::parse(text).unwrap_err().to_string();
     let unclosed = r#"invalid regular expression "a(b": unclosed group"#;
     assert_eq!(
         [message("re:a(b"), message("file:a(b")],
         [unclosed, unclosed]
     );
     assert!(message("re:(a{1000}){1000}").contains("size limit"));
+}
+
+fn message(text: &str) -> String {
+    Selector::parse(text).unwrap_err().to_string()
 }
 
 #[test]
@@ -312,12 +329,6 @@ fn callers_past_the_limit_are_omitted() {
 }
 
 fn views() -> impl Strategy<Value = View> {
-    let names = || {
-        prop::collection::vec(
-            prop::sample::select(vec!["f", "a::b", "crate:a", "re:^s|:", ""]),
-            0..2,
-        )
-    };
     let stacks = prop::sample::select(vec![Stacks::Full, Stacks::Simple, Stacks::Own]);
     let flags = (any::<[bool; 3]>(), 1..128u32, any::<u32>());
     (names(), names(), names(), stacks, flags).prop_map(|(focus, hide, merge, stacks, flags)| {
@@ -334,6 +345,13 @@ fn views() -> impl Strategy<Value = View> {
             zoom: Some(PathId(zoom)),
         }
     })
+}
+
+fn names() -> impl Strategy<Value = Vec<&'static str>> {
+    prop::collection::vec(
+        prop::sample::select(vec!["f", "a::b", "crate:a", "re:^s|:", ""]),
+        0..2,
+    )
 }
 
 proptest! {

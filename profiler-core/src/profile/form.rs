@@ -256,13 +256,16 @@ impl Children {
             .zip(rows)
             .filter(|(id, _)| needed[*id as usize])
             .map(|(id, _)| id);
-        let parent = |id: u32| rows[id as usize - 1].parent.0;
         let rank = |row: &ProfileNode| ranks[row.frame.0 as usize];
         let ranks: Vec<u32> = std::iter::once(0).chain(rows.iter().map(rank)).collect();
         // Two counting sorts: cheaper than sorting siblings, because most parents have one or two.
         let rank_count = ranks.iter().max().map_or(0, |rank| *rank as usize + 1);
         let (by_rank, _) = counting_sort(ids.clone(), |id| ranks[id as usize], rank_count);
-        let (order, starts) = counting_sort(by_rank.iter().copied(), parent, rows.len() + 1);
+        let (order, starts) = counting_sort(
+            by_rank.iter().copied(),
+            |id: u32| rows[id as usize - 1].parent.0,
+            rows.len() + 1,
+        );
         Children {
             order,
             starts,

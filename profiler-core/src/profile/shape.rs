@@ -32,12 +32,14 @@ impl Shape {
         rows: &[(NodeId, FrameId)],
         by_function: bool,
     ) -> Shape {
-        let row = |(parent, frame): &(NodeId, FrameId)| ProfileNode {
-            parent: *parent,
-            frame: *frame,
-            own: Weight::ZERO,
-        };
-        let mut rows: Vec<ProfileNode> = rows.iter().map(row).collect();
+        let mut rows: Vec<ProfileNode> = rows
+            .iter()
+            .map(|(parent, frame)| ProfileNode {
+                parent: *parent,
+                frame: *frame,
+                own: Weight::ZERO,
+            })
+            .collect();
         if by_function {
             let (functions, of_frame) = form::functions(&frames);
             rows.iter_mut()

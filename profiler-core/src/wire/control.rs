@@ -122,10 +122,9 @@ pub fn encode_thread_dump(id: u64, dump: &ThreadDump) -> v1::ThreadDump {
 }
 
 fn encode_thread(thread: &ThreadSnapshot) -> v1::ThreadStack {
-    let position = |state| State::ALL.iter().position(|known| *known == state);
     let state = thread
         .state
-        .and_then(position)
+        .and_then(|state| State::ALL.iter().position(|known| *known == state))
         .map_or(0, |position| position + 1);
     v1::ThreadStack {
         thread_id: thread.thread_id,
@@ -352,26 +351,16 @@ mod tests {
 
     #[test]
     fn invalid_thread_dumps_are_rejected_whole() {
-        let good = || thread("t", 4, Some(State::Cpu));
-        let check = |change: &dyn Fn(&mut v1::ThreadStack), expected: &str| {
-            let dump = ThreadDump {
-                threads: vec![good(), good()],
-                omitted: 0,
-            };
-            let mut message = encode_thread_dump(1, &dump);
-            change(&mut message.threads[1]);
-            check_rejected(decode_thread_dump(&message, 5), expected);
-        };
-        check(&|t| t.node = 5, "node 5 is outside its table of 5");
+        check_thread(&|t| t.node = 5, "node 5 is outside its table of 5");
         let states = State::ALL.len();
         let expected = format!("state {states} is outside its table of {states}");
-        check(&|t| t.state = u32::try_from(states + 1).unwrap(), &expected);
+        check_thread(&|t| t.state = u32::try_from(states + 1).unwrap(), &expected);
         let expected = "a thread's node is 4; it must be 0 if and only if the thread has no state";
-        check(&|t| t.state = 0, expected);
+        check_thread(&|t| t.state = 0, expected);
         let expected = "a thread's node is 0; it must be 0 if and only if the thread has no state";
-        check(&|t| t.node = 0, expected);
+        check_thread(&|t| t.node = 0, expected);
         let expected = "a thread's name, in bytes, is 4097; at most 4096 is allowed";
-        check(&|t| t.name = "x".repeat(4097), expected);
+        check_thread(&|t| t.name = "x".repeat(4097), expected);
         let threads = vec![v1::ThreadStack::default(); DUMP_THREADS_MAX + 1];
         let message = v1::ThreadDump {
             threads,
@@ -379,6 +368,20 @@ mod tests {
         };
         let expected = "the number of threads is 20001; at most 20000 is allowed";
         check_rejected(decode_thread_dump(&message, 5), expected);
+    }
+
+    fn check_thread(change: &dyn Fn(&mut v1::ThreadStack), expected: &str) {
+        let dump = ThreadDump {
+            threads: vec![good(), good()],
+            omitted: 0,
+        };
+        let mut message = encode_thread_dump(1, &dump);
+        change(&mut message.threads[1]);
+        check_rejected(decode_thread_dump(&message, 5), expected);
+    }
+
+    fn good() -> ThreadSnapshot {
+        thread("t", 4, Some(State::Cpu))
     }
 
     proptest! {

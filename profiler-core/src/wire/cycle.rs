@@ -342,43 +342,24 @@ mod tests {
 
     #[test]
     fn a_broken_list_is_rejected() {
-        let check_bytes = |list: &[u8], expected: &str| {
-            let quantum_ns = 1 << 40;
-            for of_threads in [false, true] {
-                let mut cycle = v1::Cycle {
-                    stop_ns: 1,
-                    quantum_ns,
-                    ..Default::default()
-                };
-                let encoded = if of_threads {
-                    &mut cycle.threads
-                } else {
-                    &mut cycle.samples
-                };
-                *encoded = list.to_vec();
-                let decoded = decode_cycle(&cycle, 9).and_then(|_| decode_threads(&cycle, 9));
-                assert_eq!(decoded.unwrap_err().to_string(), expected);
-            }
-        };
-        let check = |list: &[u64], expected| check_bytes(&bytes_of(list), expected);
         let weight = "the weight of node 1 is missing, or exceeds 64 bits of nanoseconds";
-        check(&[0, 7], weight);
-        check(&[0, 7, 1 << 24], weight);
-        check(&[0, 7, u64::MAX], weight);
-        check(&[2, 7 << 2 | 3], weight);
-        check(
+        check_list(&[0, 7], weight);
+        check_list(&[0, 7, 1 << 24], weight);
+        check_list(&[0, 7, u64::MAX], weight);
+        check_list(&[2, 7 << 2 | 3], weight);
+        check_list(
             &[8],
             "the number of bits of a cycle's weights is 8; it must be at most 7",
         );
-        check(&[0, 6, 1], "node 0 is outside its table of 9");
-        check(&[0, 35, 1, 28, 1], "node 9 is outside its table of 9");
-        check(
+        check_list(&[0, 6, 1], "node 0 is outside its table of 9");
+        check_list(&[0, 35, 1, 28, 1], "node 9 is outside its table of 9");
+        check_list(
             &[0, 7, 1, u64::MAX, 1],
             "node 2635249153387078802 is outside its table of 9",
         );
         let distance = "the distance of a weight from the one before is 0; it must be above 0";
-        check(&[0, 7, 1, 0, 1], distance);
-        check(&[5, 7 << 5, 3], distance);
+        check_list(&[0, 7, 1, 0, 1], distance);
+        check_list(&[5, 7 << 5, 3], distance);
         let sum = "the sum of the cycle's weights is 18446745173221179392; it must be small enough \
                    for 64 bits of nanoseconds";
         check_bytes(
@@ -386,17 +367,34 @@ mod tests {
             "node 2635249153387078802 is outside its table of 9",
         );
         check_bytes(&[0, 7, 0x80], weight);
-        check(&[0, 7, (1 << 23) - 1, 1, (1 << 23) - 1, 7, 0], sum);
+        check_list(&[0, 7, (1 << 23) - 1, 1, (1 << 23) - 1, 7, 0], sum);
+    }
+
+    fn check_list(list: &[u64], expected: &str) {
+        check_bytes(&bytes_of(list), expected)
+    }
+
+    fn check_bytes(list: &[u8], expected: &str) {
+        let quantum_ns = 1 << 40;
+        for of_threads in [false, true] {
+            let mut cycle = v1::Cycle {
+                stop_ns: 1,
+                quantum_ns,
+                ..Default::default()
+            };
+            let encoded = if of_threads {
+                &mut cycle.threads
+            } else {
+                &mut cycle.samples
+            };
+            *encoded = list.to_vec();
+            let decoded = decode_cycle(&cycle, 9).and_then(|_| decode_threads(&cycle, 9));
+            assert_eq!(decoded.unwrap_err().to_string(), expected);
+        }
     }
 
     #[test]
     fn the_shorter_encoding_is_chosen() {
-        let encoded = |entries: &[(u32, State, u64)]| {
-            let entries = entries
-                .iter()
-                .map(|(node, state, time)| (NodeId(*node), *state, *time));
-            encode_cycle(&entries.collect(), range(), 10).samples
-        };
         assert_eq!(encoded(&[]), bytes_of(&[]));
         // Small weights share a varint with their distances; a weight of 32 quanta is the first
         // that does not.
@@ -413,6 +411,13 @@ mod tests {
         // Large weights do not, and would only take bits from the distances.
         let large = [(10, State::Cpu, 1_000), (20, State::Cpu, 1_000)];
         assert_eq!(encoded(&large), bytes_of(&[0, 70, 99, 70, 99]));
+    }
+
+    fn encoded(entries: &[(u32, State, u64)]) -> Vec<u8> {
+        let entries = entries
+            .iter()
+            .map(|(node, state, time)| (NodeId(*node), *state, *time));
+        encode_cycle(&entries.collect(), range(), 10).samples
     }
 
     #[test]

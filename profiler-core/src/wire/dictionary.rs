@@ -190,11 +190,10 @@ impl Translation {
     /// How much of the agent's tables was applied.
     #[must_use]
     pub fn marks(&self) -> Marks {
-        let count = |length: usize| u32::try_from(length).expect("the limits keep tables small");
         Marks {
-            strings: count(self.strings.len()),
-            frames: count(self.frames.len()),
-            nodes: count(self.nodes.len()),
+            strings: table_length(self.strings.len()),
+            frames: table_length(self.frames.len()),
+            nodes: table_length(self.nodes.len()),
         }
     }
 
@@ -430,6 +429,10 @@ impl Translation {
     }
 }
 
+fn table_length(length: usize) -> u32 {
+    u32::try_from(length).expect("the limits keep tables small")
+}
+
 /// Reserves room for `more` entries with little slack, because thousands of agents have tables.
 fn reserve_exactly<T>(table: &mut Vec<T>, more: usize) {
     if table.capacity() - table.len() < more {
@@ -462,13 +465,16 @@ fn node_count(message: &v1::Dictionary) -> usize {
 
 /// Distance to the parent, and frame, of each node of a message. Numbers that are missing are out of range.
 fn nodes_of(message: &v1::Dictionary) -> impl Iterator<Item = (u32, u32)> {
-    let number = |list: &[u32], index| list.get(index).copied().unwrap_or(u32::MAX);
     (0..node_count(message)).map(move |index| {
         (
-            number(&message.node_parent_gaps, index),
-            number(&message.node_frames, index),
+            number_at(&message.node_parent_gaps, index),
+            number_at(&message.node_frames, index),
         )
     })
+}
+
+fn number_at(list: &[u32], index: usize) -> u32 {
+    list.get(index).copied().unwrap_or(u32::MAX)
 }
 
 fn check_frame(frame: &v1::Frame, strings: usize) -> Result<(), WireError> {

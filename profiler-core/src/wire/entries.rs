@@ -226,11 +226,6 @@ mod tests {
     /// Two bytes of a label take 32 once decoded, one byte of a packed list eight.
     #[test]
     fn nested_entries_and_packed_numbers_count() {
-        let check = |flush: v1::Flush, expected: &str| {
-            let bytes = encoded(Kind::Flush(flush));
-            assert!(bytes.len() < crate::limits::MESSAGE_BYTES_MAX);
-            assert_eq!(measure(&bytes).unwrap_err().to_string(), expected);
-        };
         let many = MESSAGE_ENTRIES_MAX;
         let expected = "the number of a message's entries is 262145; at most 262144 is allowed";
         let labels = vec![v1::Label::default(); many];
@@ -295,12 +290,21 @@ mod tests {
         );
     }
 
+    fn check(flush: v1::Flush, expected: &str) {
+        let bytes = encoded(Kind::Flush(flush));
+        assert!(bytes.len() < crate::limits::MESSAGE_BYTES_MAX);
+        assert_eq!(measure(&bytes).unwrap_err().to_string(), expected);
+    }
+
     /// Memory of a flush's lists once decoded.
     fn decoded_bytes(flush: &v1::Flush) -> usize {
-        let label_bytes = |label: &v1::Label| size_of::<v1::Label>() + label.value.len();
         let task_bytes = |task: &v1::Task| {
-            let lists =
-                task.labels.iter().map(label_bytes).sum::<usize>() + size_of_val(&task.phases[..]);
+            let lists = task
+                .labels
+                .iter()
+                .map(|label: &v1::Label| size_of::<v1::Label>() + label.value.len())
+                .sum::<usize>()
+                + size_of_val(&task.phases[..]);
             size_of::<v1::Task>() + task.key.len() + task.cause.len() + lists
         };
         flush.tasks.iter().map(task_bytes).sum::<usize>()

@@ -41,14 +41,16 @@ pub fn encode_detail(detail: &TaskDetail, index: &mut dyn FnMut(&str) -> u32) ->
         labels,
         phases,
     } = detail;
-    let mut label = |(key, value): &(Arc<str>, Arc<str>)| v1::Label {
-        key: index(key),
-        value: value.to_string(),
-    };
     v1::Task {
         attempt: *attempt,
         result_bytes: *result_bytes,
-        labels: labels.iter().map(&mut label).collect(),
+        labels: labels
+            .iter()
+            .map(&mut |(key, value): &(Arc<str>, Arc<str>)| v1::Label {
+                key: index(key),
+                value: value.to_string(),
+            })
+            .collect(),
         type_name: index(type_name),
         phases: phases
             .iter()
@@ -90,13 +92,6 @@ pub(super) fn encode_phase(phase: &PhaseInterval, index: &mut dyn FnMut(&str) ->
 /// If the id is 0, a text, list or index is over its limit, the outcome is unknown or does not fit
 /// the stop time, the task stopped before it started, or a phase is too long to represent.
 pub fn decode_task(task: &v1::Task, text: TextAt<'_>) -> Result<TaskRecord, WireError> {
-    let invalid = |what, value: i128, allowed| {
-        Err(WireError::Invalid {
-            what,
-            value,
-            allowed,
-        })
-    };
     if task.id == 0 {
         return invalid("a task's id", 0, "above 0");
     }
@@ -134,6 +129,14 @@ pub fn decode_task(task: &v1::Task, text: TextAt<'_>) -> Result<TaskRecord, Wire
         outcome,
         cause: task.cause.as_str().into(),
         detail: decode_detail(task, text)?,
+    })
+}
+
+fn invalid<T>(what: &'static str, value: i128, allowed: &'static str) -> Result<T, WireError> {
+    Err(WireError::Invalid {
+        what,
+        value,
+        allowed,
     })
 }
 
@@ -272,8 +275,14 @@ mod tests {
     }
 
     fn encoded(task: &TaskRecord) -> v1::Task {
-        let index = |text: &str| TEXTS.iter().position(|it| *it == text).unwrap();
-        encode_task(task, &mut |text| index(text).try_into().unwrap())
+        encode_task(task, &mut |text| {
+            TEXTS
+                .iter()
+                .position(|it| *it == text)
+                .unwrap()
+                .try_into()
+                .unwrap()
+        })
     }
 
     #[test]

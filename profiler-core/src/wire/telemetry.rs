@@ -83,13 +83,16 @@ pub fn decode_telemetry(flush: &v1::Flush, text: TextAt<'_>) -> Result<Telemetry
 
 fn encode_totals(totals: &TaskTotals, index: &mut dyn FnMut(&str) -> u32) -> v1::TaskTotals {
     let mut last = 0;
-    let mut gap = |(bucket, _): &(u32, u64)| bucket - std::mem::replace(&mut last, *bucket);
     v1::TaskTotals {
         name: index(&totals.name),
         outcome: encode_outcome(totals.outcome).into(),
         second_ns: totals.second.unix_ns(),
         duration_ns: totals.duration_ns,
-        bucket_gaps: totals.buckets.iter().map(&mut gap).collect(),
+        bucket_gaps: totals
+            .buckets
+            .iter()
+            .map(&mut |(bucket, _): &(u32, u64)| bucket - std::mem::replace(&mut last, *bucket))
+            .collect(),
         counts: totals.buckets.iter().map(|(_, count)| *count).collect(),
         phases: totals
             .phases
@@ -420,8 +423,9 @@ mod tests {
 
     fn encoded(telemetry: &Telemetry) -> v1::Flush {
         let mut flush = v1::Flush::default();
-        let mut index = |text: &str| TEXTS.iter().position(|it| *it == text).unwrap() as u32;
-        encode_telemetry(telemetry, &mut flush, &mut index);
+        encode_telemetry(telemetry, &mut flush, &mut |text: &str| {
+            TEXTS.iter().position(|it| *it == text).unwrap() as u32
+        });
         flush
     }
 

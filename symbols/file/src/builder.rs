@@ -164,22 +164,22 @@ impl Builder {
     }
 
     fn content(&mut self, array: Array) -> Vec<u8> {
-        let numbers = |numbers: &mut dyn Iterator<Item = u32>| -> Vec<u8> {
-            numbers.flat_map(u32::to_le_bytes).collect()
-        };
         match array {
-            Array::Starts => numbers(&mut self.ranges.iter().map(|range| range.0)),
-            Array::Innermost => numbers(&mut self.ranges.iter().map(|range| range.1)),
-            Array::Frames => numbers(
-                &mut self
-                    .frames
+            Array::Starts => bytes_of(self.ranges.iter().map(|range| range.0)),
+            Array::Innermost => bytes_of(self.ranges.iter().map(|range| range.1)),
+            Array::Frames => bytes_of(
+                self.frames
                     .iter()
                     .flat_map(|frame| [frame.caller, frame.function, frame.file, frame.line]),
             ),
-            Array::TextEnds => numbers(&mut self.text_ends.iter().copied()),
+            Array::TextEnds => bytes_of(self.text_ends.iter().copied()),
             Array::Texts => std::mem::take(&mut self.texts),
         }
     }
+}
+
+fn bytes_of(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
+    numbers.flat_map(u32::to_le_bytes).collect()
 }
 
 struct Counted<'w, W> {

@@ -95,9 +95,8 @@ impl<S: ReadAt> SymbolFile<S> {
             TEXTS_MAX,
             TEXT_BYTES_MAX,
         ];
-        let contradiction = || SymbolFileError::Contradiction { part: "index" };
         if counts.iter().zip(limits).any(|(count, max)| *count > max) {
-            return Err(contradiction());
+            return Err(contradiction_in_index());
         }
         let blocks: usize = Array::ALL
             .iter()
@@ -106,7 +105,7 @@ impl<S: ReadAt> SymbolFile<S> {
             .sum();
         let index_bytes = blocks * INDEX_ENTRY_BYTES;
         if index_at.checked_add(index_bytes as u64) != Some(trailer_at) {
-            return Err(contradiction());
+            return Err(contradiction_in_index());
         }
         let mut entries = vec![0; index_bytes];
         source.read_at(index_at, &mut entries)?;
@@ -120,7 +119,7 @@ impl<S: ReadAt> SymbolFile<S> {
             for entry in entries.by_ref().take(count.div_ceil(array.per_block())) {
                 let [bytes, crc, first] = [0, 4, 8].map(|start| number_at(entry, start));
                 if bytes > COMPRESSED_BYTES_MAX {
-                    return Err(contradiction());
+                    return Err(contradiction_in_index());
                 }
                 index[array as usize].push(Block {
                     at,
@@ -132,7 +131,7 @@ impl<S: ReadAt> SymbolFile<S> {
             }
         }
         if at != index_at {
-            return Err(contradiction());
+            return Err(contradiction_in_index());
         }
         Ok(SymbolFile {
             source,
@@ -157,7 +156,6 @@ impl<S: ReadAt> SymbolFile<S> {
             text_bytes,
             ..
         } = self.facts;
-        let contradiction = |part| Err(SymbolFileError::Contradiction { part });
         let mut last = None;
         self.each_block(Array::Starts, |block, _| {
             for start in numbers(block) {
@@ -407,6 +405,14 @@ impl<S: ReadAt> SymbolFile<S> {
             _ => Err(SymbolFileError::Contradiction { part: array.name() }),
         }
     }
+}
+
+fn contradiction_in_index() -> SymbolFileError {
+    SymbolFileError::Contradiction { part: "index" }
+}
+
+fn contradiction<T>(part: &'static str) -> Result<T, SymbolFileError> {
+    Err(SymbolFileError::Contradiction { part })
 }
 
 /// The last block of an array that was read.

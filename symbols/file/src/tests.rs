@@ -92,10 +92,6 @@ fn a_lookup_of_many_addresses_finds_what_single_ones_find() {
 
 #[test]
 fn what_is_wrong_with_a_file_is_said() {
-    let error = |bytes: Vec<u8>| match SymbolFile::open(bytes) {
-        Ok(file) => file.verify().unwrap_err().to_string(),
-        Err(error) => error.to_string(),
-    };
     let good = file();
     let cut = good[..good.len() - 1].to_vec();
     let mut damaged = good.clone();
@@ -106,10 +102,10 @@ fn what_is_wrong_with_a_file_is_said() {
     let crc = crc32fast::hash(&newer[trailer..trailer + 116]);
     newer[trailer + 116..trailer + 120].copy_from_slice(&crc.to_le_bytes());
     let errors = [
-        error(b"\x7fELF".repeat(99)),
-        error(cut),
-        error(damaged),
-        error(newer),
+        error_of(b"\x7fELF".repeat(99)),
+        error_of(cut),
+        error_of(damaged),
+        error_of(newer),
     ];
     expect![[r#"
         it is not a symbol file; `emberline symbols upload` makes one from an ELF file
@@ -120,23 +116,16 @@ fn what_is_wrong_with_a_file_is_said() {
     .assert_eq(&(errors.join("\n") + "\n"));
 }
 
+fn error_of(bytes: Vec<u8>) -> String {
+    match SymbolFile::open(bytes) {
+        Ok(file) => file.verify().unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
 /// All checksums are right.
 #[test]
 fn tables_that_contradict_each_other_are_rejected() {
-    let error = |rows: &[FrameRow], innermost| {
-        let mut builder = Builder::default();
-        builder.intern_text("a").unwrap();
-        for row in rows {
-            builder.intern(*row).unwrap();
-        }
-        builder.add_range(0x1000, innermost).unwrap();
-        let mut file = Vec::new();
-        builder.write(facts(), &mut file).unwrap();
-        let file = SymbolFile::open(file).unwrap();
-        // Without the check, a lookup ends too.
-        let _ = file.lookup([0x1000]);
-        file.verify().unwrap_err().to_string()
-    };
     let row = FrameRow {
         caller: 0,
         function: 0,
@@ -167,6 +156,21 @@ fn tables_that_contradict_each_other_are_rejected() {
         .map(|caller| FrameRow { caller, ..row })
         .collect();
     assert_eq!(error(&deep, deep.len() as u32), frames, "too many callers");
+}
+
+fn error(rows: &[FrameRow], innermost: u32) -> String {
+    let mut builder = Builder::default();
+    builder.intern_text("a").unwrap();
+    for row in rows {
+        builder.intern(*row).unwrap();
+    }
+    builder.add_range(0x1000, innermost).unwrap();
+    let mut file = Vec::new();
+    builder.write(facts(), &mut file).unwrap();
+    let file = SymbolFile::open(file).unwrap();
+    // Without the check, a lookup ends too.
+    let _ = file.lookup([0x1000]);
+    file.verify().unwrap_err().to_string()
 }
 
 /// An ELF file that has only one section, with this header and content.

@@ -137,19 +137,19 @@ impl Trailer {
     }
 
     pub(super) fn parse(bytes: &[u8; TRAILER_BYTES]) -> Result<Trailer, SymbolFileError> {
-        let number = |at: usize| {
-            let part = bytes[at..].first_chunk().copied().unwrap_or_default();
-            u32::from_le_bytes(part)
-        };
-        let long = |at: usize| u64::from(number(at)) | u64::from(number(at + 4)) << 32;
         if bytes[TRAILER_BYTES - 8..] != MAGIC {
             return Err(SymbolFileError::Truncated);
         }
-        if !has_checksum(&bytes[..TRAILER_BYTES - 12], number(TRAILER_BYTES - 12)) {
+        if !has_checksum(
+            &bytes[..TRAILER_BYTES - 12],
+            number_at(bytes, TRAILER_BYTES - 12),
+        ) {
             return Err(SymbolFileError::Checksum { part: "trailer" });
         }
-        if number(0) != NAMING_VERSION {
-            return Err(SymbolFileError::Version { found: number(0) });
+        if number_at(bytes, 0) != NAMING_VERSION {
+            return Err(SymbolFileError::Version {
+                found: number_at(bytes, 0),
+            });
         }
         let id = bytes
             .get(42..42 + usize::from(bytes[41]))
@@ -160,20 +160,29 @@ impl Trailer {
         let facts = Facts {
             build_id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
             detail,
-            source_bytes: long(32),
-            ranges: number(4),
-            frames: number(8),
-            texts: number(12),
-            text_bytes: number(16),
-            base: long(BASE_AT),
+            source_bytes: long_at(bytes, 32),
+            ranges: number_at(bytes, 4),
+            frames: number_at(bytes, 8),
+            texts: number_at(bytes, 12),
+            text_bytes: number_at(bytes, 16),
+            base: long_at(bytes, BASE_AT),
             has_segments: bytes[HAS_SEGMENTS_AT] != 0,
         };
         Ok(Trailer {
             facts,
-            index_at: long(24),
-            index_crc: number(20),
+            index_at: long_at(bytes, 24),
+            index_crc: number_at(bytes, 20),
         })
     }
+}
+
+fn number_at(bytes: &[u8], at: usize) -> u32 {
+    let part = bytes[at..].first_chunk().copied().unwrap_or_default();
+    u32::from_le_bytes(part)
+}
+
+fn long_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(number_at(bytes, at)) | u64::from(number_at(bytes, at + 4)) << 32
 }
 
 const fn is_length(bytes: usize) -> bool {

@@ -72,12 +72,6 @@ impl<'u, R: Reader<Offset = usize>> WholeUnit<'u, R> {
     /// Every address at which something may begin, sorted.
     #[must_use]
     pub fn boundaries(&self) -> Vec<u32> {
-        let edges = |ranges: &[CodeRange]| -> Vec<u32> {
-            let both = ranges
-                .iter()
-                .flat_map(|r| [r.start, r.start.saturating_add(r.bytes)]);
-            both.collect()
-        };
         let mut boundaries = edges(&self.tables.functions);
         boundaries.extend(edges(self.tables.lines.sequences()));
         let compiled = self
@@ -142,4 +136,11 @@ impl<'u, R: Reader<Offset = usize>> WholeUnit<'u, R> {
             rust: self.rust,
         }
     }
+}
+
+fn edges(ranges: &[CodeRange]) -> Vec<u32> {
+    let both = ranges
+        .iter()
+        .flat_map(|r| [r.start, r.start.saturating_add(r.bytes)]);
+    both.collect()
 }

@@ -35,16 +35,17 @@ fn made(source: &[u8], shared: Option<&[u8]>) -> Result<(Names, Reduced), Reduce
 
 /// The functions and lines at each address, as text.
 fn chains(names: &Names) -> Vec<String> {
-    let chain = |frames: &[profiler_core::Frame<std::sync::Arc<str>>]| {
-        let frames = frames
-            .iter()
-            .map(|frame| format!("{} {}:{}", frame.function, frame.file, frame.line));
-        frames.collect::<Vec<_>>().join(" + ")
-    };
     let mut chains: Vec<String> = names.values().map(|frames| chain(frames)).collect();
     chains.sort();
     chains.dedup();
     chains
+}
+
+fn chain(frames: &[profiler_core::Frame<std::sync::Arc<str>>]) -> String {
+    let frames = frames
+        .iter()
+        .map(|frame| format!("{} {}:{}", frame.function, frame.file, frame.line));
+    frames.collect::<Vec<_>>().join(" + ")
 }
 
 #[test]

@@ -82,7 +82,6 @@ fn compile(folder: &Path, options: &[&str]) -> Option<PathBuf> {
 /// By function: an offset in the file, from its address in memory and the mapping there.
 fn offsets(program: &Path) -> Vec<(String, u64)> {
     let printed = text_of(&mut Command::new(program)).unwrap();
-    let hexadecimal = |digits: &str| u64::from_str_radix(digits, 16).ok();
     let mut mappings = Vec::new();
     let mut offsets = Vec::new();
     for line in printed.lines() {
@@ -100,6 +99,10 @@ fn offsets(program: &Path) -> Vec<(String, u64)> {
         }
     }
     offsets
+}
+
+fn hexadecimal(digits: &str) -> Option<u64> {
+    u64::from_str_radix(digits, 16).ok()
 }
 
 fn symbols(path: &Path) -> SymbolFile<Vec<u8>> {

@@ -167,17 +167,6 @@ fn code_at_high_addresses_has_the_same_names() {
                 let segment = format!("-Wl,-Ttext-segment={start:#x}");
                 Program::link(&options, &["-static", "-nostdlib", "-Wl,-emain", &segment])
             };
-            let made_of = |program: &Program| {
-                let open_unit = |unit: &Path| File::open(program.path(unit.to_str()?)).ok();
-                let split = SplitFiles {
-                    open_unit: &open_unit,
-                    ..SplitFiles::none()
-                };
-                let mut made = Vec::new();
-                let source = File::open(program.path("program")).unwrap();
-                reduce_split(&source, &split, &mut made).unwrap();
-                made
-            };
             let low = names_from(made_of(&linked_at(LOW)), LOW);
             assert!(
                 has(&low, &["sum", "twice"]) && has(&low, &["main", "half"]),
@@ -193,6 +182,17 @@ fn code_at_high_addresses_has_the_same_names() {
             assert!(nothing.values().all(Vec::is_empty), "{options:?}");
         }
     }
+}
+
+fn made_of(program: &Program) -> Vec<u8> {
+    let split = SplitFiles {
+        open_unit: &|unit: &Path| File::open(program.path(unit.to_str()?)).ok(),
+        ..SplitFiles::none()
+    };
+    let mut made = Vec::new();
+    let source = File::open(program.path("program")).unwrap();
+    reduce_split(&source, &split, &mut made).unwrap();
+    made
 }
 
 /// By rustc, which has a packager of its own. `dwp` of binutils fails for version 5 in some releases.
@@ -263,15 +263,6 @@ fn files_of_other_units_and_damaged_packages_are_not_used() {
         "its id is another"
     );
 
-    let error = |source: &Vec<u8>, package: &Vec<u8>| {
-        let split = SplitFiles {
-            package: Some(package),
-            ..SplitFiles::none()
-        };
-        reduce_split(source, &split, &mut Vec::new())
-            .unwrap_err()
-            .to_string()
-    };
     let program = split.read("program");
     let unit = split.read("main.dwo");
     assert_eq!(
@@ -285,6 +276,16 @@ fn files_of_other_units_and_damaged_packages_are_not_used() {
     );
     let alone = reduce(&unit, &mut Vec::new()).unwrap_err().to_string();
     assert!(alone.contains("upload its program"), "{alone}");
+}
+
+fn error(source: &Vec<u8>, package: &Vec<u8>) -> String {
+    let split = SplitFiles {
+        package: Some(package),
+        ..SplitFiles::none()
+    };
+    reduce_split(source, &split, &mut Vec::new())
+        .unwrap_err()
+        .to_string()
 }
 
 proptest! {
