@@ -131,15 +131,11 @@ fn warn_if_public(folder: &Path) {
 
 /// Creates a data folder if it does not exist.
 fn create_folder(folder: &Path) -> Result<(), DataError> {
-    let failed = |source| DataError::Directory {
-        folder: folder.to_owned(),
-        source,
-    };
     fs::DirBuilder::new()
         .recursive(true)
         .mode(PRIVATE_FOLDER)
         .create(folder)
-        .map_err(|error| no_folder(folder).unwrap_or_else(|| failed(error)))?;
+        .map_err(|error| no_folder(folder).unwrap_or_else(|| folder_error(folder, error)))?;
     warn_if_public(folder);
     // Makes a new folder durable. If its parent cannot be opened, the folder existed before.
     if let Some(parent) = fs::canonicalize(folder)
@@ -150,6 +146,13 @@ fn create_folder(folder: &Path) -> Result<(), DataError> {
         let _ = File::open(parent).and_then(|parent| parent.sync_all());
     }
     Ok(())
+}
+
+fn folder_error(folder: &Path, source: io::Error) -> DataError {
+    DataError::Directory {
+        folder: folder.to_owned(),
+        source,
+    }
 }
 
 pub fn lock_folder(folder: &Path) -> Result<DirectoryLock, DataError> {
@@ -164,18 +167,15 @@ pub fn lock_folder(folder: &Path) -> Result<DirectoryLock, DataError> {
 impl Collector {
     /// A collector with the data in a folder, which keeps there what it acknowledges.
     pub fn open_folder(settings: Settings, folder: &Path) -> Result<Collector, DataError> {
-        let failed = |source| DataError::Directory {
-            folder: folder.to_owned(),
-            source,
-        };
         create_folder(folder)?;
         let guard = StoreGuard::new(Some(lock_folder(folder)?), None);
-        let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine")).map_err(failed)?;
+        let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine"))
+            .map_err(|source| folder_error(folder, source))?;
         let objects = Objects::local(folder)?;
         let collector = Collector::open(settings, objects, Box::new(disk), guard)?;
         lock(&collector.ingest.status).folder = Some(folder.to_owned());
         if let Some(log) = &collector.ingest.log {
-            log.start().map_err(failed)?;
+            log.start().map_err(|source| folder_error(folder, source))?;
         }
         Ok(collector)
     }
@@ -411,7 +411,18 @@ fn warn_filled(filled: &impl std::fmt::Debug) {
 
 /// The error for a folder that cannot be created because it, or one above it, is something else.
 pub fn no_folder(folder: &Path) -> Option<DataError> {
-    let other = |path: &Path| match fs::metadata(path) {
+    let found = folder
+        .ancestors()
+        .find_map(|path| Some((path, other_kind(path)?)));
+    found.map(|(path, what)| DataError::NotADirectory {
+        path: path.to_owned(),
+        what,
+    })
+}
+
+/// What is there, if it is neither a folder nor nothing.
+fn other_kind(path: &Path) -> Option<&'static str> {
+    match fs::metadata(path) {
         Ok(found) if found.is_dir() => None,
         Ok(found) if found.is_file() => Some("a file"),
         Ok(_) => Some("a special file"),
@@ -419,12 +430,5 @@ pub fn no_folder(folder: &Path) -> Option<DataError> {
             .is_ok()
             .then_some("a dangling link"),
         Err(_) => None,
-    };
-    let found = folder
-        .ancestors()
-        .find_map(|path| Some((path, other(path)?)));
-    found.map(|(path, what)| DataError::NotADirectory {
-        path: path.to_owned(),
-        what,
-    })
+    }
 }

@@ -37,8 +37,8 @@ impl CollectorState {
             self.find_missing(pairs, &mut missing);
         }
         for (name, phases) in missing {
-            let may_reserve = || owner.reserve(SharedTable::Names);
-            let Some(task) = write(&self.tree).add_task(name, may_reserve) else {
+            let Some(task) = write(&self.tree).add_task(name, || owner.reserve(SharedTable::Names))
+            else {
                 continue;
             };
             for phase in phases {

@@ -110,7 +110,6 @@ mod tests {
     fn names_past_the_limit_are_counted_together_and_leave_room_for_others() {
         let counters = TaskCounters::default();
         let [greedy, honest] = [1, 2].map(Identity::User);
-        let one = |duration_ns| EndedTasks::of(Outcome::Ok, 1, duration_ns);
         let sent = METRIC_TASK_NAMES_MAX + 3;
         for index in 0..sent {
             counters.add(&format!("task-{index}").into(), &one(10), Some(&greedy));
@@ -131,5 +130,9 @@ mod tests {
         assert_eq!(by_name["task-0"].outcomes.get(Outcome::Failed), 2);
         assert_eq!(by_name["task-0"].duration_ns, 15);
         assert_eq!(by_name["honest"], one(7));
+    }
+
+    fn one(duration_ns: u64) -> EndedTasks {
+        EndedTasks::of(Outcome::Ok, 1, duration_ns)
     }
 }

@@ -244,11 +244,10 @@ pub(super) fn read_list<R: ListRow>(
     for group in 0..segment.group_count() {
         all.extend(segment.group::<R>(group)?);
     }
-    let is_inside = |row: &R| {
+    if !all.iter().all(|row: &R| {
         let span = row.span();
         file.from.0 <= span.start && span.end <= file.to.0
-    };
-    if !all.iter().all(is_inside) {
+    }) {
         let reason = "it has rows outside of the span that the manifest records";
         return Err(StoreError::damaged(file.path(), reason));
     }

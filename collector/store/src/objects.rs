@@ -451,10 +451,13 @@ impl Durability for LocalFiles {
         let files: Vec<PathBuf> = paths.iter().map(|path| root.join(path)).collect();
         sync_all(&files)?;
         // A new folder is an entry of the folder above it, up to the root.
-        let ours = |folder: &&FilePath| folder.starts_with(root);
         let folders: BTreeSet<PathBuf> = files
             .iter()
-            .flat_map(|file| file.ancestors().skip(1).take_while(ours))
+            .flat_map(|file| {
+                file.ancestors()
+                    .skip(1)
+                    .take_while(|folder: &&FilePath| folder.starts_with(root))
+            })
             .map(FilePath::to_owned)
             .collect();
         sync_all(&Vec::from_iter(folders))
@@ -472,10 +475,9 @@ fn sync_all(paths: &[PathBuf]) -> Result<(), StoreError> {
     let sync = |path: &PathBuf| {
         own.beat();
         let synced = File::open(path).and_then(|file| file.sync_all());
-        let path = || path.display().to_string();
         synced.map_err(|source| StoreError::Io {
             doing: "syncing",
-            path: path(),
+            path: path.display().to_string(),
             source,
         })
     };
@@ -507,10 +509,13 @@ fn sync_all(paths: &[PathBuf]) -> Result<(), StoreError> {
 /// Whether the object store was writing this file: a name, `#` and a number.
 fn is_unfinished(name: &OsStr) -> bool {
     let parts = name.to_str().and_then(|name| name.rsplit_once('#'));
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     parts.is_some_and(|(file, number)| {
         is_number(number) && (file.ends_with(".parquet") || file.ends_with(".json"))
     })
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Whether a file of a bucket is written in the background, and cached.
@@ -569,15 +574,8 @@ mod tests {
                 "{at} {length}"
             );
         }
-        let names = |prefix| {
-            let listed = objects.list(prefix).unwrap();
-            listed
-                .into_iter()
-                .map(|file| (file.path, file.bytes))
-                .collect::<Vec<_>>()
-        };
         assert_eq!(
-            names("a"),
+            names_and_sizes(objects, "a"),
             [("a/b/1".to_owned(), 10), ("a/c".to_owned(), 0)]
         );
         assert_eq!(objects.quarantine("a/b/1").unwrap(), "quarantine/a-b-1");
@@ -587,8 +585,16 @@ mod tests {
             objects.get("a/b/1"),
             Err(StoreError::Damaged { .. })
         ));
-        assert_eq!(names("a"), [("a/c".to_owned(), 0)]);
+        assert_eq!(names_and_sizes(objects, "a"), [("a/c".to_owned(), 0)]);
         assert_eq!(objects.get("quarantine/a-b-1").unwrap(), content);
+    }
+
+    fn names_and_sizes(objects: &Objects, prefix: &str) -> Vec<(String, u64)> {
+        let listed = objects.list(prefix).unwrap();
+        listed
+            .into_iter()
+            .map(|file| (file.path, file.bytes))
+            .collect()
     }
 
     #[test]

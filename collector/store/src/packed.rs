@@ -380,23 +380,24 @@ mod tests {
 
     #[test]
     fn weights_beyond_64_bits_are_rejected() {
-        let check = |quanta: &[u64], quantum_ns, expected: bool| {
-            let entries = quanta
-                .iter()
-                .zip(1..)
-                .map(|(quanta, node)| (NodeId(node), State::Cpu, *quanta));
-            let packed = PackedWeights::of(entries, 1, |_| NodeId(1));
-            assert_eq!(
-                PackedWeights::decode(quantum_ns, packed.bytes()).is_ok(),
-                expected,
-                "{quanta:?}"
-            );
-        };
-        check(&[u64::MAX - 1, 1], 1, true);
-        check(&[u64::MAX, 1], 1, false);
-        check(&[u64::MAX / 2], 3, false);
-        check(&[u64::MAX / 3, 1], 3, false);
-        check(&[], u64::MAX, true);
-        check(&[1], 0, false);
+        check_decodes(&[u64::MAX - 1, 1], 1, true);
+        check_decodes(&[u64::MAX, 1], 1, false);
+        check_decodes(&[u64::MAX / 2], 3, false);
+        check_decodes(&[u64::MAX / 3, 1], 3, false);
+        check_decodes(&[], u64::MAX, true);
+        check_decodes(&[1], 0, false);
+    }
+
+    fn check_decodes(quanta: &[u64], quantum_ns: u64, expected: bool) {
+        let entries = quanta
+            .iter()
+            .zip(1..)
+            .map(|(quanta, node)| (NodeId(node), State::Cpu, *quanta));
+        let packed = PackedWeights::of(entries, 1, |_| NodeId(1));
+        assert_eq!(
+            PackedWeights::decode(quantum_ns, packed.bytes()).is_ok(),
+            expected,
+            "{quanta:?}"
+        );
     }
 }

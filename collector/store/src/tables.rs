@@ -547,7 +547,6 @@ mod tests {
 
     #[test]
     fn workers_past_the_limit_share_a_number_also_after_a_restart() {
-        let id = |n: usize| WorkerId(n.to_string().into());
         let mut workers = Workers::default();
         let numbers: Vec<u32> = (0..WORKERS_MAX + 3)
             .map(|n| workers.assign(&id(n)).0)
@@ -567,5 +566,9 @@ mod tests {
         restored.restore(&workers.ids);
         assert_eq!(restored.assign(&id(WORKERS_MAX)).0, last + 1);
         assert_eq!(restored.assign(&id(7)).0, 8);
+    }
+
+    fn id(n: usize) -> WorkerId {
+        WorkerId(n.to_string().into())
     }
 }

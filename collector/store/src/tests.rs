@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use self::fleet::{Batch, Fleet, START_S};
 use self::tree::TestTree;
 use super::error::StoreError;
-use super::manifest::Manifest;
+use super::manifest::{FileEntry, Manifest};
 use super::objects::Objects;
 use super::segment::EncodedFile;
 use super::tables::Tables;
@@ -102,11 +102,6 @@ proptest! {
 /// A minute of two workers' windows, and tasks, some of which end twice.
 fn some_batch(minute: u32) -> Batch {
     let second = |n: u32| minute * 60 + n;
-    let entries = |n: u32| {
-        (0..5)
-            .map(|i| (n * i % 40, (i % 7) as u8, u64::from(n + i + 1)))
-            .collect()
-    };
     let windows = (0..20).map(|n| (second(n), n % 2, entries(n))).collect();
     let tasks = (0..5)
         .map(|n| {
@@ -120,6 +115,12 @@ fn some_batch(minute: u32) -> Batch {
         })
         .collect();
     Batch { windows, tasks }
+}
+
+fn entries(n: u32) -> Vec<(u32, u8, u64)> {
+    (0..5)
+        .map(|i| (n * i % 40, (i % 7) as u8, u64::from(n + i + 1)))
+        .collect()
 }
 
 #[test]
@@ -182,10 +183,6 @@ fn crash_at_each(
         assert_eq!(loaded.reports, [""; 0]);
         crashes.whole.insert(tables.manifest().version);
         // Only versions change the store, so most states were checked already.
-        let is_version = |change: &Change| match change {
-            Change::Put(path, _) => path.as_ref().starts_with("manifest/"),
-            change => matches!(change, Change::Delete(_)),
-        };
         if is_version(&changes[length - 1]) && length % 3 != 1 {
             fleet.check(&tables);
         }
@@ -198,6 +195,13 @@ fn crash_at_each(
         }
     }
     crashes
+}
+
+fn is_version(change: &Change) -> bool {
+    match change {
+        Change::Put(path, _) => path.as_ref().starts_with("manifest/"),
+        change => matches!(change, Change::Delete(_)),
+    }
 }
 
 #[test]
@@ -246,7 +250,6 @@ fn old_data_is_dropped_while_the_store_is_used() {
         done.expired
     };
     let retention = Retention::default();
-    let day = |count: i64| later(0).shifted(count * 86_400 * 1_000_000_000);
     for count in 0..=31 {
         fleet.seal(&tables, &some_batch(count * 24 * 60));
         let expired = maintain(day(count.into()), &retention);
@@ -280,6 +283,10 @@ fn old_data_is_dropped_while_the_store_is_used() {
     assert_eq!(Vec::from_iter(named), kept);
 }
 
+fn day(count: i64) -> Timestamp {
+    later(0).shifted(count * 86_400 * 1_000_000_000)
+}
+
 /// Flips a bit in the first file of a table.
 fn damage(objects: &Objects, tables: &Tables, table: &str) -> String {
     let manifest = tables.manifest();
@@ -305,22 +312,14 @@ fn a_damaged_file_is_reported_and_quarantined_and_the_rest_is_used() {
     fleet.seal(&tables, &some_batch(1));
     let tables = Tables::open(objects.clone()).unwrap().0;
     let path = damage(&objects, &tables, "samples_1m");
-    let find = |path: &str| {
-        let manifest = tables.manifest();
-        manifest
-            .files
-            .iter()
-            .find(|file| file.path() == path)
-            .cloned()
-    };
-    let file = find(&path).unwrap();
+    let file = find(&tables, &path).unwrap();
     let error = tables.segment(&file).unwrap_err();
     assert!(
         matches!(&error, StoreError::Damaged { path: named, .. } if *named == path),
         "{error}"
     );
     assert_eq!(maintain(&tables, later(0)).quarantined, 1);
-    assert_eq!(find(&path), None);
+    assert_eq!(find(&tables, &path), None);
     assert_eq!(tables.manifest().lost[0].file, file);
     let copy = format!("quarantine/{}", path.replace('/', "-"));
     assert_eq!(objects.get(&copy).unwrap().len() as u64, file.bytes);
@@ -328,6 +327,15 @@ fn a_damaged_file_is_reported_and_quarantined_and_the_rest_is_used() {
     let path = damage(&objects, &tables, "totals_1h");
     tables.compact().unwrap();
     assert_eq!(tables.manifest().lost[1].file.path(), path);
+}
+
+fn find(tables: &Tables, path: &str) -> Option<FileEntry> {
+    let manifest = tables.manifest();
+    manifest
+        .files
+        .iter()
+        .find(|file| file.path() == path)
+        .cloned()
 }
 
 #[test]
@@ -546,12 +554,6 @@ fn many_tasks(count: u64) -> Vec<Arc<TaskRow>> {
             .map(|scale| spread_ns(scale * 1_000))
             .into();
         let executed_ns = spread_ns(20_000_000);
-        let phase = |name: &str, start_ns: u64, duration_ns| PhaseInterval {
-            name: name.into(),
-            start_ns: start_ns.cast_signed(),
-            duration_ns,
-            count: 1,
-        };
         let phases = vec![
             phase("transfer", 0, waits[1]),
             phase("deserialize", waits[1], waits[2]),
@@ -586,6 +588,15 @@ fn many_tasks(count: u64) -> Vec<Arc<TaskRow>> {
         })
     };
     (0..count).map(task).collect()
+}
+
+fn phase(name: &str, start_ns: u64, duration_ns: u64) -> PhaseInterval {
+    PhaseInterval {
+        name: name.into(),
+        start_ns: start_ns.cast_signed(),
+        duration_ns,
+        count: 1,
+    }
 }
 
 #[test]

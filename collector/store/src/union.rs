@@ -76,9 +76,11 @@ impl Numbers {
                 .get(*number as usize)
                 .map_or(UNKNOWN, |node| node.0);
         };
-        let links = |number: &mut u32| translate_by(&self.links, number);
         match sum_table {
-            SumTable::TransferSums => batch.task.iter_mut().for_each(links),
+            SumTable::TransferSums => batch
+                .task
+                .iter_mut()
+                .for_each(|number: &mut u32| translate_by(&self.links, number)),
             _ => batch.task.iter_mut().for_each(nodes),
         }
         batch

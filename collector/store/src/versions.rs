@@ -84,10 +84,6 @@ impl Versions {
     /// Reads the listed versions; `None` if the newest was deleted meanwhile, because then there are
     /// newer ones. A collector deletes the versions that it replaced.
     fn read_listed(objects: &Objects, wanted: Wanted) -> Result<Option<Versions>, StoreError> {
-        let version_of = |path: &str| {
-            let name = path.strip_prefix(Manifest::DIRECTORY)?.strip_prefix('/')?;
-            name.strip_suffix(".json")?.parse::<u64>().ok()
-        };
         let listed: BTreeMap<u64, String> = objects
             .list(Manifest::DIRECTORY)?
             .into_iter()
@@ -286,6 +282,11 @@ impl Versions {
     }
 }
 
+fn version_of(path: &str) -> Option<u64> {
+    let name = path.strip_prefix(Manifest::DIRECTORY)?.strip_prefix('/')?;
+    name.strip_suffix(".json")?.parse::<u64>().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -297,16 +298,6 @@ mod tests {
     use crate::sums::tier::{Period, Tier};
 
     fn manifest(version: u64) -> Manifest {
-        let file = |id| FileEntry {
-            table: TableName::Sums(SumTable::Samples, Tier::Minute),
-            id,
-            bytes: 1_000,
-            rows: 70,
-            crc32: 0xdead_beef,
-            from: Period(5),
-            to: Period(9),
-            level: 1,
-        };
         let lost = vec![LostFile {
             file: file(1),
             reason: "its \"checksum\" is wrong".into(),
@@ -322,6 +313,19 @@ mod tests {
             lost,
             lost_log: vec![],
             epoch: 0,
+        }
+    }
+
+    fn file(id: u64) -> FileEntry {
+        FileEntry {
+            table: TableName::Sums(SumTable::Samples, Tier::Minute),
+            id,
+            bytes: 1_000,
+            rows: 70,
+            crc32: 0xdead_beef,
+            from: Period(5),
+            to: Period(9),
+            level: 1,
         }
     }
 

@@ -315,11 +315,12 @@ impl NamedStore {
 
 /// Missing part of a store that was last read at `read_at`, as a part of its log. If it never was: all of it.
 fn missing_since(read_at: Option<Timestamp>, reason: String) -> LostLog {
-    let from = |at: Timestamp| Second::of(at.shifted(-nanoseconds(FOLLOW_MARGIN))).0;
     LostLog {
         path: "wal".to_owned(),
         reason,
-        from: read_at.map_or(0, from),
+        from: read_at.map_or(0, |at: Timestamp| {
+            Second::of(at.shifted(-nanoseconds(FOLLOW_MARGIN))).0
+        }),
         to: u32::MAX,
     }
 }

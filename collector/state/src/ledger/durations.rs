@@ -292,11 +292,14 @@ impl Buckets {
 impl PartialEq for Buckets {
     fn eq(&self, other: &Buckets) -> bool {
         let [ours, theirs] = [self, other].map(Buckets::listed_in_order);
-        let is_filled = |count: &(u32, u64)| count.1 > 0;
         let ours = self.in_order(&ours);
         let theirs = other.in_order(&theirs);
         ours.filter(is_filled).eq(theirs.filter(is_filled))
     }
+}
+
+fn is_filled(count: &(u32, u64)) -> bool {
+    count.1 > 0
 }
 
 impl Eq for Buckets {}
@@ -439,10 +442,8 @@ mod tests {
     #[test]
     fn dense_buckets_are_counted_in_an_array() {
         let mut all = DurationHistogram::default();
-        let run = |buckets: std::ops::Range<u32>| buckets.map(|bucket| (bucket, 2));
-        let lengths = |all: &DurationHistogram| (all.buckets.dense.len(), all.buckets.listed.len());
         let mut check = |buckets, expected| {
-            all.add_to_buckets(run(buckets));
+            all.add_to_buckets(pairs(buckets));
             assert_eq!(lengths(&all), expected);
         };
         check(5_000..5_400, (400, 0));
@@ -455,6 +456,14 @@ mod tests {
         check(6_000..6_020, (1_100, 120));
         // Until there are many.
         check(5_900..6_300, (1_400, 100));
+    }
+
+    fn pairs(buckets: std::ops::Range<u32>) -> impl Iterator<Item = (u32, u64)> + Clone {
+        buckets.map(|bucket| (bucket, 2))
+    }
+
+    fn lengths(all: &DurationHistogram) -> (usize, usize) {
+        (all.buckets.dense.len(), all.buckets.listed.len())
     }
 
     #[test]

@@ -479,12 +479,11 @@ impl Ledger {
     fn remember_lost(&mut self, now: Timestamp) {
         let kept_from = now.shifted(-nanoseconds(LOST_TASKS_KEPT));
         self.sealed_lost.retain(|_, stop| *stop >= kept_from);
-        let is_lost = |row: &&Arc<TaskRow>| row.record.outcome == Outcome::Lost;
         let rows = self
             .ended
             .values()
             .flat_map(|chunk| chunk.rows.values())
-            .filter(is_lost);
+            .filter(|row: &&Arc<TaskRow>| row.record.outcome == Outcome::Lost);
         let room = LOST_TASKS_MAX.saturating_sub(self.sealed_lost.len());
         let lost_tasks = rows.filter_map(|row| Some((TaskKey::of(row), row.record.stop?)));
         self.sealed_lost.extend(lost_tasks.take(room));

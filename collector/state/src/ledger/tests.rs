@@ -39,12 +39,6 @@ fn row(who: (u8, u64, u64), name: &str, span: (i64, Option<i64>), outcome: Outco
 /// Every other task waited in a queue, and in a transfer for half of its time.
 fn detail(id: u64, span: (i64, Option<i64>)) -> Option<Box<TaskDetail>> {
     let duration_ns = (span.1.unwrap_or(span.0) - span.0).unsigned_abs() * 1_000_000_000;
-    let phase = |name: &str, start_ns, duration_ns| PhaseInterval {
-        name: name.into(),
-        start_ns,
-        duration_ns,
-        count: 1,
-    };
     let phases = vec![
         phase("queue", -500, 500),
         phase("transfer", 0, duration_ns / 2),
@@ -55,6 +49,15 @@ fn detail(id: u64, span: (i64, Option<i64>)) -> Option<Box<TaskDetail>> {
             ..TaskDetail::default()
         })
     })
+}
+
+fn phase(name: &str, start_ns: i64, duration_ns: u64) -> PhaseInterval {
+    PhaseInterval {
+        name: name.into(),
+        start_ns,
+        duration_ns,
+        count: 1,
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -97,7 +100,6 @@ struct Model {
 
 impl Model {
     fn apply(&mut self, step: &Step, running_max: usize) {
-        let of = |row: &TaskRow, w: u8, e: u64| row.worker == worker(w) && row.epoch == Epoch(e);
         match step {
             Step::Upsert(row) => {
                 self.rows
@@ -114,18 +116,16 @@ impl Model {
                 }
             }
             Step::EndAsLost(w, e, last_seen) => {
-                for row in self
-                    .rows
-                    .iter_mut()
-                    .filter(|row: &&mut TaskRow| of(row, *w, *e) && row.record.stop.is_none())
-                {
+                for row in self.rows.iter_mut().filter(|row: &&mut TaskRow| {
+                    is_of_life(row, *w, *e) && row.record.stop.is_none()
+                }) {
                     row.record.stop = Some(time(*last_seen).max(row.record.start));
                     row.record.outcome = Outcome::Lost;
                 }
             }
             Step::RunAgain(w, e) => {
                 for row in self.rows.iter_mut().filter(|row: &&mut TaskRow| {
-                    of(row, *w, *e) && row.record.outcome == Outcome::Lost
+                    is_of_life(row, *w, *e) && row.record.outcome == Outcome::Lost
                 }) {
                     row.record.stop = None;
                     row.record.outcome = Outcome::Running;
@@ -149,6 +149,10 @@ impl Model {
     fn all(&self) -> impl Iterator<Item = &TaskRow> {
         self.rows.iter().chain(&self.final_rows)
     }
+}
+
+fn is_of_life(row: &TaskRow, w: u8, e: u64) -> bool {
+    row.worker == worker(w) && row.epoch == Epoch(e)
 }
 
 /// A ledger with the tables that its sealings write.
@@ -447,20 +451,21 @@ fn a_lost_task_is_corrected_by_its_true_end() {
     let who = (0, 7, 1);
     ledger.upsert(row(who, "load", (5, None), Outcome::Running));
     assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), time(3)), 1);
-    let lost = |ledger: &Ledger| {
-        let snapshot = ledger.snapshot(TimeRange::ALL);
-        let row = snapshot.rows().next().unwrap();
-        (row.record.outcome, row.record.stop)
-    };
     // Its worker was last seen before it started, because its clock offset was estimated again
     // since.
-    assert_eq!(lost(&ledger), (Outcome::Lost, Some(time(5))));
+    assert_eq!(outcome_and_stop(&ledger), (Outcome::Lost, Some(time(5))));
     ledger.resume_lost(&worker(0), Epoch(7));
-    assert_eq!(lost(&ledger), (Outcome::Running, None));
+    assert_eq!(outcome_and_stop(&ledger), (Outcome::Running, None));
     assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), time(9)), 1);
     ledger.upsert(row(who, "load", (5, Some(6)), Outcome::Failed));
-    assert_eq!(lost(&ledger), (Outcome::Failed, Some(time(6))));
+    assert_eq!(outcome_and_stop(&ledger), (Outcome::Failed, Some(time(6))));
     assert_eq!(ledger.row_count(), 1);
+}
+
+fn outcome_and_stop(ledger: &Ledger) -> (Outcome, Option<Timestamp>) {
+    let snapshot = ledger.snapshot(TimeRange::ALL);
+    let row = snapshot.rows().next().unwrap();
+    (row.record.outcome, row.record.stop)
 }
 
 #[test]
@@ -488,16 +493,6 @@ fn a_snapshot_does_not_change() {
     ledger.upsert(row((0, 0, 2), "load", (1, Some(2)), Outcome::Ok));
     let between = ledger.snapshot(TimeRange::ALL);
     ledger.upsert(row((0, 0, 1), "load", (1, Some(2)), Outcome::Failed));
-    let outcomes = |snapshot: &TaskSnapshot| {
-        let mut rows: Vec<_> = snapshot
-            .rows()
-            .map(|row| (row.record.id, row.record.outcome))
-            .collect();
-        rows.sort();
-        rows.into_iter()
-            .map(|(_, outcome)| outcome)
-            .collect::<Vec<_>>()
-    };
     assert_eq!(outcomes(&before), [Outcome::Ok]);
     assert_eq!(outcomes(&between), [Outcome::Ok, Outcome::Ok]);
     assert_eq!(
@@ -506,12 +501,20 @@ fn a_snapshot_does_not_change() {
     );
 }
 
+fn outcomes(snapshot: &TaskSnapshot) -> Vec<Outcome> {
+    let mut rows: Vec<_> = snapshot
+        .rows()
+        .map(|row| (row.record.id, row.record.outcome))
+        .collect();
+    rows.sort();
+    rows.into_iter()
+        .map(|(_, outcome)| outcome)
+        .collect::<Vec<_>>()
+}
+
 #[test]
 fn an_insert_copies_one_chunk_of_what_a_query_reads() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
-    let upsert = |ledger: &mut Ledger, id| {
-        ledger.upsert(row((0, 0, id), "load", (1, Some(2)), Outcome::Ok));
-    };
     (0..40).for_each(|id| upsert(&mut ledger, id));
     let snapshot = ledger.snapshot(TimeRange::ALL);
     assert!(
@@ -529,6 +532,10 @@ fn an_insert_copies_one_chunk_of_what_a_query_reads() {
             })
             .count();
     assert_eq!((copied, snapshot.rows().count()), (1, 40));
+}
+
+fn upsert(ledger: &mut Ledger, id: u64) {
+    ledger.upsert(row((0, 0, id), "load", (1, Some(2)), Outcome::Ok));
 }
 
 /// Copying 100,000 rows takes tens of milliseconds, for which all others would wait.

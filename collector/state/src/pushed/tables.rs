@@ -143,15 +143,16 @@ fn cycle(samples: &[ImportedSample], range: TimeRange) -> v1::Cycle {
         .iter()
         .map(|sample| sample.nanoseconds)
         .fold(0, greatest_divisor);
-    let sums = |node: fn(&ImportedSample) -> NodeId| -> Delta {
-        samples
-            .iter()
-            .map(|sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds))
-            .collect()
-    };
-    let threads = encode_weights(&sums(|sample| sample.thread), quantum_ns);
-    let cycle = encode_cycle(&sums(|sample| sample.node), range, quantum_ns);
+    let threads = encode_weights(&sums(samples, |sample| sample.thread), quantum_ns);
+    let cycle = encode_cycle(&sums(samples, |sample| sample.node), range, quantum_ns);
     v1::Cycle { threads, ..cycle }
+}
+
+fn sums(samples: &[ImportedSample], node: fn(&ImportedSample) -> NodeId) -> Delta {
+    samples
+        .iter()
+        .map(|sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds))
+        .collect()
 }
 
 fn greatest_divisor(a: u64, b: u64) -> u64 {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::{DataError, create_folder};
+use super::{DataError, create_folder, folder_error};
 use crate::{Collector, Settings};
 use base::sync::lock;
 use store::bucket::{self, LogState, Owner, TableCache};
@@ -97,11 +97,8 @@ pub fn log_in_store(objects: &Objects, owner: &Owner) -> Result<BucketDisk, Data
 
 /// The log in the data folder, if the tables need it, or if it is empty.
 pub fn log_on_disk(data: &Path, objects: &Objects, owner: &Owner) -> Result<LocalDisk, DataError> {
-    let failed = |source| DataError::Directory {
-        folder: data.to_owned(),
-        source,
-    };
-    let mut disk = LocalDisk::new(data.join("wal"), data.join("quarantine")).map_err(failed)?;
+    let mut disk = LocalDisk::new(data.join("wal"), data.join("quarantine"))
+        .map_err(|source| folder_error(data, source))?;
     let id = log_id(data)?;
     let needed = owner.log();
     if needed.as_ref().is_none_or(|needed| needed.id != id) {
@@ -131,7 +128,7 @@ pub fn log_on_disk(data: &Path, objects: &Objects, owner: &Owner) -> Result<Loca
             }) => {
                 let from = Tables::log_from(objects)?;
                 if from > 0 {
-                    wal::begin(&mut disk, from).map_err(failed)?;
+                    wal::begin(&mut disk, from).map_err(|source| folder_error(data, source))?;
                 }
             }
         }
@@ -142,20 +139,18 @@ pub fn log_on_disk(data: &Path, objects: &Objects, owner: &Owner) -> Result<Loca
 
 /// The id of the log in a data folder, which is drawn if there is none.
 fn log_id(data: &Path) -> Result<String, DataError> {
-    let failed = |source| DataError::Directory {
-        folder: data.to_owned(),
-        source,
-    };
     let path = data.join(LOG_ID);
     match fs::read_to_string(&path) {
         Ok(id) if !id.is_empty() => return Ok(id),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(folder_error(data, error));
+        }
         _ => {}
     }
     let id = bucket::random_id()?;
     let written = fs::write(&path, &id)
         .and_then(|()| fs::File::open(&path)?.sync_all())
         .and_then(|()| fs::File::open(data)?.sync_all());
-    written.map_err(failed)?;
+    written.map_err(|source| folder_error(data, source))?;
     Ok(id)
 }

@@ -1,5 +1,6 @@
 //! Validation of flushes: a flush is checked whole before any of it is used.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::wire::{
@@ -138,66 +139,70 @@ impl FlushChecker<'_> {
     /// Rejects times that only a wrong clock can produce: such rows would be kept forever, or make
     /// any number of files.
     fn check_times(&self, checked: &CheckedFlush) -> Result<(), FlushError> {
-        let check = |what, point: Timestamp| {
-            let ahead_ns = point.since_ns(self.now);
-            let behind_ns = self.now.since_ns(point);
-            if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
-                return Err(FlushError::Ahead {
-                    what,
-                    ahead_ms: ahead_ns / 1_000_000,
-                });
-            }
-            if behind_ns > nanoseconds(self.behind_max).unsigned_abs() {
-                let behind_s = behind_ns / 1_000_000_000;
-                if self.worker.is_import() {
-                    let kept_h = self.behind_max.as_secs() / 3_600;
-                    return Err(FlushError::Expired {
-                        what,
-                        behind_h: behind_s / 3_600,
-                        kept_h,
-                    });
-                }
-                return Err(FlushError::Behind { what, behind_s });
-            }
-            Ok(())
-        };
-        // A long past start is no error: a task or run may be that old. Only ends make files.
-        let check_ahead = |what, point: Timestamp| check(what, point.max(self.now));
         if let Some(stored) = &checked.window {
-            check("the cycle starts", stored.range.start())?;
+            self.check_time("the cycle starts", stored.range.start())?;
             // A cycle lasts a while, so it may end later than any may start.
-            check_ahead(
+            self.check_ahead(
                 "the cycle ends",
                 stored.range.stop().shifted(-nanoseconds(CYCLE_LATE_MAX)),
             )?;
         }
         for task in &checked.tasks {
             match task.stop {
-                Some(stop) => check("a task ends", stop)?,
-                None => check_ahead("a task starts", task.start)?,
+                Some(stop) => self.check_time("a task ends", stop)?,
+                None => self.check_ahead("a task starts", task.start)?,
             }
         }
         for sum in &checked.totals {
-            check("summed tasks end", sum.second)?;
+            self.check_time("summed tasks end", sum.second)?;
         }
         for transfer in &checked.telemetry.transfers {
-            check("a transfer ends", transfer.stop)?;
+            self.check_time("a transfer ends", transfer.stop)?;
         }
         for sample in &checked.telemetry.resources {
-            check("resources were measured", sample.at)?;
+            self.check_time("resources were measured", sample.at)?;
         }
         for expected in &checked.telemetry.expected {
-            check_ahead("tasks are expected", expected.since)?;
+            self.check_ahead("tasks are expected", expected.since)?;
         }
         for run in &checked.telemetry.runs {
-            check_ahead("a run starts", run.start)?;
+            self.check_ahead("a run starts", run.start)?;
             run.stop
-                .map_or(Ok(()), |stop| check_ahead("a run ends", stop))?;
+                .map_or(Ok(()), |stop| self.check_ahead("a run ends", stop))?;
         }
         match late_hours(checked, self.now).len() {
             hours if hours > LATE_HOURS_MAX => Err(FlushError::TooManyHours { hours }),
             _ => Ok(()),
         }
+    }
+
+    fn check_time(&self, what: &'static str, point: Timestamp) -> Result<(), FlushError> {
+        let ahead_ns = point.since_ns(self.now);
+        let behind_ns = self.now.since_ns(point);
+        if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
+            return Err(FlushError::Ahead {
+                what,
+                ahead_ms: ahead_ns / 1_000_000,
+            });
+        }
+        if behind_ns > nanoseconds(self.behind_max).unsigned_abs() {
+            let behind_s = behind_ns / 1_000_000_000;
+            if self.worker.is_import() {
+                let kept_h = self.behind_max.as_secs() / 3_600;
+                return Err(FlushError::Expired {
+                    what,
+                    behind_h: behind_s / 3_600,
+                    kept_h,
+                });
+            }
+            return Err(FlushError::Behind { what, behind_s });
+        }
+        Ok(())
+    }
+
+    /// A long past start is no error: a task or run may be that old. Only ends make files.
+    fn check_ahead(&self, what: &'static str, point: Timestamp) -> Result<(), FlushError> {
+        self.check_time(what, point.max(self.now))
     }
 
     /// The log record of a checked flush.
@@ -283,14 +288,17 @@ impl FlushChecker<'_> {
 
     fn tasks(&self, tasks: &[v1::Task], offset_ns: i64) -> Result<Vec<TaskRecord>, FlushError> {
         let tree = read(self.tree);
-        let text = |index| Some(tree.string(self.basis.translation.string(index)?).clone());
         let records = tasks.iter().map(|task| {
-            let mut record = decode_task(task, &text)?;
+            let mut record = decode_task(task, &|index| self.text(&tree, index))?;
             record.start = record.start.shifted(offset_ns);
             record.stop = record.stop.map(|stop| stop.shifted(offset_ns));
             Ok(record)
         });
         records.collect()
+    }
+
+    fn text(&self, tree: &Tree, index: u32) -> Option<Arc<str>> {
+        Some(tree.string(self.basis.translation.string(index)?).clone())
     }
 
     /// The flush's telemetry, with every time by the collector's clock.
@@ -309,8 +317,7 @@ impl FlushChecker<'_> {
         }
         let mut telemetry = {
             let tree = read(self.tree);
-            let text = |index| Some(tree.string(self.basis.translation.string(index)?).clone());
-            decode_telemetry(flush, &text)?
+            decode_telemetry(flush, &|index| self.text(&tree, index))?
         };
         let shift = |time: &mut Timestamp| *time = time.shifted(offset_ns);
         telemetry

@@ -172,11 +172,10 @@ impl Registry {
         }
         let mut evicted = None;
         if self.sessions.len() >= self.sessions_max {
-            let seen = |session: &SessionCell| lock(&session.state).last_seen;
             let oldest = self
                 .sessions
                 .iter()
-                .min_by_key(|(_, session)| seen(session));
+                .min_by_key(|(_, session)| lock(&session.state).last_seen);
             let oldest_key = oldest.map(|(key, _)| key.clone());
             evicted = oldest_key.and_then(|key| self.remove(&key));
         }
@@ -325,14 +324,9 @@ mod tests {
     fn a_displaced_agent_finds_what_was_stored_unless_it_had_said_goodbye() {
         let mut registry = Registry::new(2, 0);
         let [first, second] = [1, 2].map(Account::of_test);
-        let stored = |registry: &Registry, worker: &str| {
-            let cell = registry.get(&WorkerId(worker.into()), Epoch(1)).unwrap();
-            let mut session = lock(&cell.state);
-            std::mem::replace(&mut session.acked_seq, 7)
-        };
         for worker in 0..2 {
             open(&mut registry, worker, &first).unwrap();
-            assert_eq!(stored(&registry, &format!("w-00{worker}")), 0);
+            assert_eq!(replace_acked(&registry, &format!("w-00{worker}")), 0);
         }
         let clean = Disconnect {
             at: Timestamp::from_unix_ns(1),
@@ -362,10 +356,21 @@ mod tests {
             });
         }
         open(&mut registry, 0, &first).unwrap();
-        assert_eq!(stored(&registry, "w-000"), 7);
+        assert_eq!(replace_acked(&registry, "w-000"), 7);
         open(&mut registry, 1, &first).unwrap();
-        assert_eq!(stored(&registry, "w-001"), 0, "its agent had nothing left");
+        assert_eq!(
+            replace_acked(&registry, "w-001"),
+            0,
+            "its agent had nothing left"
+        );
         assert_eq!(registry.evicted.len(), 2);
+    }
+
+    /// The number that was stored, which becomes 7.
+    fn replace_acked(registry: &Registry, worker: &str) -> u64 {
+        let cell = registry.get(&WorkerId(worker.into()), Epoch(1)).unwrap();
+        let mut session = lock(&cell.state);
+        std::mem::replace(&mut session.acked_seq, 7)
     }
 
     const CRASHED: Disconnect = Disconnect {

@@ -361,18 +361,12 @@ mod tests {
     fn a_row_is_in_memory_until_the_version_that_has_it_is_shown() {
         let mut book = UnsealedTelemetry::new(Arc::new(Manifest::default()), 9);
         let worker = WorkerId("w".into());
-        let check = |book: &UnsealedTelemetry, version: u64, expected: &[i64]| {
-            let view = book.samples(Second::of(at(0))..Second::of(at(9)));
-            let found: Vec<_> = view.rows.iter().map(|row| row.sample.at).collect();
-            let expected: Vec<_> = expected.iter().map(|seconds| at(*seconds)).collect();
-            assert_eq!((view.manifest.version, found), (version, expected));
-        };
         book.insert(&worker, Epoch(1), sampled(3), None);
         let taken = book.take_for_sealing();
         assert_eq!(taken.samples.len(), 1);
         book.insert(&worker, Epoch(1), sampled(2), None);
         book.insert(&worker, Epoch(1), sampled(9), None);
-        check(&book, 0, &[3, 2]);
+        check_samples(&book, 0, &[3, 2]);
         // The write failed: the next sealing has both.
         assert_eq!(book.take_for_sealing().samples.len(), 3);
         book.insert(&worker, Epoch(1), sampled(4), None);
@@ -380,7 +374,7 @@ mod tests {
             version: 1,
             ..Manifest::default()
         })));
-        check(&book, 1, &[4]);
+        check_samples(&book, 1, &[4]);
         assert!(book.has_unsealed());
         drop(book.take_for_sealing());
         drop(book.sealed(Arc::new(Manifest {
@@ -400,6 +394,13 @@ mod tests {
         book.put_run(RunRow::marked(None, Epoch(0), run), None);
         drop(book.sealed(Arc::new(Manifest::default())));
         assert!(book.has_unsealed());
+    }
+
+    fn check_samples(book: &UnsealedTelemetry, version: u64, expected: &[i64]) {
+        let view = book.samples(Second::of(at(0))..Second::of(at(9)));
+        let found: Vec<_> = view.rows.iter().map(|row| row.sample.at).collect();
+        let expected: Vec<_> = expected.iter().map(|seconds| at(*seconds)).collect();
+        assert_eq!((view.manifest.version, found), (version, expected));
     }
 
     /// Tells that `worker` expects a task of this number, since that second.

@@ -190,23 +190,24 @@ impl Runs {
     /// else the newest of an agent, by `WORKER/NAME` or by its name alone. So no agent can take the name
     /// of a run of the API.
     pub fn find(&self, text: &str) -> Option<&Arc<RunRow>> {
-        let newest = |is_meant: &dyn Fn(&RunRow) -> bool| {
-            self.all()
-                .filter(|row| is_meant(row))
-                .max_by_key(|row| row.run.start)
-        };
         let of_worker = |row: &RunRow| {
             let worker = row.worker.as_ref()?;
             Some(text.strip_prefix(&*worker.0)?.strip_prefix('/')? == &*row.run.name)
         };
-        newest(&|row| row.worker.is_none() && *row.run.name == *text)
+        self.newest(|row| row.worker.is_none() && *row.run.name == *text)
             .or_else(|| {
                 let (name, id) = text.rsplit_once('@')?;
                 self.all()
                     .find(|row| *row.run.name == *name && row.id() == id)
             })
-            .or_else(|| newest(&|row| of_worker(row) == Some(true)))
-            .or_else(|| newest(&|row| *row.run.name == *text))
+            .or_else(|| self.newest(|row| of_worker(row) == Some(true)))
+            .or_else(|| self.newest(|row| *row.run.name == *text))
+    }
+
+    fn newest(&self, is_meant: impl Fn(&RunRow) -> bool) -> Option<&Arc<RunRow>> {
+        self.all()
+            .filter(|row| is_meant(row))
+            .max_by_key(|row| row.run.start)
     }
 
     /// The newest open run of that name or id; one of the API if there is any.
@@ -296,16 +297,15 @@ mod tests {
         runs.put(run(Some("etl"), "nightly", 9, 5), None);
         // Names that look like other ways to name a run.
         runs.put(run(None, "etl/nightly", 4, 1), None);
-        let found = |text: &str| {
-            runs.find(text)
-                .map(|row| (row.worker.is_some(), row.run.id.0))
-        };
-        assert_eq!(found("release-42"), Some((false, 2)));
-        assert_eq!(found("etl/1/release-42"), Some((true, 7)));
-        assert_eq!(found("release-42@0000000000000001-7"), Some((true, 7)));
-        assert_eq!(found("nightly"), Some((true, 9)));
-        assert_eq!(found("etl/nightly"), Some((false, 4)));
-        assert_eq!(found("etl/"), None);
+        assert_eq!(found(&runs, "release-42"), Some((false, 2)));
+        assert_eq!(found(&runs, "etl/1/release-42"), Some((true, 7)));
+        assert_eq!(
+            found(&runs, "release-42@0000000000000001-7"),
+            Some((true, 7))
+        );
+        assert_eq!(found(&runs, "nightly"), Some((true, 9)));
+        assert_eq!(found(&runs, "etl/nightly"), Some((false, 4)));
+        assert_eq!(found(&runs, "etl/"), None);
         assert_eq!(
             runs.find_open(Some("release-42"), None)
                 .map(|row| row.run.id.0),
@@ -317,6 +317,11 @@ mod tests {
                 .map(|row| row.run.id.0),
             Some(3)
         );
+    }
+
+    fn found(runs: &Runs, text: &str) -> Option<(bool, u64)> {
+        runs.find(text)
+            .map(|row| (row.worker.is_some(), row.run.id.0))
     }
 
     proptest! {

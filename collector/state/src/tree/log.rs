@@ -195,27 +195,29 @@ struct Texts {
 
 impl Texts {
     fn frame(&mut self, tree: &Tree, frame: &Frame<StringId>) -> LoggedFrame {
-        let mut place = |id: StringId| {
-            if id == StringId(0) {
-                return 0;
-            }
-            *self.places.entry(id).or_insert_with(|| {
-                let text = tree.string(id).to_string();
-                self.bytes += text.len() + 4;
-                self.strings.push(text);
-                u32::try_from(self.strings.len()).expect("a record is small")
-            })
-        };
         LoggedFrame {
             kind: encode_kind(frame.kind),
-            function: place(frame.function),
-            file: place(frame.file),
+            function: self.place(tree, frame.function),
+            file: self.place(tree, frame.file),
             line: frame.line,
-            module: place(frame.module),
-            build_id: place(frame.build_id),
+            module: self.place(tree, frame.module),
+            build_id: self.place(tree, frame.build_id),
             offset: frame.offset,
             inlined: frame.inlined,
         }
+    }
+
+    /// Where a text stands in the record, from 1; 0 for the empty one.
+    fn place(&mut self, tree: &Tree, id: StringId) -> u32 {
+        if id == StringId(0) {
+            return 0;
+        }
+        *self.places.entry(id).or_insert_with(|| {
+            let text = tree.string(id).to_string();
+            self.bytes += text.len() + 4;
+            self.strings.push(text);
+            u32::try_from(self.strings.len()).expect("a record is small")
+        })
     }
 }
 

@@ -165,15 +165,14 @@ impl Tree {
             translation.apply_slice(message, &mut self.symbols, &mut self.trie, entries_max);
         self.trie.set_nodes_max(self.nodes_max);
         self.note_new(strings, frames, nodes);
-        let is_overflow = |node| {
-            let node = translation.node(NodeId(node));
-            node.and_then(|node| self.kind(node)) == Some(FrameKind::Overflow)
-        };
         Ok(AppliedSlice {
             has_more: applied?,
             nodes: (self.trie.node_count() - nodes) as usize,
             symbol_bytes: self.symbol_bytes - symbol_bytes,
-            overflowed: (translated..translation.marks().nodes).any(is_overflow),
+            overflowed: (translated..translation.marks().nodes).any(|node| {
+                let node = translation.node(NodeId(node));
+                node.and_then(|node| self.kind(node)) == Some(FrameKind::Overflow)
+            }),
             invalid_build_ids: translation.invalid_build_ids() - invalid_build_ids,
         })
     }

@@ -174,7 +174,6 @@ mod tests {
     use super::*;
 
     fn check(cache: &TableCache) {
-        let content = |byte: u8| Bytes::from(vec![byte; 40]);
         for byte in [1, 2] {
             cache.put(&format!("tables/a/{byte}"), &content(byte));
         }
@@ -199,6 +198,10 @@ mod tests {
         cache.remove("tables/a/3");
         assert!(cache.get("tables/a/3").is_none());
         assert_eq!(lock(&cache.state).bytes, 40);
+    }
+
+    fn content(byte: u8) -> Bytes {
+        Bytes::from(vec![byte; 40])
     }
 
     #[test]

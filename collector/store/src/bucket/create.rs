@@ -180,12 +180,14 @@ mod tests {
 
     #[test]
     fn requests_are_repeated_unless_their_failure_is_final() {
-        let missing = || Error::NotFound {
-            path: String::new(),
-            source: "404".into(),
-        };
         check_repeat(broken_off, Patience::NONE.attempts_max);
-        check_repeat(missing, 1);
+        check_repeat(
+            || Error::NotFound {
+                path: String::new(),
+                source: "404".into(),
+            },
+            1,
+        );
         check_repeat(
             || Error::PermissionDenied {
                 path: String::new(),

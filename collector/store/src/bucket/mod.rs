@@ -174,11 +174,10 @@ fn explain(error: &object_store::Error) -> Explained {
         .and_then(|(_, rest)| rest.split_once("</Code>"))
         .map(|(code, _)| code)
         .filter(|code| code.len() <= 64);
-    let says = |what: &str| code.map_or(what.to_owned(), |code| format!("{what} ({code})"));
     use object_store::Error::{NotFound, NotImplemented, PermissionDenied, Unauthenticated};
     if code == Some("NoSuchBucket") {
         return Explained {
-            reason: says("there is no such bucket"),
+            reason: with_code("there is no such bucket", code),
             advice: "create the bucket, or correct `--store` and AWS_ENDPOINT",
         };
     }
@@ -191,7 +190,7 @@ fn explain(error: &object_store::Error) -> Explained {
         || code.is_some_and(|code| is_credential.contains(&code))
     {
         return Explained {
-            reason: says("the server rejects the credentials"),
+            reason: with_code("the server rejects the credentials", code),
             advice: "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and that they \
                      may list, read, write and delete there",
         };
@@ -204,18 +203,26 @@ fn explain(error: &object_store::Error) -> Explained {
     }
     if matches!(error, NotImplemented { .. }) || code == Some("NotImplemented") {
         return Explained {
-            reason: says("the server has no conditional writes (If-None-Match: *)"),
+            reason: with_code(
+                "the server has no conditional writes (If-None-Match: *)",
+                code,
+            ),
             advice: "use a server that has them: a store without them can lose data",
         };
     }
     let reason = match error {
-        NotFound { .. } => says("it does not exist"),
+        NotFound { .. } => with_code("it does not exist", code),
         _ => shortened(&text),
     };
     Explained {
         reason,
         advice: "check AWS_ENDPOINT, AWS_REGION, AWS_ALLOW_HTTP and the network",
     }
+}
+
+/// `what`, with the code in the answer if there is one.
+fn with_code(what: &str, code: Option<&str>) -> String {
+    code.map_or(what.to_owned(), |code| format!("{what} ({code})"))
 }
 
 /// An error with its causes, on one line.

@@ -96,12 +96,16 @@ impl FromStr for StoreName {
     type Err = PlaceError;
 
     fn from_str(text: &str) -> Result<StoreName, PlaceError> {
-        let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let begins = text
             .bytes()
             .next()
             .is_some_and(|byte| byte.is_ascii_alphanumeric());
-        if begins && text.len() <= NAME_BYTES_MAX && text.bytes().all(is_valid) {
+        if begins
+            && text.len() <= NAME_BYTES_MAX
+            && text
+                .bytes()
+                .all(|byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        {
             Ok(StoreName(text.to_owned()))
         } else {
             Err(PlaceError::Name)

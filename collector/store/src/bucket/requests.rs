@@ -74,7 +74,6 @@ pub struct BucketTraffic {
 
 impl BucketTraffic {
     pub fn now() -> BucketTraffic {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         BucketTraffic {
             requests: COUNTS.requests.each_ref().map(load),
             sent_bytes: load(&COUNTS.sent_bytes),
@@ -85,6 +84,10 @@ impl BucketTraffic {
     pub fn requests(&self, operation: BucketOperation) -> u64 {
         self.requests[operation as usize]
     }
+}
+
+fn load(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
 }
 
 /// Counts a request by its method, its query and the bytes of its body.

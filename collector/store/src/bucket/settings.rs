@@ -20,22 +20,34 @@ const REGIONS: [AmazonS3ConfigKey; 2] =
 
 /// Returns what is wrong with the settings of a client, and what is allowed.
 pub(super) fn defect(client: &AmazonS3Builder) -> Option<String> {
-    let invalid = |keys: &[AmazonS3ConfigKey], is_valid: fn(&str) -> bool, expected: &str| {
-        keys.iter().find_map(|key| {
-            let value = client.get_config_value(key)?;
-            let name = key.as_ref().to_uppercase();
-            (!is_valid(&value)).then(|| format!("invalid {name} {value:?}; expected {expected}"))
-        })
-    };
-    invalid(&ENDPOINTS, is_url, "http://HOST:PORT or https://HOST:PORT")
-        .or_else(|| {
-            invalid(
-                &REGIONS,
-                is_region,
-                "letters, digits and hyphens, such as eu-central-1",
-            )
-        })
-        .or_else(|| unencrypted(client))
+    invalid(
+        client,
+        &ENDPOINTS,
+        is_url,
+        "http://HOST:PORT or https://HOST:PORT",
+    )
+    .or_else(|| {
+        invalid(
+            client,
+            &REGIONS,
+            is_region,
+            "letters, digits and hyphens, such as eu-central-1",
+        )
+    })
+    .or_else(|| unencrypted(client))
+}
+
+fn invalid(
+    client: &AmazonS3Builder,
+    keys: &[AmazonS3ConfigKey],
+    is_valid: fn(&str) -> bool,
+    expected: &str,
+) -> Option<String> {
+    keys.iter().find_map(|key| {
+        let value = client.get_config_value(key)?;
+        let name = key.as_ref().to_uppercase();
+        (!is_valid(&value)).then(|| format!("invalid {name} {value:?}; expected {expected}"))
+    })
 }
 
 /// Returns what is wrong if the endpoint is not encrypted and that is not allowed.
@@ -54,11 +66,14 @@ fn unencrypted(client: &AmazonS3Builder) -> Option<String> {
 
 /// Whether both parsers of the client accept it.
 fn is_url(text: &str) -> bool {
-    let is_known = |scheme: &str| matches!(scheme, "http" | "https");
     let is_uri = text
         .parse::<Uri>()
-        .is_ok_and(|uri| uri.scheme_str().is_some_and(is_known));
-    is_uri && Url::parse(text).is_ok_and(|url| url.has_host() && is_known(url.scheme()))
+        .is_ok_and(|uri| uri.scheme_str().is_some_and(is_known_scheme));
+    is_uri && Url::parse(text).is_ok_and(|url| url.has_host() && is_known_scheme(url.scheme()))
+}
+
+fn is_known_scheme(scheme: &str) -> bool {
+    matches!(scheme, "http" | "https")
 }
 
 fn is_region(name: &str) -> bool {

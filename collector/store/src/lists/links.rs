@@ -99,7 +99,6 @@ mod tests {
     #[test]
     fn links_past_the_limit_share_a_number_and_lost_files_keep_numbers() {
         let mut links = Links::default();
-        let text = |n: usize| -> Arc<str> { n.to_string().into() };
         let numbers: Vec<u32> = (0..LINKS_MAX + 3)
             .map(|n| links.assign(&text(n), &text(0)))
             .collect();
@@ -122,5 +121,9 @@ mod tests {
         assert_eq!(&*restored.all()[0].0, "[damaged]");
         assert_eq!(restored.assign(&text(2), &text(0)), 3);
         assert_eq!(restored.assign(&text(1), &text(0)), last + 1);
+    }
+
+    fn text(n: usize) -> Arc<str> {
+        n.to_string().into()
     }
 }

@@ -151,26 +151,36 @@ impl<'a> NewestTaskScan<'a> {
             }
         }
         let mut counts = vec![true; segment.all_rows(group).len()];
-        let mut rule_out = |keeps: Vec<bool>| {
-            counts
-                .iter_mut()
-                .zip(keeps)
-                .for_each(|(counts, keeps)| *counts &= keeps);
-        };
         for (column, texts) in &self.texts {
             let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
-            rule_out(segment.texts_where(group, column, |text| texts.contains(&text))?);
+            rule_out(
+                &mut counts,
+                segment.texts_where(group, column, |text| texts.contains(&text))?,
+            );
         }
         if starts.1 >= stop {
             let starts = segment.numbers(group, "start")?.into_iter();
-            rule_out(starts.map(|at| at.is_none_or(|at| at < stop)).collect());
+            rule_out(
+                &mut counts,
+                starts.map(|at| at.is_none_or(|at| at < stop)).collect(),
+            );
         }
         if stops.0 < start {
             let stops = segment.numbers(group, "stop")?.into_iter();
-            rule_out(stops.map(|at| at.is_none_or(|at| at >= start)).collect());
+            rule_out(
+                &mut counts,
+                stops.map(|at| at.is_none_or(|at| at >= start)).collect(),
+            );
         }
         Ok(Some(counts))
     }
+}
+
+fn rule_out(counts: &mut [bool], keeps: Vec<bool>) {
+    counts
+        .iter_mut()
+        .zip(keeps)
+        .for_each(|(counts, keeps)| *counts &= keeps);
 }
 
 impl Tables {

@@ -190,12 +190,6 @@ mod tests {
 
     #[test]
     fn labels_and_phases_are_plain_json() {
-        let phase = |name: &str, start_ns, duration_ns, count| PhaseInterval {
-            name: name.into(),
-            start_ns,
-            duration_ns,
-            count,
-        };
         let detail = TaskDetail {
             labels: vec![("k".into(), "\"v\"".into()), ("k".into(), "".into())],
             phases: vec![phase("queue", -5, 5, 1), phase("disk-read", 0, 7, 3)],
@@ -210,5 +204,14 @@ mod tests {
         let mut texts = SharedTexts::default();
         assert!(texts.phases(r#"[["queue",-5]]"#).is_err());
         assert!(texts.labels(r#"{"k":1}"#).is_err());
+    }
+
+    fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> PhaseInterval {
+        PhaseInterval {
+            name: name.into(),
+            start_ns,
+            duration_ns,
+            count,
+        }
     }
 }

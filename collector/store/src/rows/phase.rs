@@ -37,18 +37,6 @@ mod tests {
 
     #[test]
     fn phases_reduce_the_time_of_execute() {
-        let check = |phases: &[(&str, i64, u64)], duration_ns, expected| {
-            let phases: Vec<PhaseInterval> = phases
-                .iter()
-                .map(|(name, start_ns, duration_ns)| PhaseInterval {
-                    name: (*name).into(),
-                    start_ns: *start_ns,
-                    duration_ns: *duration_ns,
-                    count: 1,
-                })
-                .collect();
-            assert_eq!(inside_ns(&phases, duration_ns), expected, "{phases:?}");
-        };
         check(&[], 9, 0);
         check(&[("transfer", 0, 3), ("serialize", 5, 2)], 9, 5);
         // Time before the start is not part of the duration; an interval across an edge is cut.
@@ -60,5 +48,18 @@ mod tests {
         // At most the duration, whatever the agent reports.
         check(&[("a", 0, u64::MAX), ("b", i64::MIN, u64::MAX)], 9, 9);
         check(&[("a", i64::MAX, u64::MAX)], 9, 0);
+    }
+
+    fn check(phases: &[(&str, i64, u64)], duration_ns: u64, expected: u64) {
+        let phases: Vec<PhaseInterval> = phases
+            .iter()
+            .map(|(name, start_ns, duration_ns)| PhaseInterval {
+                name: (*name).into(),
+                start_ns: *start_ns,
+                duration_ns: *duration_ns,
+                count: 1,
+            })
+            .collect();
+        assert_eq!(inside_ns(&phases, duration_ns), expected, "{phases:?}");
     }
 }

@@ -23,7 +23,11 @@ impl Second {
 
     /// The seconds that start in `range`: the parts of a split range share none and miss none.
     pub fn starting_in(range: TimeRange) -> Range<Second> {
-        let from = |point: Timestamp| Second::of(point.shifted(999_999_999));
-        from(range.start())..from(range.stop())
+        first_from(range.start())..first_from(range.stop())
     }
+}
+
+/// The first second that starts at that time or later.
+fn first_from(point: Timestamp) -> Second {
+    Second::of(point.shifted(999_999_999))
 }

@@ -92,32 +92,33 @@ mod tests {
 
     #[test]
     fn a_transfer_too_short_to_have_a_bandwidth_has_none() {
-        let bandwidth = |duration_ns| {
-            let record = TransferEvent {
-                id: TransferId(1),
-                direction: Direction::Incoming,
-                peer: "w-2".into(),
-                keys: Vec::new(),
-                more_keys: 0,
-                type_name: "answer".into(),
-                bytes: 20,
-                compressed_bytes: None,
-                start: at(10),
-                stop: at(10).shifted(duration_ns),
-                task: None,
-                thread_id: 1,
-                outcome: Outcome::Ok,
-                cause: "".into(),
-            };
-            TransferRow {
-                worker: WorkerId("w".into()),
-                epoch: Epoch(1),
-                record,
-            }
-            .bandwidth()
+        assert_eq!(bandwidth_after(0), None);
+        assert_eq!(bandwidth_after(99_999), None);
+        assert_eq!(bandwidth_after(100_000), Some(200_000));
+    }
+
+    fn bandwidth_after(duration_ns: i64) -> Option<u64> {
+        let record = TransferEvent {
+            id: TransferId(1),
+            direction: Direction::Incoming,
+            peer: "w-2".into(),
+            keys: Vec::new(),
+            more_keys: 0,
+            type_name: "answer".into(),
+            bytes: 20,
+            compressed_bytes: None,
+            start: at(10),
+            stop: at(10).shifted(duration_ns),
+            task: None,
+            thread_id: 1,
+            outcome: Outcome::Ok,
+            cause: "".into(),
         };
-        assert_eq!(bandwidth(0), None);
-        assert_eq!(bandwidth(99_999), None);
-        assert_eq!(bandwidth(100_000), Some(200_000));
+        TransferRow {
+            worker: WorkerId("w".into()),
+            epoch: Epoch(1),
+            record,
+        }
+        .bandwidth()
     }
 }

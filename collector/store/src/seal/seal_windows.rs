@@ -297,10 +297,9 @@ impl Writers<'_> {
     /// Writes the sorted parts of a task in a group of periods.
     fn write_group(&mut self, buffer: &SealBuffer, group: &TaskParts) -> Result<(), StoreError> {
         let task = group.task;
-        let period = |part: &BufferedPart| part.key.period();
         let parts = &buffer.parts[group.parts.clone()];
-        for parts in parts.chunk_by(|a, b| period(a) == period(b)) {
-            let ts = period(&parts[0]);
+        for parts in parts.chunk_by(|a, b| period_of(a) == period_of(b)) {
+            let ts = period_of(&parts[0]);
             for parts in parts.chunk_by(|a, b| a.key == b.key) {
                 let worker = parts[0].key.worker();
                 let kind = parts[0].key.state() as u8;
@@ -382,6 +381,10 @@ impl Writers<'_> {
         }
         Ok(files)
     }
+}
+
+fn period_of(part: &BufferedPart) -> Period {
+    part.key.period()
 }
 
 fn add<K: Hash + Eq>(sums: &mut KeyedMap<K, u64>, key: K, value: u64) {

@@ -9,20 +9,23 @@ use crate::sums::table::{Column, SumTable};
 impl ListColumn {
     /// The column in a schema of Arrow.
     pub fn arrow_field(&self) -> Field {
-        let time = || DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()));
         let (data_type, is_optional) = match self.kind {
             ListKind::Text | ListKind::KeyText => (DataType::Utf8, false),
             ListKind::Flag => (DataType::Boolean, false),
             ListKind::Number32 => (DataType::UInt32, false),
             ListKind::Number64 => (DataType::UInt64, false),
-            ListKind::Time => (time(), false),
+            ListKind::Time => (time_type(), false),
             ListKind::OptionalNumber64 => (DataType::UInt64, true),
             ListKind::OptionalSigned64 => (DataType::Int64, true),
-            ListKind::OptionalTime => (time(), true),
+            ListKind::OptionalTime => (time_type(), true),
             ListKind::Fraction => (DataType::Float64, false),
         };
         Field::new(self.name, data_type, is_optional)
     }
+}
+
+fn time_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
 }
 
 impl SumTable {

@@ -67,13 +67,12 @@ impl Batch {
 
     /// A row; empty columns count as 0.
     pub fn row(&self, tier: Tier, index: usize) -> Row {
-        let at = |column: &Vec<u32>| column.get(index).copied().unwrap_or(0);
         let fields = Fields {
             ts: Period(self.ts[index]),
-            task: NodeId(at(&self.task)),
-            worker: WorkerNumber(at(&self.worker)),
+            task: NodeId(value_at(&self.task, index)),
+            worker: WorkerNumber(value_at(&self.worker, index)),
             kind: self.kind.get(index).copied().unwrap_or(0),
-            node: at(&self.node),
+            node: value_at(&self.node, index),
         };
         Row {
             key: Key::new(tier, fields),
@@ -96,6 +95,10 @@ impl Batch {
         kind.clear();
         values.clear();
     }
+}
+
+fn value_at(column: &[u32], index: usize) -> u32 {
+    column.get(index).copied().unwrap_or(0)
 }
 
 /// An open file of a sum table with a verified checksum.
@@ -183,11 +186,15 @@ impl Segment {
 
     /// Starts a scan.
     pub(crate) fn cursor<'a>(self: &Arc<Self>, scan: &Scan<'a>) -> Cursor<'a> {
-        let has = |column: &Column| scan.columns.contains(column);
         Cursor {
             segment: self.clone(),
             scan: scan.clone(),
-            wanted: self.sum_table.columns().iter().map(has).collect(),
+            wanted: self
+                .sum_table
+                .columns()
+                .iter()
+                .map(|column: &Column| scan.columns.contains(column))
+                .collect(),
             next_group: 0,
             group: None,
             scratch: Scratch::default(),
@@ -276,16 +283,6 @@ impl Segment {
         let (Some(column_index), Some(offset_index)) = (column_index, offset_index) else {
             return all();
         };
-        let page_bounds = |page: usize| match column_index {
-            ColumnIndexMetaData::INT32(index) => {
-                Some((index.min_value(page)?, index.max_value(page)?))
-                    .map(|(min, max)| (unsigned(*min), unsigned(*max)))
-            }
-            ColumnIndexMetaData::INT64(index) => {
-                Some((*index.min_value(page)?, *index.max_value(page)?))
-            }
-            _ => None,
-        };
         let firsts: Vec<usize> = offset_index
             .page_locations()
             .iter()
@@ -294,7 +291,7 @@ impl Segment {
             .collect();
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for (page, rows) in firsts.windows(2).map(|pair| pair[0]..pair[1]).enumerate() {
-            if page_bounds(page).is_none_or(|(min, max)| may(min, max)) {
+            if page_bounds(column_index, page).is_none_or(|(min, max)| may(min, max)) {
                 match ranges.last_mut().filter(|last| last.end == rows.start) {
                     Some(last) => last.end = rows.end,
                     None => ranges.push(rows),
@@ -302,6 +299,17 @@ impl Segment {
             }
         }
         ranges
+    }
+}
+
+fn page_bounds(column_index: &ColumnIndexMetaData, page: usize) -> Option<(i64, i64)> {
+    match column_index {
+        ColumnIndexMetaData::INT32(index) => Some((index.min_value(page)?, index.max_value(page)?))
+            .map(|(min, max)| (unsigned(*min), unsigned(*max))),
+        ColumnIndexMetaData::INT64(index) => {
+            Some((*index.min_value(page)?, *index.max_value(page)?))
+        }
+        _ => None,
     }
 }
 
@@ -538,16 +546,19 @@ fn read<T: DataType>(
     values: &mut Vec<T::T>,
 ) -> ParquetResult<()> {
     let before = values.len();
-    let cut = || ParquetError::EOF("a column ends too early".into());
     if skipped > 0 && reader.skip_records(skipped)? != skipped {
-        return Err(cut());
+        return Err(ends_early());
     }
     let (read, _, _) = reader.read_records(count, None, None, values)?;
     if read != count || values.len() - before != count {
-        Err(cut())
+        Err(ends_early())
     } else {
         Ok(())
     }
+}
+
+fn ends_early() -> ParquetError {
+    ParquetError::EOF("a column ends too early".into())
 }
 
 fn push_periods(milliseconds: &[i64], period_ms: i64, periods: &mut Vec<u32>) -> ParquetResult<()> {

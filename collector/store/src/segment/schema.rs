@@ -153,13 +153,9 @@ pub(super) fn check_facts(footer: &ParquetMetaData, table: &str) -> Result<(), S
 
 /// The properties of all tables.
 pub(super) fn common_properties(table: &str) -> parquet::file::properties::WriterPropertiesBuilder {
-    let fact = |key: &str, value: String| parquet::file::metadata::KeyValue {
-        key: key.to_owned(),
-        value: Some(value),
-    };
     let facts = vec![
-        fact(TABLE_FACT, table.to_owned()),
-        fact(FORMAT_FACT, FORMAT.to_string()),
+        key_value(TABLE_FACT, table.to_owned()),
+        key_value(FORMAT_FACT, FORMAT.to_string()),
     ];
     WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
@@ -168,4 +164,11 @@ pub(super) fn common_properties(table: &str) -> parquet::file::properties::Write
         // The writers divide rows into row groups.
         .set_max_row_group_row_count(None)
         .set_key_value_metadata(Some(facts))
+}
+
+fn key_value(key: &str, value: String) -> parquet::file::metadata::KeyValue {
+    parquet::file::metadata::KeyValue {
+        key: key.to_owned(),
+        value: Some(value),
+    }
 }

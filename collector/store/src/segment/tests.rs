@@ -98,7 +98,6 @@ fn everything() -> Scan<'static> {
 }
 
 fn fields_and_value() -> impl Strategy<Value = (Fields, u64)> {
-    let edges = |last: u32| prop_oneof![0..9u32, Just(last)];
     let period = prop_oneof![5 => 1_000..1_200u32, 1 => 0..200_000u32];
     let value = prop_oneof![0..99u64, any::<u64>()];
     let worker = edges(WorkerNumber::MAX.0);
@@ -120,6 +119,10 @@ fn fields_and_value() -> impl Strategy<Value = (Fields, u64)> {
             };
             (fields, value)
         })
+}
+
+fn edges(last: u32) -> impl Strategy<Value = u32> {
+    prop_oneof![0..9u32, Just(last)]
 }
 
 proptest! {
@@ -280,29 +283,33 @@ fn a_scan_for_a_worker_skips_the_pages_of_others() {
     let file = write_for(Compression::Merged, sum_table, Tier::Second, &rows);
     let entry = place(&objects, sum_table, Tier::Second, &file);
     let segment = Arc::new(Segment::open(&objects, &entry, sum_table, Tier::Second).unwrap());
-    let check = |workers: &[u32], read_max: usize| {
-        let asked: Vec<WorkerNumber> = workers.iter().copied().map(WorkerNumber).collect();
-        let is_wanted = |row: &Row| asked.contains(&row.key.fields(Tier::Second).worker);
-        let scan = Scan {
-            workers: Some(&asked),
-            ..everything()
-        };
-        let found = read(&segment, &scan, Tier::Second).unwrap();
-        assert!(
-            found.len() <= read_max,
-            "{workers:?}: {} rows read",
-            found.len()
-        );
-        let wanted = |rows: &[Row]| rows.iter().copied().filter(is_wanted).collect::<Vec<_>>();
-        assert_eq!(wanted(&found), wanted(&rows));
-    };
     // A page or two of each of 16 tasks and seconds.
-    check(&[7], 16 * 2 * 4_096);
-    check(&[7, 1_500], 2 * 16 * 2 * 4_096);
-    check(&[], 0);
-    check(&[2_000], 0);
+    check_scan(&segment, &rows, &[7], 16 * 2 * 4_096);
+    check_scan(&segment, &rows, &[7, 1_500], 2 * 16 * 2 * 4_096);
+    check_scan(&segment, &rows, &[], 0);
+    check_scan(&segment, &rows, &[2_000], 0);
     let all: Vec<u32> = (0..2_000).collect();
-    check(&all, 600_000);
+    check_scan(&segment, &rows, &all, 600_000);
+}
+
+fn check_scan(segment: &Arc<Segment>, rows: &[Row], workers: &[u32], read_max: usize) {
+    let asked: Vec<WorkerNumber> = workers.iter().copied().map(WorkerNumber).collect();
+    let is_wanted = |row: &Row| asked.contains(&row.key.fields(Tier::Second).worker);
+    let scan = Scan {
+        workers: Some(&asked),
+        ..everything()
+    };
+    let found = read(segment, &scan, Tier::Second).unwrap();
+    assert!(
+        found.len() <= read_max,
+        "{workers:?}: {} rows read",
+        found.len()
+    );
+    assert_eq!(kept(&found, is_wanted), kept(rows, is_wanted));
+}
+
+fn kept(rows: &[Row], is_wanted: impl Fn(&Row) -> bool) -> Vec<Row> {
+    rows.iter().copied().filter(is_wanted).collect()
 }
 
 #[test]
@@ -333,8 +340,7 @@ fn a_scan_returns_all_matches_and_few_other_rows() {
             "{periods:?} {tasks:?}: {} rows read",
             found.len()
         );
-        let wanted = |rows: &[Row]| rows.iter().copied().filter(is_wanted).collect::<Vec<_>>();
-        assert_eq!(wanted(&found), wanted(&rows));
+        assert_eq!(kept(&found, &is_wanted), kept(&rows, &is_wanted));
     };
     check(0..600, None, 600_000);
     check(0..0, None, 0);
@@ -421,10 +427,6 @@ fn of_format_2(written: &EncodedFile) -> EncodedFile {
 #[test]
 fn a_file_of_another_format_or_a_table_with_the_same_columns_counts_as_damaged() {
     let objects = Objects::memory();
-    let reason = |opened: Result<String, StoreError>| match opened {
-        Err(StoreError::Damaged { reason, .. }) => reason,
-        other => panic!("{other:?}"),
-    };
     let tier = Tier::Second;
     let written = write(SumTable::Samples, tier, &many_rows(SumTable::Samples, 10));
     let open = |written: &EncodedFile, sum_table| {
@@ -458,4 +460,11 @@ fn a_file_of_another_format_or_a_table_with_the_same_columns_counts_as_damaged()
     };
     assert_eq!(open(&written).unwrap(), "");
     assert_eq!(reason(open(&of_format_2(&written))), format);
+}
+
+fn reason(opened: Result<String, StoreError>) -> String {
+    match opened {
+        Err(StoreError::Damaged { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    }
 }

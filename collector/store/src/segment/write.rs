@@ -136,15 +136,17 @@ impl SegmentWriter {
             let file = SerializedFileWriter::new(Vec::new(), sum_table.schema(), properties);
             file.expect(ENCODES)
         };
-        let same_row_file = |of: &SameRowTier| SameRowFile {
-            of: *of,
-            file: new_file(of.tier),
-        };
         SegmentWriter {
             sum_table,
             tier,
             file: new_file(tier),
-            same_row_files: same_row_tiers.iter().map(same_row_file).collect(),
+            same_row_files: same_row_tiers
+                .iter()
+                .map(|of: &SameRowTier| SameRowFile {
+                    of: *of,
+                    file: new_file(of.tier),
+                })
+                .collect(),
             rows: Columns::default(),
             group_at: 0,
             written: 0,
@@ -213,23 +215,16 @@ impl SegmentWriter {
             return Vec::new();
         };
         let rows = self.written;
-        let written = |mut file: SerializedFileWriter<Vec<u8>>, from, to| {
-            file.finish().expect(ENCODES);
-            let content = std::mem::take(file.inner_mut()).into();
-            EncodedFile {
-                content,
-                rows,
-                from: Period(from),
-                to: Period(to),
-            }
-        };
-        let own = (self.tier, written(self.file, from, to));
+        let own = (self.tier, encoded_file(self.file, from, to, rows));
         let coarser = self
             .same_row_files
             .into_iter()
             .map(|SameRowFile { of, file }| {
                 let SameRowTier { tier, period } = of;
-                (tier, written(file, period.0, period.0.saturating_add(1)))
+                (
+                    tier,
+                    encoded_file(file, period.0, period.0.saturating_add(1), rows),
+                )
             });
         [own].into_iter().chain(coarser).collect()
     }
@@ -268,6 +263,22 @@ impl SegmentWriter {
         self.written += count as u64;
         self.rows.drain(count);
         self.group_at = 0;
+    }
+}
+
+fn encoded_file(
+    mut file: SerializedFileWriter<Vec<u8>>,
+    from: u32,
+    to: u32,
+    rows: u64,
+) -> EncodedFile {
+    file.finish().expect(ENCODES);
+    let content = std::mem::take(file.inner_mut()).into();
+    EncodedFile {
+        content,
+        rows,
+        from: Period(from),
+        to: Period(to),
     }
 }
 

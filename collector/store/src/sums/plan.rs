@@ -240,36 +240,38 @@ fn first_of(start: u64, starts: [Option<u64>; TIERS], complete_from: &[Second; T
 fn cover(from: u64, to: u64, coarsest: Tier) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut at = from;
-    let mut take = |tier: Tier, at: &mut u64, until: u64| {
-        if until <= *at {
-            return;
-        }
-        let periods = period(tier, *at)..period(tier, until);
-        *at = until;
-        match pieces.last_mut() {
-            Some(Piece {
-                tier: last,
-                periods: before,
-            }) if *last == tier => {
-                before.end = periods.end;
-            }
-            _ => pieces.push(Piece { tier, periods }),
-        }
-    };
     let tiers = &Tier::ALL[..=coarsest as usize];
     for pair in tiers.windows(2) {
         let next_starts = period_ceil(pair[1], at);
         if next_starts > to {
             break;
         }
-        take(pair[0], &mut at, next_starts);
+        add_periods(&mut pieces, pair[0], &mut at, next_starts);
     }
     for tier in tiers.iter().copied().rev() {
         if at == period_start(tier, at) {
-            take(tier, &mut at, period_start(tier, to));
+            add_periods(&mut pieces, tier, &mut at, period_start(tier, to));
         }
     }
     pieces
+}
+
+/// Adds the periods from `at` to `until`, and moves `at` there.
+fn add_periods(pieces: &mut Vec<Piece>, tier: Tier, at: &mut u64, until: u64) {
+    if until <= *at {
+        return;
+    }
+    let periods = period(tier, *at)..period(tier, until);
+    *at = until;
+    match pieces.last_mut() {
+        Some(Piece {
+            tier: last,
+            periods: before,
+        }) if *last == tier => {
+            before.end = periods.end;
+        }
+        _ => pieces.push(Piece { tier, periods }),
+    }
 }
 
 fn period(tier: Tier, second: u64) -> Period {
@@ -409,13 +411,16 @@ mod tests {
 
     /// `complete` is from the finest tier; `expected` are the answered seconds and the pieces.
     fn check(complete: [u32; TIERS], data: Range<u32>, asked: Range<u32>, expected: &str) {
-        let span = |span: Range<u32>| Second(span.start)..Second(span.end);
-        let plan = Coverage::new(complete.map(Second), span(data)).plan(span(asked));
+        let plan = Coverage::new(complete.map(Second), seconds(data)).plan(seconds(asked));
         let mut text = format!("{}..{}:", plan.seconds.start.0, plan.seconds.end.0);
         for Piece { tier, periods } in plan.pieces {
             text += &format!(" {}x{}..{}", tier.name(), periods.start.0, periods.end.0);
         }
         assert_eq!(text, expected);
+    }
+
+    fn seconds(span: Range<u32>) -> Range<Second> {
+        Second(span.start)..Second(span.end)
     }
 
     #[test]
@@ -457,16 +462,6 @@ mod tests {
 
     #[test]
     fn late_data_do_not_make_an_expired_time_complete() {
-        let file = |id, tier, from, to| FileEntry {
-            table: TableName::Sums(SumTable::Cycles, tier),
-            id,
-            bytes: 1,
-            rows: 1,
-            crc32: 0,
-            from: Period(from),
-            to: Period(to),
-            level: 0,
-        };
         let files = vec![
             file(1, Tier::Second, 3_500, 3_600),
             file(2, Tier::Second, 3_600, 3_700),
@@ -479,38 +474,55 @@ mod tests {
             files,
             ..Manifest::default()
         };
-        let check = |manifest: &Manifest, expected: &str| {
-            let plan = Coverage::of(manifest).plan(Second(3_510)..Second(3_605));
-            let pieces = plan.pieces.iter().map(|piece| {
-                let Piece { tier, periods } = piece;
-                format!(" {}x{}..{}", tier.name(), periods.start.0, periods.end.0)
-            });
-            let start = plan.seconds.start.0;
-            let end = plan.seconds.end.0;
-            assert_eq!(
-                format!("{start}..{end}:{}", pieces.collect::<String>()),
-                expected
-            );
-        };
         let data = Coverage::of(&manifest).data();
         assert_eq!(data, Some(Second(3_500)..Second(3_700)));
-        check(
+        check_plan(
             &manifest,
             "3510..3605: 1sx3510..3540 1mx59..60 1sx3600..3605",
         );
         manifest.expire(&[1], Timestamp::MAX);
-        check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
+        check_plan(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
         // Late data do not bring back the rest of an expired time.
         manifest.files.push(file(7, Tier::Second, 3_520, 3_521));
-        check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
+        check_plan(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
         // Minutes are complete, seconds are not.
-        let data = |manifest: &Manifest| Coverage::of(manifest).data();
-        assert_eq!(data(&manifest), Some(Second(3_480)..Second(3_700)));
+        assert_eq!(data_of(&manifest), Some(Second(3_480)..Second(3_700)));
         // A damaged file does not hide where the data begin.
         manifest.lose(file(3, Tier::Minute, 58, 62), "damaged".to_owned());
-        assert_eq!(data(&manifest), Some(Second(3_480)..Second(3_700)));
+        assert_eq!(data_of(&manifest), Some(Second(3_480)..Second(3_700)));
         manifest.expire(&[2, 4, 7], Timestamp::MAX);
-        assert_eq!(data(&manifest), Some(Second(0)..Second(7_200)));
+        assert_eq!(data_of(&manifest), Some(Second(0)..Second(7_200)));
         assert_eq!(Coverage::of(&Manifest::default()).data(), None);
+    }
+
+    fn file(id: u64, tier: Tier, from: u32, to: u32) -> FileEntry {
+        FileEntry {
+            table: TableName::Sums(SumTable::Cycles, tier),
+            id,
+            bytes: 1,
+            rows: 1,
+            crc32: 0,
+            from: Period(from),
+            to: Period(to),
+            level: 0,
+        }
+    }
+
+    fn check_plan(manifest: &Manifest, expected: &str) {
+        let plan = Coverage::of(manifest).plan(Second(3_510)..Second(3_605));
+        let pieces = plan.pieces.iter().map(|piece| {
+            let Piece { tier, periods } = piece;
+            format!(" {}x{}..{}", tier.name(), periods.start.0, periods.end.0)
+        });
+        let start = plan.seconds.start.0;
+        let end = plan.seconds.end.0;
+        assert_eq!(
+            format!("{start}..{end}:{}", pieces.collect::<String>()),
+            expected
+        );
+    }
+
+    fn data_of(manifest: &Manifest) -> Option<Range<Second>> {
+        Coverage::of(manifest).data()
     }
 }

@@ -309,21 +309,22 @@ mod tests {
 
     #[test]
     fn rows_with_equal_keys_are_added_and_sums_saturate() {
-        let row = |node, value| {
-            let fields = Fields {
-                ts: Period(9),
-                task: NodeId(1),
-                worker: WorkerNumber(2),
-                kind: 3,
-                node,
-            };
-            Row {
-                key: Key::new(Tier::Second, fields),
-                value,
-            }
-        };
         let mut rows = vec![row(7, 1), row(5, u64::MAX), row(7, 2), row(5, 1), row(6, 4)];
         sort_and_sum(&mut rows);
         assert_eq!(rows, [row(5, u64::MAX), row(6, 4), row(7, 3)]);
+    }
+
+    fn row(node: u32, value: u64) -> Row {
+        let fields = Fields {
+            ts: Period(9),
+            task: NodeId(1),
+            worker: WorkerNumber(2),
+            kind: 3,
+            node,
+        };
+        Row {
+            key: Key::new(Tier::Second, fields),
+            value,
+        }
     }
 }

@@ -106,11 +106,6 @@ mod tests {
 
     #[test]
     fn each_second_starts_in_exactly_one_part_of_a_split_range() {
-        let check = |start: i64, stop: i64, expected: std::ops::Range<u32>| {
-            let [start, stop] = [start, stop].map(Timestamp::from_unix_ns);
-            let seconds = Second::starting_in(TimeRange::new(start, stop).unwrap());
-            assert_eq!(seconds.start.0..seconds.end.0, expected);
-        };
         check(0, 1, 0..1);
         check(1, 2, 1..1);
         check(1, 1_000_000_001, 1..2);
@@ -118,5 +113,11 @@ mod tests {
         check(-5, 1, 0..1);
         check(i64::MIN, i64::MAX, 0..u32::MAX);
         assert_eq!(Second::of(Second(7).start()), Second(7));
+    }
+
+    fn check(start: i64, stop: i64, expected: std::ops::Range<u32>) {
+        let [start, stop] = [start, stop].map(Timestamp::from_unix_ns);
+        let seconds = Second::starting_in(TimeRange::new(start, stop).unwrap());
+        assert_eq!(seconds.start.0..seconds.end.0, expected);
     }
 }

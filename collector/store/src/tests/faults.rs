@@ -109,7 +109,6 @@ fn files_of_a_damaged_version_are_kept_for_a_month_or_until_it_is_deleted() {
     maintain(&Tables::open(seen_to.clone()).unwrap().0, later(9));
     assert!(names(&seen_to, "tables").is_disjoint(&only));
     // The clock alone does not make a month.
-    let day = |count: i64| later(9).shifted(count * 86_400 * 1_000_000_000);
     maintain(&tables, day(300));
     for count in 0..40 {
         assert!(names(&objects, "tables").is_superset(&only), "day {count}");
@@ -124,6 +123,10 @@ fn files_of_a_damaged_version_are_kept_for_a_month_or_until_it_is_deleted() {
     assert!(names(&objects, "tables").is_disjoint(&only));
     assert!(!names(&objects, "manifest").contains(&damaged));
     assert_eq!(objects.get(&copy).unwrap(), content);
+}
+
+fn day(count: i64) -> Timestamp {
+    later(9).shifted(count * 86_400 * 1_000_000_000)
 }
 
 /// A copy of a store.
@@ -245,7 +248,6 @@ fn a_clock_that_is_years_ahead_drops_nothing() {
             .unwrap()
             .expired
     };
-    let hours = |count: i64| later(5).shifted(count * 3_600 * 1_000_000_000);
     assert_eq!(maintain(&tables, later(5)), 0);
     // Neither if new data is years ahead too, nor when the clock is correct again.
     for hour in 0..20 {
@@ -261,6 +263,10 @@ fn a_clock_that_is_years_ahead_drops_nothing() {
     );
     fleet.check(&tables);
     assert_eq!(tables.manifest().cut, Default::default());
+}
+
+fn hours(count: i64) -> Timestamp {
+    later(5).shifted(count * 3_600 * 1_000_000_000)
 }
 
 /// Records what is synced.

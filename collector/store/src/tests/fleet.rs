@@ -174,17 +174,6 @@ impl Fleet {
         let rows = Fleet::tasks(batch)
             .into_iter()
             .filter(|row| row.record.id.0 % 4 == 1);
-        let sum = |row: Arc<TaskRow>| {
-            let duration_ns = row.duration_ns().unwrap() * 3;
-            Arc::new(TaskTotals {
-                name: row.record.name.clone(),
-                outcome: Outcome::Ok,
-                second: row.record.stop.unwrap(),
-                duration_ns,
-                buckets: vec![(7, 1), (9_000, 2)],
-                phases: vec![phase("serialize", 0, duration_ns / 3, 2)],
-            })
-        };
         rows.map(sum).collect()
     }
 
@@ -541,10 +530,6 @@ impl Fleet {
         let workers: BTreeSet<_> = self.windows.iter().map(|stored| &stored.worker).collect();
         assert_eq!(loaded.workers.iter().collect::<BTreeSet<_>>(), workers);
         assert_eq!(loaded.workers.len(), workers.len());
-        let before = |sealings| Fleet {
-            sealings,
-            ..Fleet::new()
-        };
         assert_eq!(loaded.sessions, [before(self.sealings).session()]);
         assert_eq!(loaded.running, [before(self.sealings).running()]);
         assert_eq!(loaded.lost_tasks, [before(self.sealings).lost_task()]);
@@ -552,6 +537,25 @@ impl Fleet {
         assert_eq!(loaded.expected, [before(self.sealings).expected()]);
         assert_eq!(loaded.manifest.wal_from, self.sealings);
     }
+}
+
+fn before(sealings: u64) -> Fleet {
+    Fleet {
+        sealings,
+        ..Fleet::new()
+    }
+}
+
+fn sum(row: Arc<TaskRow>) -> Arc<TaskTotals> {
+    let duration_ns = row.duration_ns().unwrap() * 3;
+    Arc::new(TaskTotals {
+        name: row.record.name.clone(),
+        outcome: Outcome::Ok,
+        second: row.record.stop.unwrap(),
+        duration_ns,
+        buckets: vec![(7, 1), (9_000, 2)],
+        phases: vec![phase("serialize", 0, duration_ns / 3, 2)],
+    })
 }
 
 /// All rows of a list in debug format, sorted.
@@ -567,11 +571,12 @@ fn list<R: ListRow + std::fmt::Debug>(
     };
     let mut rows = Vec::new();
     for file in tables.manifest().files_of(table) {
-        let mut visit = |group: Vec<R>| {
-            rows.extend(group.iter().map(|row| format!("{row:?}")));
-            ControlFlow::Continue(())
-        };
-        tables.list_rows(file, &scan, &mut visit).unwrap();
+        tables
+            .list_rows(file, &scan, &mut |group: Vec<R>| {
+                rows.extend(group.iter().map(|row| format!("{row:?}")));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
     }
     rows.sort_unstable();
     rows

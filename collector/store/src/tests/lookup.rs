@@ -49,13 +49,12 @@ fn task(id: u64) -> SealedTask {
 
 fn is_asked(task: &SealedTask, scan: &TaskScan<'_>) -> bool {
     let record = &task.row.record;
-    let in_span = |span: &Range<i64>| {
-        record.start.unix_ns() < span.end
-            && record.stop.is_none_or(|stop| stop.unix_ns() >= span.start)
-    };
     scan.name.is_none_or(|name| *record.name == *name)
         && scan.key.is_none_or(|key| *record.key == *key)
-        && scan.span_ns.as_ref().is_none_or(in_span)
+        && scan.span_ns.as_ref().is_none_or(|span: &Range<i64>| {
+            record.start.unix_ns() < span.end
+                && record.stop.is_none_or(|stop| stop.unix_ns() >= span.start)
+        })
 }
 
 /// `read_max` is the most tasks that may be read.
@@ -86,7 +85,6 @@ fn a_query_reads_all_matching_tasks_and_few_others() {
     let file = tables
         .put(TableName::Tasks, 0, writer.finish().unwrap())
         .unwrap();
-    let seconds = |span: Range<i64>| Some(span.start * SECOND_NS..span.end * SECOND_NS);
     let cases = [
         (TaskScan::default(), 40_000),
         // Each key has four or five tasks.
@@ -155,6 +153,10 @@ fn a_query_reads_all_matching_tasks_and_few_others() {
     }
 }
 
+fn seconds(span: Range<i64>) -> Option<Range<i64>> {
+    Some(span.start * SECOND_NS..span.end * SECOND_NS)
+}
+
 /// Tasks of several workers, many with the same start, with values for every filter.
 fn varied(id: u64) -> SealedTask {
     let SealedTask { row, version } = task(id);
@@ -214,9 +216,10 @@ impl Varied {
         let mut selecting = NewestTasks::new(limit);
         let scan = NewestTaskScan::new(range, filter);
         for file in &self.files {
-            let mut go_on = || ControlFlow::Continue(());
             self.tables
-                .newest_tasks(file, &scan, &mut selecting, &mut go_on)
+                .newest_tasks(file, &scan, &mut selecting, &mut || {
+                    ControlFlow::Continue(())
+                })
                 .unwrap();
         }
         selecting.done()

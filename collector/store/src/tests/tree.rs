@@ -36,15 +36,16 @@ impl TestTree {
             let frame = self.symbols.frame(id).map(Arc::<str>::from);
             FrameRow { id, frame }
         };
-        let node = |id| {
-            let (parent, frame) = self.trie.node(id).unwrap();
-            NodeRow { id, parent, frame }
-        };
         let frames = (sealed.frames..self.symbols.frame_count()).map(FrameId);
         let nodes = (sealed.nodes..self.trie.node_count()).map(NodeId);
         UnsealedTree {
             frames: frames.map(frame).collect(),
-            nodes: nodes.map(node).collect(),
+            nodes: nodes
+                .map(|id| {
+                    let (parent, frame) = self.trie.node(id).unwrap();
+                    NodeRow { id, parent, frame }
+                })
+                .collect(),
         }
     }
 }

@@ -456,8 +456,7 @@ mod tests {
     #[test]
     fn files_are_merged_once_the_time_of_their_data_is_over() {
         const HOUR: u32 = 3_600;
-        let of = |tier| TableName::Sums(SumTable::SamplesAll, tier);
-        let hours = of(Tier::Hour);
+        let hours = samples_of_all(Tier::Hour);
         let two = [(hours, 0..60, 1), (hours, 60..120, 1)];
         check(&two, 4_199, &[]);
         check(&two, 4_200, &[1, 2]);
@@ -474,11 +473,11 @@ mod tests {
         // The small file does not justify rewriting the large one.
         check(&[(hours, 0..60, 9), (hours, 60..120, 2)], 9_000, &[]);
         // Minutes are merged with those next to them; days when they are over; seconds with their hour.
-        let minutes = of(Tier::Minute);
+        let minutes = samples_of_all(Tier::Minute);
         let two = [(minutes, 0..60, 1), (minutes, 60..120, 1)];
         check(&two, 1_199, &[]);
         check(&two, 1_200, &[1, 2]);
-        let days = of(Tier::Day);
+        let days = samples_of_all(Tier::Day);
         let two = [(days, 0..60, 1), (days, HOUR..2 * HOUR, 1)];
         check(&two, 24 * 3_600 + 599, &[]);
         check(&two, 24 * 3_600 + 600, &[1, 2]);
@@ -500,5 +499,9 @@ mod tests {
             90_000,
             &[],
         );
+    }
+
+    fn samples_of_all(tier: Tier) -> TableName {
+        TableName::Sums(SumTable::SamplesAll, tier)
     }
 }

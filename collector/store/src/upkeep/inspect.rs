@@ -275,20 +275,22 @@ pub fn compact(location: &StoreLocation) -> Result<CompactionReport, StoreError>
     wal::check_formats(&mut *store.log())?;
     let _guard = store.lock()?;
     let (tables, _) = Tables::open(store.objects)?;
-    let size = || {
-        let manifest = tables.manifest();
-        let bytes = manifest.files.iter().map(|file| file.bytes).sum::<u64>();
-        (manifest.files.len() as u64, bytes)
-    };
-    let (files_before, bytes_before) = size();
+    let (files_before, bytes_before) = size(&tables);
     tables.compact()?;
-    let (files_after, bytes_after) = size();
+    let (files_after, bytes_after) = size(&tables);
     Ok(CompactionReport {
         files_before,
         files_after,
         bytes_before,
         bytes_after,
     })
+}
+
+/// Numbers of files and of bytes.
+fn size(tables: &Tables) -> (u64, u64) {
+    let manifest = tables.manifest();
+    let bytes = manifest.files.iter().map(|file| file.bytes).sum::<u64>();
+    (manifest.files.len() as u64, bytes)
 }
 
 /// The recorded losses of a store.

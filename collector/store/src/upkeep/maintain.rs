@@ -253,10 +253,11 @@ impl Tables {
             |id: u64| named.contains(&id) || of_damaged.iter().any(|ids| ids.contains(&id));
         // Files of later lives belong to other processes, should this one have slept.
         let end_of_ids = self.objects.ids().end;
-        let is_garbage = |id: u64| id < end_of_ids && !is_kept(id);
         for file in self.objects.list("tables")? {
             // The version that is being published may list a recent file.
-            if file.modified < old && id_of(&file.path).is_some_and(is_garbage) {
+            if file.modified < old
+                && id_of(&file.path).is_some_and(|id: u64| id < end_of_ids && !is_kept(id))
+            {
                 let result = self.objects.delete(&file.path);
                 deleted += usize::from(result.is_ok());
                 failures.note(result);

@@ -173,9 +173,8 @@ impl DroppedFiles {
 
 impl fmt::Display for DroppedFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = |second: u32| jiff::Timestamp::constant(i64::from(second), 0);
-        let from = time(self.from_s);
-        let to = time(self.to_s);
+        let from = utc(self.from_s);
+        let to = utc(self.to_s);
         let count = self.files.values().sum::<usize>();
         let bytes = self.bytes;
         write!(f, "{count} files of {bytes} bytes, from {from} to {to}:")?;
@@ -185,6 +184,10 @@ impl fmt::Display for DroppedFiles {
         }
         Ok(())
     }
+}
+
+fn utc(second: u32) -> jiff::Timestamp {
+    jiff::Timestamp::constant(i64::from(second), 0)
 }
 
 /// The finest tier is dropped first when there is too much data.
@@ -205,8 +208,53 @@ mod tests {
 
     #[test]
     fn old_files_are_dropped_and_past_the_size_limit_the_finest_oldest_ones() {
-        let sum_table = |tier| TableName::Sums(SumTable::Samples, tier);
-        let file = |id, table, to| FileEntry {
+        let files = vec![
+            file_until(1, samples(Tier::Second), HOUR),
+            file_until(2, samples(Tier::Second), 2 * HOUR),
+            file_until(3, samples(Tier::Hour), 1),
+            file_until(4, samples(Tier::Day), 1),
+            file_until(5, TableName::Tasks, HOUR + 1),
+            file_until(6, TableName::Frames, 9),
+        ];
+        let manifest = Manifest {
+            files,
+            ..Manifest::default()
+        };
+        check_expired(&manifest, 0, u64::MAX, &[]);
+        check_expired(&manifest, 3, u64::MAX, &[1]);
+        check_expired(&manifest, 4, u64::MAX, &[1, 2]);
+        check_expired(&manifest, 6, u64::MAX, &[1, 5, 2]);
+        check_expired(&manifest, 11, u64::MAX, &[1, 5, 2, 3]);
+        check_expired(&manifest, 34, u64::MAX, &[1, 5, 2, 3, 4]);
+        check_expired(&manifest, 0, 600, &[]);
+        check_expired(&manifest, 0, 599, &[1]);
+        check_expired(&manifest, 0, 400, &[1, 5]);
+        check_expired(&manifest, 0, 250, &[1, 5, 2, 3]);
+        check_expired(&manifest, 0, 0, &[1, 5, 2, 3, 4]);
+    }
+
+    fn check_expired(manifest: &Manifest, hours: u32, bytes_max: u64, expected: &[u64]) {
+        let retention = Retention {
+            seconds: in_hours(2),
+            rollups: in_hours(10),
+            tasks: in_hours(4),
+            bytes_max,
+        };
+        let now = Timestamp::from_unix_ns(i64::from(hours * HOUR) * 1_000_000_000);
+        let past = DataAge::of([manifest], now, Duration::ZERO);
+        assert_eq!(
+            retention.expired(manifest, &past, Timestamp::MAX),
+            expected,
+            "{hours} h, {bytes_max} bytes"
+        );
+    }
+
+    fn samples(tier: Tier) -> TableName {
+        TableName::Sums(SumTable::Samples, tier)
+    }
+
+    fn file_until(id: u64, table: TableName, to: u32) -> FileEntry {
+        FileEntry {
             table,
             id,
             bytes: 100,
@@ -215,68 +263,22 @@ mod tests {
             from: Period(0),
             to: Period(to),
             level: 0,
-        };
-        let files = vec![
-            file(1, sum_table(Tier::Second), HOUR),
-            file(2, sum_table(Tier::Second), 2 * HOUR),
-            file(3, sum_table(Tier::Hour), 1),
-            file(4, sum_table(Tier::Day), 1),
-            file(5, TableName::Tasks, HOUR + 1),
-            file(6, TableName::Frames, 9),
-        ];
-        let manifest = Manifest {
-            files,
-            ..Manifest::default()
-        };
-        let check = |hours: u32, bytes_max: u64, expected: &[u64]| {
-            let hour = |count| Duration::from_secs(u64::from(HOUR) * count);
-            let retention = Retention {
-                seconds: hour(2),
-                rollups: hour(10),
-                tasks: hour(4),
-                bytes_max,
-            };
-            let now = Timestamp::from_unix_ns(i64::from(hours * HOUR) * 1_000_000_000);
-            let past = DataAge::of([&manifest], now, Duration::ZERO);
-            assert_eq!(
-                retention.expired(&manifest, &past, Timestamp::MAX),
-                expected,
-                "{hours} h, {bytes_max} bytes"
-            );
-        };
-        check(0, u64::MAX, &[]);
-        check(3, u64::MAX, &[1]);
-        check(4, u64::MAX, &[1, 2]);
-        check(6, u64::MAX, &[1, 5, 2]);
-        check(11, u64::MAX, &[1, 5, 2, 3]);
-        check(34, u64::MAX, &[1, 5, 2, 3, 4]);
-        check(0, 600, &[]);
-        check(0, 599, &[1]);
-        check(0, 400, &[1, 5]);
-        check(0, 250, &[1, 5, 2, 3]);
-        check(0, 0, &[1, 5, 2, 3, 4]);
+        }
+    }
+
+    fn in_hours(count: u64) -> Duration {
+        Duration::from_secs(u64::from(HOUR) * count)
     }
 
     #[test]
     fn past_the_size_limit_files_of_the_far_future_are_dropped_first() {
-        let sum_table = |tier| TableName::Sums(SumTable::Samples, tier);
-        let file = |id, table, from, to| FileEntry {
-            table,
-            id,
-            bytes: 100,
-            rows: 1,
-            crc32: 0,
-            from: Period(from),
-            to: Period(to),
-            level: 0,
-        };
         let files = vec![
-            file(1, sum_table(Tier::Second), HOUR, 2 * HOUR),
+            file(1, samples(Tier::Second), HOUR, 2 * HOUR),
             file(2, TableName::Tasks, HOUR, 2 * HOUR),
             // The day that contains the present ends in the future.
-            file(3, sum_table(Tier::Day), 0, 1),
-            file(4, sum_table(Tier::Second), 90 * HOUR, 91 * HOUR),
-            file(5, sum_table(Tier::Day), 40, 41),
+            file(3, samples(Tier::Day), 0, 1),
+            file(4, samples(Tier::Second), 90 * HOUR, 91 * HOUR),
+            file(5, samples(Tier::Day), 40, 41),
             file(6, TableName::Tasks, 80 * HOUR, 90 * HOUR),
         ];
         let mut manifest = Manifest {
@@ -306,13 +308,25 @@ mod tests {
         assert_eq!(manifest.complete_from()[0], Second(2 * HOUR));
     }
 
+    fn file(id: u64, table: TableName, from: u32, to: u32) -> FileEntry {
+        FileEntry {
+            table,
+            id,
+            bytes: 100,
+            rows: 1,
+            crc32: 0,
+            from: Period(from),
+            to: Period(to),
+            level: 0,
+        }
+    }
+
     const DAY: i64 = 86_400;
 
     /// Checks which day is `age` days before day `now`, with minutes of data in the days (from, to), in a
     /// process that has been running for `running` days.
     fn check_past(data: &[(i64, i64)], clock: (i64, i64), age: i64, expected: i64) {
         let (now, running) = clock;
-        let minute = |day: i64| Period(u32::try_from(day * DAY / 60).unwrap());
         let days = data
             .iter()
             .flat_map(|(from, to)| (*from..*to).map(|day| (day, day + 1)));
@@ -330,13 +344,20 @@ mod tests {
             files: files.collect(),
             ..Manifest::default()
         };
-        let days = |count: i64| Duration::from_secs((count * DAY).cast_unsigned());
-        let past = DataAge::of([&manifest], seconds(now * DAY), days(running));
+        let past = DataAge::of([&manifest], seconds(now * DAY), of_days(running));
         assert_eq!(
-            past.before(days(age)),
+            past.before(of_days(age)),
             seconds(expected * DAY),
             "{data:?}, {age} of {now}"
         );
+    }
+
+    fn minute(day: i64) -> Period {
+        Period(u32::try_from(day * DAY / 60).unwrap())
+    }
+
+    fn of_days(count: i64) -> Duration {
+        Duration::from_secs((count * DAY).cast_unsigned())
     }
 
     #[test]
@@ -365,23 +386,6 @@ mod tests {
     /// The store has had no owner since day 120, and another collector has data since.
     #[test]
     fn the_data_of_another_collector_shows_how_much_time_has_passed() {
-        let minutes = |days: std::ops::Range<i64>| {
-            let minute = |day: i64| Period(u32::try_from(day * DAY / 60).unwrap());
-            let files = days.map(|day| FileEntry {
-                table: TableName::Sums(SumTable::Totals, Tier::Minute),
-                id: 1,
-                bytes: 1,
-                rows: 1,
-                crc32: 0,
-                from: minute(day),
-                to: minute(day + 1),
-                level: 0,
-            });
-            Manifest {
-                files: files.collect(),
-                ..Manifest::default()
-            }
-        };
         let store = minutes(100..120);
         let witness = minutes(90..150);
         let week = Duration::from_secs(7 * DAY.unsigned_abs());
@@ -395,9 +399,41 @@ mod tests {
         assert_eq!(before(both), seconds(143 * DAY));
     }
 
+    fn minutes(days: std::ops::Range<i64>) -> Manifest {
+        let files = days.map(|day| FileEntry {
+            table: TableName::Sums(SumTable::Totals, Tier::Minute),
+            id: 1,
+            bytes: 1,
+            rows: 1,
+            crc32: 0,
+            from: minute(day),
+            to: minute(day + 1),
+            level: 0,
+        });
+        Manifest {
+            files: files.collect(),
+            ..Manifest::default()
+        }
+    }
+
     #[test]
     fn dropped_files_are_described_by_table_and_time() {
-        let file = |table, from, to| FileEntry {
+        let minutes = TableName::Sums(SumTable::Samples, Tier::Minute);
+        let files = [
+            described(minutes, 60, 120),
+            described(minutes, 24 * 60, 25 * 60),
+            described(TableName::Tasks, 4_000, 9_000),
+        ];
+        assert!(DroppedFiles::of(&[]).is_none());
+        assert_eq!(
+            DroppedFiles::of(&files).unwrap().to_string(),
+            "3 files of 300 bytes, from 1970-01-01T01:00:00Z to 1970-01-02T01:00:00Z: \
+             2 of samples_1m, 1 of tasks"
+        );
+    }
+
+    fn described(table: TableName, from: u32, to: u32) -> FileEntry {
+        FileEntry {
             table,
             id: 1,
             bytes: 100,
@@ -406,18 +442,6 @@ mod tests {
             from: Period(from),
             to: Period(to),
             level: 0,
-        };
-        let minutes = TableName::Sums(SumTable::Samples, Tier::Minute);
-        let files = [
-            file(minutes, 60, 120),
-            file(minutes, 24 * 60, 25 * 60),
-            file(TableName::Tasks, 4_000, 9_000),
-        ];
-        assert!(DroppedFiles::of(&[]).is_none());
-        assert_eq!(
-            DroppedFiles::of(&files).unwrap().to_string(),
-            "3 files of 300 bytes, from 1970-01-01T01:00:00Z to 1970-01-02T01:00:00Z: \
-             2 of samples_1m, 1 of tasks"
-        );
+        }
     }
 }

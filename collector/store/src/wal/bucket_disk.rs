@@ -195,8 +195,9 @@ impl LogDisk for BucketDisk {
 
     fn list(&mut self) -> io::Result<Vec<(String, u64)>> {
         let listed = self.objects.list(FOLDER).map_err(failed)?.into_iter();
-        let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-        self.listed = listed.map(|file| (name(&file.path), file.bytes)).collect();
+        self.listed = listed
+            .map(|file| (last_name(&file.path), file.bytes))
+            .collect();
         Ok(self.listed.clone())
     }
 
@@ -230,6 +231,10 @@ impl LogDisk for BucketDisk {
     fn read_mark(&mut self) -> io::Result<Option<Vec<u8>>> {
         Ok(None)
     }
+}
+
+fn last_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
 #[cfg(test)]

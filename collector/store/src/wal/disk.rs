@@ -217,8 +217,7 @@ impl LogDisk for LocalDisk {
         let from = self.folder.join(name);
         let to = self.quarantine.join(name);
         // The file stays in the log until its good records are in tables, so it may be found again.
-        let length = |path: &Path| fs::metadata(path).ok().map(|file| file.len());
-        let is_copied = length(&to).is_some_and(|copied| length(&from) == Some(copied));
+        let is_copied = file_length(&to).is_some_and(|copied| file_length(&from) == Some(copied));
         if !is_copied {
             fs::copy(&from, &to)?;
         }
@@ -253,6 +252,10 @@ impl LogDisk for LocalDisk {
         heartbeat::before_io();
         if_exists(fs::read(self.folder.join(MARK_NAME)))
     }
+}
+
+fn file_length(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|file| file.len())
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {

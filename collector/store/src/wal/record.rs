@@ -273,10 +273,12 @@ impl Flush {
         let account = self.account.ok_or(WireError::Missing {
             what: "the flush's account",
         })?;
-        let stored = |window: LoggedWindow| {
-            window.stored(worker, Epoch(self.epoch), clock.error_ns, &task_of)
-        };
-        let window = self.window.map(stored).transpose()?;
+        let window = self
+            .window
+            .map(|window: LoggedWindow| {
+                window.stored(worker, Epoch(self.epoch), clock.error_ns, &task_of)
+            })
+            .transpose()?;
         let names: Vec<Arc<str>> = self.names.into_iter().map(Into::into).collect();
         let tasks = self
             .tasks
@@ -323,10 +325,6 @@ impl LoggedTask {
     }
 
     fn record(self, names: &[Arc<str>]) -> Result<TaskRecord, RecordError> {
-        let unknown = |what, value: u32| RecordError::Unknown {
-            what,
-            value: value.into(),
-        };
         let name = names.get(self.name as usize);
         let outcome = Outcome::ALL.get(self.outcome as usize);
         let detail = self
@@ -346,6 +344,13 @@ impl LoggedTask {
             cause: self.cause.into(),
             detail: detail.transpose()?.flatten(),
         })
+    }
+}
+
+fn unknown(what: &'static str, value: u32) -> RecordError {
+    RecordError::Unknown {
+        what,
+        value: value.into(),
     }
 }
 
@@ -432,7 +437,6 @@ mod tests {
     use crate::rows::StoredWindow;
 
     fn task() -> impl Strategy<Value = TaskRecord> {
-        let text = || "[a-c]{0,3}".prop_map(|text: String| Arc::<str>::from(text));
         let times = (any::<i64>(), prop::option::of(any::<i64>()));
         let rest = (
             any::<u64>(),
@@ -460,8 +464,11 @@ mod tests {
         )
     }
 
+    fn text() -> impl Strategy<Value = Arc<str>> {
+        "[a-c]{0,3}".prop_map(|text: String| Arc::<str>::from(text))
+    }
+
     fn detail() -> impl Strategy<Value = Option<Box<TaskDetail>>> {
-        let text = || "[a-c]{0,3}".prop_map(|text: String| Arc::<str>::from(text));
         let phase = (text(), -9..9i64, 0..99u64, 1..9u32).prop_map(
             |(name, start_ns, duration_ns, count)| PhaseInterval {
                 name,

@@ -255,15 +255,9 @@ pub fn crash_image(
     crash: Crash,
     random: &mut dyn FnMut(usize) -> usize,
 ) -> Files {
-    let known = |bytes: &Vec<u8>| Image {
-        is_named: true,
-        durable: bytes.clone(),
-        length: bytes.len(),
-        ..Image::default()
-    };
     let mut images: BTreeMap<String, Image> = before
         .iter()
-        .map(|(name, bytes)| (name.clone(), known(bytes)))
+        .map(|(name, bytes)| (name.clone(), durable_image(bytes)))
         .collect();
     for operation in operations {
         match operation {
@@ -331,4 +325,13 @@ pub fn crash_image(
         .iter()
         .map(|(name, image)| (name.clone(), image.content(crash, random)))
         .collect()
+}
+
+fn durable_image(bytes: &[u8]) -> Image {
+    Image {
+        is_named: true,
+        durable: bytes.to_vec(),
+        length: bytes.len(),
+        ..Image::default()
+    }
 }

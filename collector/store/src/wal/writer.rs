@@ -101,10 +101,9 @@ impl Wal {
     /// Appends a record. It is durable after the next [`Wal::sync`].
     pub fn append(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
         let length = (frame::FRAME_BYTES + payload.len()) as u64;
-        let full = |current: &Current| {
+        if self.current.as_ref().is_some_and(|current: &Current| {
             current.end() > HEADER_BYTES as u64 && current.end() + length > self.file_bytes_max
-        };
-        if self.current.as_ref().is_some_and(full) {
+        }) {
             self.rotate()?;
         }
         let current = self.current()?;
