@@ -101,8 +101,9 @@ impl Pulse {
     }
 
     fn take(hearts: &'static [Heart], part: Part) -> Pulse {
-        let free = |heart: &&Heart| !heart.is_taken.swap(true, Ordering::AcqRel);
-        let heart = hearts.iter().find(free);
+        let heart = hearts
+            .iter()
+            .find(|heart: &&Heart| !heart.is_taken.swap(true, Ordering::AcqRel));
         if let Some(heart) = heart {
             heart.part.store(part as u8, Ordering::Relaxed);
             heart.bounded_waits.store(0, Ordering::Relaxed);
@@ -207,9 +208,9 @@ mod tests {
     #[test]
     fn steps_count_for_the_heart_of_their_thread_until_it_ends() {
         static OF_TEST: [Heart; 2] = [const { Heart::none() }; 2];
-        let first = || seen(&OF_TEST).next().unwrap();
         beat();
         let pulse = ThreadPulse::take(&OF_TEST, Part::Store);
+        let first = || seen(&OF_TEST).next().unwrap();
         let before = first();
         assert!(before.name.contains("emberline-store"));
         thread::spawn(beat).join().unwrap();

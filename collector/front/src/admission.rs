@@ -372,9 +372,13 @@ mod tests {
     async fn a_stream_keeps_its_slot_until_its_reader_is_gone() {
         let admission = Admission::new(Arc::default(), Quota::EventStreams, 1);
         let slots = admission.slots.clone();
-        let endless = || Body::from_stream(tokio_stream::pending::<Result<Bytes, axum::Error>>());
         let routes = Router::new()
-            .route("/endless", get(async move || endless()))
+            .route(
+                "/endless",
+                get(async move || {
+                    Body::from_stream(tokio_stream::pending::<Result<Bytes, axum::Error>>())
+                }),
+            )
             .layer(from_fn_with_state(admission, admit_stream));
         let (address, served) = serve(routes).await;
         let mut first = ask(&address, "/endless").await;

@@ -149,12 +149,6 @@ mod tests {
 
     #[test]
     fn the_cookie_is_found_by_port_and_not_by_its_plain_name_with_tls() {
-        let found = |is_tls, cookies: &[&str]| {
-            let mut fields = vec![("host", "localhost:4747")];
-            fields.extend(cookies.iter().map(|cookie| ("cookie", *cookie)));
-            let secret = scope(is_tls, &fields).secret(&headers(&fields));
-            secret.map(|secret| secret.expose().to_owned())
-        };
         let plain = format!("emberline-4747={SECRET}");
         let secure = format!("__Host-{plain}");
         let other = format!("emberline-4748={SECRET}");
@@ -171,5 +165,12 @@ mod tests {
         ] {
             assert_eq!(found(false, cookies), None, "{cookies:?}");
         }
+    }
+
+    fn found(is_tls: bool, cookies: &[&str]) -> Option<String> {
+        let mut fields = vec![("host", "localhost:4747")];
+        fields.extend(cookies.iter().map(|cookie| ("cookie", *cookie)));
+        let secret = scope(is_tls, &fields).secret(&headers(&fields));
+        secret.map(|secret| secret.expose().to_owned())
     }
 }

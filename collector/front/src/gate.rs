@@ -293,9 +293,6 @@ mod tests {
     #[test]
     fn a_token_is_the_password_or_the_user_of_basic_authentication_where_allowed() {
         let token = Token::new(TokenId(7), &[1; 32]);
-        let basic = |user: &str, password: &str| {
-            format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
-        };
         let text = token.expose();
         for value in [
             basic("any", text),
@@ -314,6 +311,10 @@ mod tests {
         ] {
             assert_eq!(Schemes::BearerAndBasic.token(value), None, "{value}");
         }
+    }
+
+    fn basic(user: &str, password: &str) -> String {
+        format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
     }
 
     #[test]

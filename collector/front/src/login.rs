@@ -145,16 +145,8 @@ async fn log_in(
         Err(error) => return (error.status(), error.body_text()).into_response(),
     };
     let Fields { token, next } = Fields::parse(&body);
-    let rejected = |status, error: &str| {
-        document(
-            status,
-            &Content::Form { error: Some(error) },
-            next.as_ref(),
-            false,
-        )
-    };
     if token.trim_ascii().is_empty() {
-        return rejected(StatusCode::BAD_REQUEST, "Enter a token.");
+        return rejected(StatusCode::BAD_REQUEST, "Enter a token.", next.as_ref());
     }
     let scope = gate.cookie_scope(&uri, &headers);
     let denied = |denied: Denied| {
@@ -163,7 +155,7 @@ async fn log_in(
             Denied::Expired => "The token has expired.",
             _ => "The token is not valid.",
         };
-        let mut response = rejected(StatusCode::UNAUTHORIZED, reason);
+        let mut response = rejected(StatusCode::UNAUTHORIZED, reason, next.as_ref());
         let scheme = HeaderValue::from_static("Bearer");
         response
             .headers_mut()
@@ -186,13 +178,17 @@ async fn log_in(
         Err(LoginError::Role(role)) => {
             let error =
                 format!("A token of role {role} cannot read. Use one of role reader or operator.");
-            rejected(StatusCode::FORBIDDEN, &error)
+            rejected(StatusCode::FORBIDDEN, &error, next.as_ref())
         }
         Err(LoginError::Random(error)) => {
             let error = format!("The system has no random bytes: {error}.");
-            rejected(StatusCode::INTERNAL_SERVER_ERROR, &error)
+            rejected(StatusCode::INTERNAL_SERVER_ERROR, &error, next.as_ref())
         }
     }
+}
+
+fn rejected(status: StatusCode, error: &str, next: Option<&ReturnPath>) -> Response {
+    document(status, &Content::Form { error: Some(error) }, next, false)
 }
 
 async fn log_out(

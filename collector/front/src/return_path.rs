@@ -16,10 +16,11 @@ impl ReturnPath {
     /// The path in a parameter; `None` if it could lead elsewhere, or back to the login.
     pub fn parse(text: &str) -> Option<ReturnPath> {
         let path = text.split(['?', '#']).next().unwrap_or_default();
-        let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\\\"<>#".contains(&byte);
         // Browsers resolve these even if they are escaped.
         let is_allowed = text.len() <= RETURN_PATH_BYTES_MAX
-            && text.bytes().all(is_plain)
+            && text
+                .bytes()
+                .all(|byte: u8| byte.is_ascii_graphic() && !b"\\\"<>#".contains(&byte))
             && !path.starts_with('/')
             && !path.split('/').any(|segment: &str| {
                 let segment = segment.to_ascii_lowercase().replace("%2e", ".");

@@ -195,7 +195,6 @@ impl SymbolFiles {
     }
 
     fn paths(&self) -> Vec<(String, PathBuf)> {
-        let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
         let mut paths = Vec::new();
         for folder in entries(&self.folder) {
             for file in entries(&folder.path()) {
@@ -229,6 +228,11 @@ impl SymbolFiles {
         }
         Ok(removed)
     }
+}
+
+/// Entries of a folder; none if it cannot be read.
+fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> + use<> {
+    fs::read_dir(folder).into_iter().flatten().flatten()
 }
 
 /// Whether the file is of that build.

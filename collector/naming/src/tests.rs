@@ -113,17 +113,17 @@ fn what_is_wrong_with_an_upload_is_said_and_nothing_is_kept() {
     let good = libraries.symbols("a");
     let mut damaged = good.clone();
     damaged[20] ^= 1;
-    let error = |build: &str, file: &[u8]| {
-        let error = upload(&naming, build, file, 1 << 20, false).unwrap_err();
-        error.to_string().replace(build, "BUILD")
-    };
     let zeros = "00".repeat(20);
     let errors = [
-        error("../../etc", &good),
-        error(&zeros, &good).replace(&libraries.build_id, "OTHER"),
-        error(build, &damaged),
-        error(build, &good[..good.len() / 2]),
-        error(build, &fs::read(libraries.folder.path().join("a")).unwrap()),
+        upload_error(&naming, "../../etc", &good),
+        upload_error(&naming, &zeros, &good).replace(&libraries.build_id, "OTHER"),
+        upload_error(&naming, build, &damaged),
+        upload_error(&naming, build, &good[..good.len() / 2]),
+        upload_error(
+            &naming,
+            build,
+            &fs::read(libraries.folder.path().join("a")).unwrap(),
+        ),
         upload(&Naming::default(), build, &good, 1 << 20, false)
             .unwrap_err()
             .to_string(),
@@ -154,6 +154,11 @@ fn what_is_wrong_with_an_upload_is_said_and_nothing_is_kept() {
         SymbolFiles::new(libraries.folder.path().join("data/symbols")).bytes(),
         0
     );
+}
+
+fn upload_error(naming: &Naming, build: &str, file: &[u8]) -> String {
+    let error = upload(naming, build, file, 1 << 20, false).unwrap_err();
+    error.to_string().replace(build, "BUILD")
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
-use symbol_files::{Detail, SymbolFile};
+use symbol_files::SymbolFile;
 
 use super::files::{FileError, SymbolFiles, check_build};
 use super::is_build_id;
@@ -225,12 +225,11 @@ fn store(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<(), Uplo
         && let Ok(Some(known)) = files.file(piece.build_id)
         && known.facts().rank() >= facts.rank()
     {
-        let detail = |detail: Detail| detail.name();
         return Err(UploadError::Conflict {
             build_id: piece.build_id.to_owned(),
-            known: detail(known.facts().detail),
+            known: known.facts().detail.name(),
             known_source: known.facts().source_bytes,
-            new: detail(facts.detail),
+            new: facts.detail.name(),
             new_source: facts.source_bytes,
         });
     }

@@ -156,8 +156,7 @@ fn fluctuation_p(before: &[Share], after: &[Share]) -> Option<f64> {
         return Some(1.0);
     }
     let variance = before.variance + after.variance;
-    let part = |side: &BatchMean| side.variance * side.variance / side.freedom;
-    let freedom = variance * variance / (part(&before) + part(&after));
+    let freedom = variance * variance / (freedom_part(&before) + freedom_part(&after));
     // Without any fluctuation, the division is 0 by 0.
     if !freedom.is_finite() {
         return Some(0.0);
@@ -168,6 +167,11 @@ fn fluctuation_p(before: &[Share], after: &[Share]) -> Option<f64> {
         0.5,
         freedom / (freedom + t_squared),
     ))
+}
+
+/// Its term in the Welch–Satterthwaite formula for the degrees of freedom.
+fn freedom_part(side: &BatchMean) -> f64 {
+    side.variance * side.variance / side.freedom
 }
 
 /// A side's share, and the variance of it that its slices show.

@@ -435,19 +435,20 @@ mod tests {
 
     #[test]
     fn samples_are_too_few_if_many_are_skipped_or_missed_after_the_first_seconds() {
-        let check = |made, expected, throttled, too_few| {
-            let ticks = Ticks {
-                made,
-                expected,
-                throttled,
-            };
-            assert_eq!(takes_too_few(ticks), too_few, "{ticks:?}");
+        check_too_few(2_000, 3_000, 1_000, false);
+        check_too_few(2_251, 3_001, 750, false);
+        check_too_few(2_250, 3_001, 751, true);
+        check_too_few(0, 500, 0, false);
+        check_too_few(249, 501, 0, true);
+        check_too_few(0, 501, 250, false);
+    }
+
+    fn check_too_few(made: u64, expected: u64, throttled: u64, too_few: bool) {
+        let ticks = Ticks {
+            made,
+            expected,
+            throttled,
         };
-        check(2_000, 3_000, 1_000, false);
-        check(2_251, 3_001, 750, false);
-        check(2_250, 3_001, 751, true);
-        check(0, 500, 0, false);
-        check(249, 501, 0, true);
-        check(0, 501, 250, false);
+        assert_eq!(takes_too_few(ticks), too_few, "{ticks:?}");
     }
 }

@@ -223,10 +223,11 @@ impl Account {
 
     /// Whether it may add one more row past the limit for everybody, which is counted then.
     pub fn reserve(&self, table: SharedTable) -> bool {
-        let more = |rows| (rows < table.reserved_max()).then_some(rows + 1);
         let rows = &self.growth.reserved[table as usize];
-        rows.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .is_ok()
+        rows.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rows| {
+            (rows < table.reserved_max()).then_some(rows + 1)
+        })
+        .is_ok()
     }
 
     /// Counts what it added to the tree.
@@ -357,12 +358,15 @@ impl Accounts {
 /// Drops accounts that nobody uses. Accounts in use stay; their number is bounded by those of connections
 /// and sessions. Of the others, those that have added most stay too, so that their quotas go on.
 fn prune(accounts: &mut KeyedMap<Identity, Arc<Account>>) {
-    let is_unused = |account: &Arc<Account>| Arc::strong_count(account) == 1;
     let unused = accounts.values().filter(|account| is_unused(account));
     let mut added: Vec<u64> = unused.map(|account| account.added_bytes()).collect();
     added.sort_unstable_by_key(|bytes| Reverse(*bytes));
     let least = added.get(ACCOUNTS_MAX / 2).copied().unwrap_or(0);
     accounts.retain(|_, account| !is_unused(account) || account.added_bytes() > least);
+}
+
+fn is_unused(account: &Arc<Account>) -> bool {
+    Arc::strong_count(account) == 1
 }
 
 #[cfg(test)]

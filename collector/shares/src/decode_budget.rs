@@ -134,21 +134,25 @@ mod tests {
         let [greedy, other] = [1, 2].map(Account::of_test);
         let all = at_once(budget.charge(&greedy, usize::MAX));
         assert_eq!(budget.charged(), LARGE_LANE_BYTES / 2);
-        let waits = |account: &Account, bytes| {
-            use std::task::{Context, Poll, Waker};
-            let mut context = Context::from_waker(Waker::noop());
-            let charge = std::pin::pin!(budget.charge(account, bytes));
-            matches!(charge.poll(&mut context), Poll::Pending)
-        };
-        assert!(waits(&greedy, SMALL_MESSAGE_BYTES + 1), "its half is taken");
+        assert!(
+            waits(&budget, &greedy, SMALL_MESSAGE_BYTES + 1),
+            "its half is taken"
+        );
         drop(at_once(budget.charge(&greedy, SMALL_MESSAGE_BYTES)));
         let others = at_once(budget.charge(&other, usize::MAX));
         assert!(
-            waits(&Account::of_test(3), SMALL_MESSAGE_BYTES + 1),
+            waits(&budget, &Account::of_test(3), SMALL_MESSAGE_BYTES + 1),
             "all is taken"
         );
         drop(at_once(budget.charge(&other, SMALL_MESSAGE_BYTES)));
         drop((all, others));
         assert_eq!(budget.charged(), 0);
+    }
+
+    fn waits(budget: &DecodeBudget, account: &Account, bytes: usize) -> bool {
+        use std::task::{Context, Poll, Waker};
+        let mut context = Context::from_waker(Waker::noop());
+        let charge = std::pin::pin!(budget.charge(account, bytes));
+        matches!(charge.poll(&mut context), Poll::Pending)
     }
 }

@@ -90,13 +90,6 @@ mod tests {
 
     #[test]
     fn an_identity_of_ipv6_is_its_network() {
-        let identity = |address: &str| {
-            let address = SocketAddr::new(address.parse().unwrap(), 4_747);
-            Identity::of(&Peer::Network {
-                address,
-                certificate: None,
-            })
-        };
         assert_eq!(
             identity("2001:db8:0:1::7"),
             identity("2001:db8:0:1:ffff::9")
@@ -106,5 +99,13 @@ mod tests {
         assert_eq!(identity("::1").to_string(), "::1");
         assert_eq!(identity("::ffff:10.0.0.1"), identity("10.0.0.1"));
         assert_ne!(identity("10.0.0.1"), identity("10.0.0.2"));
+    }
+
+    fn identity(address: &str) -> Identity {
+        let address = SocketAddr::new(address.parse().unwrap(), 4_747);
+        Identity::of(&Peer::Network {
+            address,
+            certificate: None,
+        })
     }
 }

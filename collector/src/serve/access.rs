@@ -138,11 +138,6 @@ pub(super) const ROUTES: &[Route] = &[
 
 /// Paths of the HTTP API, listed in 404 answers.
 pub(super) fn api_paths() -> Vec<&'static str> {
-    let is_api = |path: &str| {
-        matches!(path, "/livez" | "/readyz" | "/metrics")
-            || path.starts_with("/api/")
-            || path.starts_with("/debug/")
-    };
     let mut paths: Vec<_> = ROUTES
         .iter()
         .map(|route| route.path)
@@ -150,6 +145,12 @@ pub(super) fn api_paths() -> Vec<&'static str> {
         .collect();
     paths.dedup();
     paths
+}
+
+fn is_api(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz" | "/metrics")
+        || path.starts_with("/api/")
+        || path.starts_with("/debug/")
 }
 
 /// In which form a sender of data, or a reader that is not Emberline's own, wants to be refused.

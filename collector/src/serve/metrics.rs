@@ -291,18 +291,13 @@ fn add_totals(registry: &mut Registry, totals: &CollectorTotals) {
         "Windows that are in no table yet",
         totals.windows as u64,
     );
-    let bytes = |registry: &mut Registry, name: &str, help: &str, value: u64| {
-        let gauge = Gauge::<i64>::default();
-        gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        registry.register_with_unit(name, help, Unit::Bytes, gauge);
-    };
-    bytes(
+    register_bytes(
         registry,
         "unsealed",
         "Memory of the windows that are in no table yet",
         totals.window_bytes as u64,
     );
-    bytes(registry, "store", "Size of all tables", totals.file_bytes);
+    register_bytes(registry, "store", "Size of all tables", totals.file_bytes);
     add_gauge(
         registry,
         "store_tables",
@@ -327,6 +322,12 @@ fn add_totals(registry: &mut Registry, totals: &CollectorTotals) {
         let help = "Start of the oldest data, since the Unix epoch";
         registry.register_with_unit("oldest_data_timestamp", help, Unit::Seconds, oldest);
     }
+}
+
+fn register_bytes(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    let gauge = Gauge::<i64>::default();
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+    registry.register_with_unit(name, help, Unit::Bytes, gauge);
 }
 
 fn add_tasks(registry: &mut Registry, collector: &Collector) {

@@ -83,17 +83,21 @@ pub(super) fn router() -> Router {
             answer(&format!("assets/{name}"), &headers)
         }),
     );
-    let licenses = async |headers: HeaderMap| answer("licenses.txt", &headers);
-    let document = async |headers: HeaderMap| answer("index.html", &headers);
-    let router = VIEWS
-        .iter()
-        .fold(assets, |router, path| router.route(path, get(document)));
+    let router = VIEWS.iter().fold(assets, |router, path| {
+        router.route(
+            path,
+            get(async |headers: HeaderMap| answer("index.html", &headers)),
+        )
+    });
     NESTED_VIEWS
         .iter()
         .fold(router, |router, path| {
             router.route(path, get(async || nested_document()))
         })
-        .route("/licenses.txt", get(licenses))
+        .route(
+            "/licenses.txt",
+            get(async |headers: HeaderMap| answer("licenses.txt", &headers)),
+        )
         .route(
             "/favicon.ico",
             get(async |headers: HeaderMap| icon(&headers)),
@@ -294,20 +298,21 @@ mod tests {
 
     #[test]
     fn files_are_compressed_for_clients_that_accept_gzip() {
-        let check = |encodings, expected: Option<&str>| {
-            let response = answer("index.html", &accepting(encodings));
-            assert_eq!(
-                header_of(&response, header::CONTENT_ENCODING),
-                expected,
-                "{encodings}"
-            );
-        };
-        check("gzip", Some("gzip"));
-        check("br, GZIP;q=0.5, deflate", Some("gzip"));
-        check("gzip;q=0", None);
-        check("gzip; q=0.0", None);
-        check("identity", None);
-        check("", None);
+        check_encoding("gzip", Some("gzip"));
+        check_encoding("br, GZIP;q=0.5, deflate", Some("gzip"));
+        check_encoding("gzip;q=0", None);
+        check_encoding("gzip; q=0.0", None);
+        check_encoding("identity", None);
+        check_encoding("", None);
+    }
+
+    fn check_encoding(encodings: &'static str, expected: Option<&str>) {
+        let response = answer("index.html", &accepting(encodings));
+        assert_eq!(
+            header_of(&response, header::CONTENT_ENCODING),
+            expected,
+            "{encodings}"
+        );
     }
 
     fn file_text(file: &File) -> String {

@@ -95,43 +95,52 @@ fn profile_response(
 /// Adds headers for formats that have no room for it in the body: the range, the time in it, how well
 /// it was sampled, and the span of all data.
 fn add_sampling_headers(headers: &mut HeaderMap, answer: &ProfileAnswer) {
-    let mut add = |name: &'static str, value: String| {
-        let value = HeaderValue::try_from(value)
-            .expect("numbers, times and valid build ids are plain ASCII");
-        headers.insert(HeaderName::from_static(name), value);
-    };
     let Provenance { sampling, .. } = &answer.facts;
-    add("x-emberline-empty", answer.profile.is_empty().to_string());
-    add(
+    add_header(
+        headers,
+        "x-emberline-empty",
+        answer.profile.is_empty().to_string(),
+    );
+    add_header(
+        headers,
         "x-emberline-workers",
         answer.facts.workers.len().to_string(),
     );
-    add("x-emberline-sampled-ns", sampling.sampled_ns.to_string());
-    add("x-emberline-ticks", sampling.ticks.made.to_string());
-    add(
+    add_header(
+        headers,
+        "x-emberline-sampled-ns",
+        sampling.sampled_ns.to_string(),
+    );
+    add_header(
+        headers,
+        "x-emberline-ticks",
+        sampling.ticks.made.to_string(),
+    );
+    add_header(
+        headers,
         "x-emberline-ticks-expected",
         sampling.ticks.expected.to_string(),
     );
-    add(
+    add_header(
+        headers,
         "x-emberline-ticks-throttled",
         sampling.ticks.throttled.to_string(),
     );
-    add(
+    add_header(
+        headers,
         "x-emberline-ticks-missed",
         sampling.ticks.missed().to_string(),
     );
     if let Some(rate_hz) = sampling.rate_hz() {
-        add("x-emberline-rate-hz", format!("{rate_hz:.3}"));
+        add_header(headers, "x-emberline-rate-hz", format!("{rate_hz:.3}"));
     }
-    let span = |range: TimeRange| {
-        format!(
-            "{}/{}",
-            format_time(range.start()),
-            format_time(range.stop())
-        )
-    };
-    add("x-emberline-range", span(answer.facts.range));
-    add(
+    add_header(
+        headers,
+        "x-emberline-range",
+        start_and_stop(answer.facts.range),
+    );
+    add_header(
+        headers,
         "x-emberline-total-ns",
         answer.profile.total().total_ns().to_string(),
     );
@@ -152,9 +161,10 @@ fn add_sampling_headers(headers: &mut HeaderMap, answer: &ProfileAnswer) {
         ("x-emberline-hidden-functions-ns", functions.total_ns()),
         ("x-emberline-hidden-zoom-ns", zoom.total_ns()),
     ] {
-        add(name, hidden_ns.to_string());
+        add_header(headers, name, hidden_ns.to_string());
     }
-    add(
+    add_header(
+        headers,
         "x-emberline-unnamed-ns",
         answer.unnamed.total_ns.to_string(),
     );
@@ -164,28 +174,45 @@ fn add_sampling_headers(headers: &mut HeaderMap, answer: &ProfileAnswer) {
         .modules
         .first()
         .map(|module| valid_build_id(&module.build_id));
-    add(
+    add_header(
+        headers,
         "x-emberline-unnamed-build-id",
         most.unwrap_or_default().to_owned(),
     );
-    add(
+    add_header(
+        headers,
         "x-emberline-unnamed-pending",
         answer.unnamed.is_pending().to_string(),
     );
-    add("x-emberline-folded", answer.folded.to_string());
-    add(
+    add_header(headers, "x-emberline-folded", answer.folded.to_string());
+    add_header(
+        headers,
         "x-emberline-corrupt-files",
         answer.facts.damaged.len().to_string(),
     );
-    add(
+    add_header(
+        headers,
         "x-emberline-data",
-        answer.facts.data.map(span).unwrap_or_default(),
+        answer.facts.data.map(start_and_stop).unwrap_or_default(),
     );
+}
+
+fn add_header(headers: &mut HeaderMap, name: &'static str, value: String) {
+    let value =
+        HeaderValue::try_from(value).expect("numbers, times and valid build ids are plain ASCII");
+    headers.insert(HeaderName::from_static(name), value);
+}
+
+fn start_and_stop(range: TimeRange) -> String {
+    format!(
+        "{}/{}",
+        format_time(range.start()),
+        format_time(range.stop())
+    )
 }
 
 /// Adds how long it took to compute the profile, and to write it in its format.
 fn add_timing_header(headers: &mut HeaderMap, answer: Duration, write: Duration) {
-    let milliseconds = |part: Duration| part.as_secs_f64() * 1e3;
     let text = format!(
         "answer;dur={:.3}, write;dur={:.3}",
         milliseconds(answer),
@@ -193,4 +220,8 @@ fn add_timing_header(headers: &mut HeaderMap, answer: Duration, write: Duration)
     );
     let value = HeaderValue::try_from(text).expect("numbers are plain ASCII");
     headers.insert(HeaderName::from_static("server-timing"), value);
+}
+
+fn milliseconds(part: Duration) -> f64 {
+    part.as_secs_f64() * 1e3
 }

@@ -40,13 +40,12 @@ impl FromRequestParts<Reader> for Pairs {
         let pairs = Parameters::from_request_parts(parts, reader).await;
         let account = parts.extensions.get::<Arc<Account>>().cloned();
         // Only tests call the routes without the middleware that adds it.
-        let unknown = || {
-            let identity = Identity::Address(Ipv4Addr::LOCALHOST.into());
-            reader.collector.accounts.of(&identity, None)
-        };
         Ok(Pairs {
             pairs,
-            account: account.unwrap_or_else(unknown),
+            account: account.unwrap_or_else(|| {
+                let identity = Identity::Address(Ipv4Addr::LOCALHOST.into());
+                reader.collector.accounts.of(&identity, None)
+            }),
         })
     }
 }

@@ -213,7 +213,6 @@ pub(super) async fn answer_of(
     mut command: Command,
     input: &[u8],
 ) -> Result<ProgramAnswer, ErrorAnswer> {
-    let failed = |error: std::io::Error| ErrorAnswer::internal(&error);
     let mut child = command
         .env_clear()
         .envs(kept_variables())
@@ -222,7 +221,7 @@ pub(super) async fn answer_of(
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(failed)?;
+        .map_err(|error| ErrorAnswer::internal(&error))?;
     let piped = "all three are pipes";
     let mut to_child = child.stdin.take().expect(piped);
     let output = child.stdout.take().expect(piped);
@@ -247,7 +246,10 @@ pub(super) async fn answer_of(
             "the answer has more than {SQL_ANSWER_BYTES_MAX} bytes; select fewer columns, or add LIMIT"
         )));
     }
-    let status = child.wait().await.map_err(failed)?;
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| ErrorAnswer::internal(&error))?;
     if !status.success() {
         return Err(failure(status, &messages));
     }
@@ -259,12 +261,13 @@ pub(super) async fn answer_of(
 
 /// The variables of a process that reads stores.
 pub(super) fn kept_variables() -> impl Iterator<Item = (OsString, OsString)> {
-    let is_kept = |name: &OsString| {
-        KEPT_VARIABLES
-            .iter()
-            .any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
-    };
     std::env::vars_os().filter(move |(name, _)| is_kept(name))
+}
+
+fn is_kept(name: &std::ffi::OsStr) -> bool {
+    KEPT_VARIABLES
+        .iter()
+        .any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
 }
 
 /// Reads at most one byte more than `bytes_max`.

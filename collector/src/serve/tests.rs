@@ -338,36 +338,32 @@ async fn a_stream_that_violates_the_protocol_ends_with_a_reason_and_affects_no_o
     let (mut worker, mut other) = attached(&running, "other").await;
     let address = running.address;
     let hello = || TestWorker::new("w", 1).hello();
-    let check = async |messages: Vec<v1::AgentMessage>, code: Code, reason: &str| {
-        let status = Client::refused(address, messages).await;
-        assert_eq!((status.code(), status.message()), (code, reason));
-    };
-    let message = |kind| v1::AgentMessage { kind: Some(kind) };
-    let hello_message = |hello| message(agent_message::Kind::Hello(hello));
     let reason = "the agent speaks protocol 9; this collector speaks protocol 1 only";
     let wrong = hello_message(v1::Hello {
         protocol: 9,
         ..hello()
     });
-    check(vec![wrong], Code::InvalidArgument, reason).await;
+    check_refused(address, vec![wrong], Code::InvalidArgument, reason).await;
     let reason = "the worker's id has 0 bytes; it must have 1 to 256";
     let wrong = hello_message(v1::Hello {
         worker: String::new(),
         ..hello()
     });
-    check(vec![wrong], Code::InvalidArgument, reason).await;
+    check_refused(address, vec![wrong], Code::InvalidArgument, reason).await;
     let reason = "the first message of a stream must be Hello";
     let goodbye = message(agent_message::Kind::Goodbye(v1::Goodbye::default()));
-    check(vec![goodbye], Code::InvalidArgument, reason).await;
+    check_refused(address, vec![goodbye], Code::InvalidArgument, reason).await;
     let reason = "Hello may come only once in a stream";
-    check(
+    check_refused(
+        address,
         vec![hello_message(hello()), hello_message(hello())],
         Code::InvalidArgument,
         reason,
     )
     .await;
     let reason = "unknown kind of message";
-    check(
+    check_refused(
+        address,
         vec![hello_message(hello()), v1::AgentMessage { kind: None }],
         Code::InvalidArgument,
         reason,
@@ -382,7 +378,8 @@ async fn a_stream_that_violates_the_protocol_ends_with_a_reason_and_affects_no_o
     };
     let large = message(agent_message::Kind::Dictionary(large));
     let reason = "a message has 4403307 bytes; at most 4194304 are allowed";
-    check(
+    check_refused(
+        address,
         vec![hello_message(hello()), large],
         Code::OutOfRange,
         reason,
@@ -399,6 +396,24 @@ async fn a_stream_that_violates_the_protocol_ends_with_a_reason_and_affects_no_o
     assert_eq!(other.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     let profile = running.json(&format!("/api/v1/profile?{ALL}")).await;
     assert_eq!(profile["totals"]["total_ns"], 12);
+}
+
+async fn check_refused(
+    address: SocketAddr,
+    messages: Vec<v1::AgentMessage>,
+    code: Code,
+    reason: &str,
+) {
+    let status = Client::refused(address, messages).await;
+    assert_eq!((status.code(), status.message()), (code, reason));
+}
+
+fn hello_message(hello: v1::Hello) -> v1::AgentMessage {
+    message(agent_message::Kind::Hello(hello))
+}
+
+fn message(kind: agent_message::Kind) -> v1::AgentMessage {
+    v1::AgentMessage { kind: Some(kind) }
 }
 
 /// Two bytes can claim a row of a task that takes 136 in memory, so messages with too many entries are
@@ -504,22 +519,12 @@ async fn stopping_ends_streams_and_idle_connections() {
 #[tokio::test]
 async fn an_unavailable_address_is_named_with_alternatives() {
     let running = serve().await;
-    let check = async |listen: SocketAddr, expected: &str| {
-        let options = ServeOptions {
-            listen: listen.into(),
-            ..ServeOptions::default()
-        };
-        assert_eq!(
-            Server::bind(options).await.unwrap_err().to_string(),
-            expected
-        );
-    };
     let expected = format!(
         "{} is in use, perhaps by another collector; choose another address with `--listen`, such \
          as `--listen 127.0.0.1:0` for any free port",
         running.address
     );
-    check(running.address, &expected).await;
+    check_unavailable(running.address, &expected).await;
     for address in ["0.0.0.0:0", "[::]:0", "[::ffff:10.0.0.1]:0"] {
         let expected = format!(
             "{address} can be reached from other machines, so it needs TLS (--tls-cert and --tls-key; \
@@ -527,7 +532,7 @@ async fn an_unavailable_address_is_named_with_alternatives() {
              --data or --tokens as here). Or listen on 127.0.0.1 and reach it through a tunnel (`ssh \
              -L`), or pass `--insecure-listen` if the network itself is trusted"
         );
-        check(address.parse().unwrap(), &expected).await;
+        check_unavailable(address.parse().unwrap(), &expected).await;
     }
     let listen = "0.0.0.0:0".parse().unwrap();
     let options = ServeOptions {
@@ -546,10 +551,20 @@ async fn an_unavailable_address_is_named_with_alternatives() {
     );
 }
 
+async fn check_unavailable(listen: SocketAddr, expected: &str) {
+    let options = ServeOptions {
+        listen: listen.into(),
+        ..ServeOptions::default()
+    };
+    assert_eq!(
+        Server::bind(options).await.unwrap_err().to_string(),
+        expected
+    );
+}
+
 #[tokio::test]
 async fn retention_is_as_requested_and_limited_to_memory_without_a_disk() {
     let directory = tempfile::tempdir().unwrap();
-    let hours = |count: u64| Duration::from_secs(count * 3_600);
     let retention = Retention {
         seconds: hours(1),
         tasks: hours(2),
@@ -587,9 +602,12 @@ async fn retention_is_as_requested_and_limited_to_memory_without_a_disk() {
     assert_eq!(bound(None, less).await, less);
 }
 
+fn hours(count: u64) -> Duration {
+    Duration::from_secs(count * 3_600)
+}
+
 #[tokio::test]
 async fn a_new_data_folder_and_its_log_are_private() {
-    use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let running = serve_with(ServeOptions {
@@ -597,7 +615,6 @@ async fn a_new_data_folder_and_its_log_are_private() {
         ..Default::default()
     })
     .await;
-    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&data), 0o700);
     let logs: Vec<_> = std::fs::read_dir(data.join("wal"))
         .unwrap()
@@ -609,4 +626,9 @@ async fn a_new_data_folder_and_its_log_are_private() {
         "{logs:?}"
     );
     drop(running.stop);
+}
+
+fn mode(path: &std::path::Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().unwrap().permissions().mode() & 0o777
 }

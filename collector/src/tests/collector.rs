@@ -246,22 +246,14 @@ fn a_new_epoch_ends_the_absent_one_of_the_worker() {
 #[test]
 fn a_second_live_agent_of_a_worker_is_reported() {
     let (collector, worker, _) = with_running_tasks();
-    let duplicated = || -> Vec<u64> {
-        let events = collector.state.events.recent(usize::MAX);
-        let duplicated = events
-            .iter()
-            .filter(|event| event.kind == EventKind::WorkerDuplicated);
-        let epoch = |subject: &Subject| match subject {
-            Subject::Worker(life) => life.epoch.0,
-            other => panic!("{other:?}"),
-        };
-        duplicated.map(|event| epoch(&event.subject)).collect()
-    };
     attach(&collector, &TestWorker::new("other", 2), 55);
     let again = attach(&collector, &worker, 55).attachment;
-    assert!(duplicated().is_empty(), "it only connected again");
+    assert!(
+        duplicated_epochs(&collector).is_empty(),
+        "it only connected again"
+    );
     attach(&collector, &TestWorker::new("w", 2), 56);
-    assert_eq!(duplicated(), [2]);
+    assert_eq!(duplicated_epochs(&collector), [2]);
     // A life that has ended does not count.
     collector
         .ingest
@@ -271,7 +263,22 @@ fn a_second_live_agent_of_a_worker_is_reported() {
         .ingest
         .detach(&other, DisconnectReason::Clean, at(62));
     attach(&collector, &TestWorker::new("w", 3), 63);
-    assert_eq!(duplicated(), [2]);
+    assert_eq!(duplicated_epochs(&collector), [2]);
+}
+
+fn duplicated_epochs(collector: &Collector) -> Vec<u64> {
+    let events = collector.state.events.recent(usize::MAX);
+    let duplicated = events
+        .iter()
+        .filter(|event| event.kind == EventKind::WorkerDuplicated);
+    duplicated.map(|event| epoch_of(&event.subject)).collect()
+}
+
+fn epoch_of(subject: &Subject) -> u64 {
+    match subject {
+        Subject::Worker(life) => life.epoch.0,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -281,28 +288,17 @@ fn workers_are_listed_in_pages() {
         attach(&collector, &TestWorker::new(id, 1), 0);
     }
     attach(&collector, &TestWorker::new("b", 2), 1);
-    let page = |pairs: &[(&str, &str)]| {
-        let pairs: Vec<(String, String)> = pairs
-            .iter()
-            .map(|(name, value)| (name.to_string(), value.to_string()))
-            .collect();
-        let query = WorkersQuery::parse(&pairs, &collector.state).unwrap();
-        let fleet = fleet(&collector, &query, at(0));
-        let ids = fleet
-            .epochs
-            .iter()
-            .map(|view| view.worker.to_string())
-            .collect::<Vec<_>>();
-        (ids.concat(), fleet.omitted)
-    };
-    assert_eq!(page(&[]), ("abbcd".to_owned(), 0));
-    assert_eq!(page(&[("limit", "2")]), ("abb".to_owned(), 2));
+    assert_eq!(page(&collector, &[]), ("abbcd".to_owned(), 0));
+    assert_eq!(page(&collector, &[("limit", "2")]), ("abb".to_owned(), 2));
     assert_eq!(
-        page(&[("limit", "2"), ("after", "b")]),
+        page(&collector, &[("limit", "2"), ("after", "b")]),
         ("cd".to_owned(), 0)
     );
     assert_eq!(
-        page(&[("worker", "b"), ("worker", "d"), ("limit", "1")]),
+        page(
+            &collector,
+            &[("worker", "b"), ("worker", "d"), ("limit", "1")]
+        ),
         ("bb".to_owned(), 1)
     );
     for limit in ["0", "10001", "x"] {
@@ -312,6 +308,21 @@ fn workers_are_listed_in_pages() {
             .to_string();
         assert!(error.contains("10000"), "{error}");
     }
+}
+
+fn page(collector: &Collector, pairs: &[(&str, &str)]) -> (String, u64) {
+    let pairs: Vec<(String, String)> = pairs
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect();
+    let query = WorkersQuery::parse(&pairs, &collector.state).unwrap();
+    let fleet = fleet(collector, &query, at(0));
+    let ids = fleet
+        .epochs
+        .iter()
+        .map(|view| view.worker.to_string())
+        .collect::<Vec<_>>();
+    (ids.concat(), fleet.omitted)
 }
 
 #[test]
@@ -378,13 +389,15 @@ fn queued_flushes_get_the_same_answers_as_single_ones() {
     while !waiting.is_empty() {
         answers.push(at_once(collector.ingest.receive_flushes(&attachment, &mut waiting)).unwrap());
     }
-    let in_words = |answers: Vec<Kind>| {
-        answers
-            .into_iter()
-            .map(|answer| words(Ok(answer)))
-            .collect::<Vec<_>>()
-    };
-    let answers: Vec<_> = answers.into_iter().map(in_words).collect();
+    let answers: Vec<_> = answers
+        .into_iter()
+        .map(|answers: Vec<Kind>| {
+            answers
+                .into_iter()
+                .map(|answer| words(Ok(answer)))
+                .collect::<Vec<_>>()
+        })
+        .collect();
     let refused = "refused 3: the flush's clock is missing";
     let expected: [&[&str]; 4] = [&["ack 1", "ack 2"], &["ack 2"], &[refused], &["ack 4"]];
     assert_eq!(answers, expected);
@@ -401,7 +414,6 @@ fn the_session_gone_longest_is_evicted() {
         limits,
         ..Settings::default()
     });
-    let worker = |id| TestWorker::new(id, 1);
     let a = attach(&collector, &worker("a"), 0).attachment;
     let b = attach(&collector, &worker("b"), 0).attachment;
     let refused = at_once(collector.ingest.attach(
@@ -424,6 +436,10 @@ fn the_session_gone_longest_is_evicted() {
         .map(ToString::to_string)
         .collect();
     assert_eq!(workers, ["a", "c"]);
+}
+
+fn worker(id: &str) -> TestWorker {
+    TestWorker::new(id, 1)
 }
 
 #[test]

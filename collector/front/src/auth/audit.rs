@@ -85,7 +85,6 @@ mod tests {
     fn lines_are_limited_per_peer_and_in_all_and_omitted_ones_are_counted() {
         let mut state = State::default();
         let start = Instant::now();
-        let logged = |omitted_before| Line::Logged { omitted_before };
         for _ in 0..DENIALS_LOGGED_PER_PEER {
             assert_eq!(state.admit("a", start), logged(0));
         }
@@ -100,5 +99,9 @@ mod tests {
         assert_eq!(state.admit("another", start), Line::Omitted);
         assert_eq!(state.admit("a", start + DENIED_PERIOD), logged(1));
         assert_eq!(state.lines.len(), 1);
+    }
+
+    fn logged(omitted_before: u64) -> Line {
+        Line::Logged { omitted_before }
     }
 }

@@ -208,30 +208,33 @@ mod tests {
         let sessions = Sessions::default();
         let token = token();
         let open = || sessions.open(token.clone(), after(Duration::ZERO)).unwrap();
-        let is_open = |secret: &SessionSecret, at| sessions.find(secret, after(at)).is_some();
 
         let idle = open();
-        assert!(is_open(&idle, LOGIN_IDLE_MAX - MINUTE));
+        assert!(is_open(&sessions, &idle, LOGIN_IDLE_MAX - MINUTE));
         assert!(
-            is_open(&idle, 2 * LOGIN_IDLE_MAX - 2 * MINUTE),
+            is_open(&sessions, &idle, 2 * LOGIN_IDLE_MAX - 2 * MINUTE),
             "it was used"
         );
-        assert!(!is_open(&idle, 3 * LOGIN_IDLE_MAX));
-        assert!(!is_open(&idle, Duration::ZERO), "it stays ended");
+        assert!(!is_open(&sessions, &idle, 3 * LOGIN_IDLE_MAX));
+        assert!(!is_open(&sessions, &idle, Duration::ZERO), "it stays ended");
 
         let old = open();
         let mut used = Duration::ZERO;
         while used + LOGIN_IDLE_MAX / 2 < LOGIN_MAX {
             used += LOGIN_IDLE_MAX / 2;
-            assert!(is_open(&old, used));
+            assert!(is_open(&sessions, &old, used));
         }
-        assert!(!is_open(&old, LOGIN_MAX));
+        assert!(!is_open(&sessions, &old, LOGIN_MAX));
 
         let closed = open();
         sessions.close(&sessions.find(&closed, after(MINUTE)).unwrap());
-        assert!(!is_open(&closed, MINUTE));
+        assert!(!is_open(&sessions, &closed, MINUTE));
         let other = SessionSecret::random().unwrap();
-        assert!(!is_open(&other, MINUTE));
+        assert!(!is_open(&sessions, &other, MINUTE));
+    }
+
+    fn is_open(sessions: &Sessions, secret: &SessionSecret, at: Duration) -> bool {
+        sessions.find(secret, after(at)).is_some()
     }
 
     #[test]

@@ -51,21 +51,22 @@ enum FileVersion {
 
 impl FileVersion {
     fn of(file: &TokenFile) -> FileVersion {
-        let time = |seconds: i64, nanoseconds: i64| {
-            i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
-        };
         match fs::metadata(file.path()) {
             Ok(metadata) => FileVersion::Present {
                 device: metadata.dev(),
                 inode: metadata.ino(),
                 bytes: metadata.len(),
-                modified_ns: time(metadata.mtime(), metadata.mtime_nsec()),
-                changed_ns: time(metadata.ctime(), metadata.ctime_nsec()),
+                modified_ns: unix_ns(metadata.mtime(), metadata.mtime_nsec()),
+                changed_ns: unix_ns(metadata.ctime(), metadata.ctime_nsec()),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => FileVersion::Absent,
             Err(_) => FileVersion::Unreadable,
         }
     }
+}
+
+fn unix_ns(seconds: i64, nanoseconds: i64) -> i128 {
+    i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
 }
 
 impl Tokens {
@@ -74,19 +75,16 @@ impl Tokens {
     /// # Errors
     /// [`TokenFileError`] if there is a file that cannot be used.
     pub fn open(source: TokenSource) -> Result<Tokens, TokenFileError> {
-        let tokens = |file, set| Tokens {
-            file,
-            current: watch::Sender::new(set),
-            last_read: Mutex::default(),
-        };
         match source {
-            TokenSource::None => Ok(tokens(None, None)),
-            TokenSource::Fixed(records) => Ok(tokens(None, Some(Arc::new(TokenSet::new(records))))),
+            TokenSource::None => Ok(tokens_of(None, None)),
+            TokenSource::Fixed(records) => {
+                Ok(tokens_of(None, Some(Arc::new(TokenSet::new(records)))))
+            }
             TokenSource::File(file) => {
                 // Looked at first, so that a change while it is read is not missed.
                 let version = FileVersion::of(&file);
                 let set = file.read()?.map(|records| Arc::new(TokenSet::new(records)));
-                let tokens = tokens(Some(file), set);
+                let tokens = tokens_of(Some(file), set);
                 *lock(&tokens.last_read) = version;
                 Ok(tokens)
             }
@@ -183,6 +181,15 @@ impl Tokens {
                 () = sleep(expiry) => {}
             }
         }
+    }
+}
+
+/// Tokens whose file, if any, was not read yet.
+fn tokens_of(file: Option<TokenFile>, set: Option<Arc<TokenSet>>) -> Tokens {
+    Tokens {
+        file,
+        current: watch::Sender::new(set),
+        last_read: Mutex::default(),
     }
 }
 

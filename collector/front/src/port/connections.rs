@@ -378,12 +378,15 @@ mod tests {
 
     #[test]
     fn a_host_of_ipv6_is_its_network() {
-        let source = |text: &str| Source::of(text.parse().unwrap());
         assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
         assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
         assert_eq!(source("::ffff:10.0.0.1"), remote(1));
         for local in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
             assert!(!source(local).is_limited(), "{local}");
         }
+    }
+
+    fn source(text: &str) -> Source {
+        Source::of(text.parse().unwrap())
     }
 }

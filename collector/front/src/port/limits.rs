@@ -88,18 +88,19 @@ mod tests {
 
     #[test]
     fn connections_leave_descriptors_to_the_store() {
-        let check = |descriptors: u64, open_max: usize, address_max: usize| {
-            let limits = ConnectionLimits::for_descriptors(descriptors);
-            assert_eq!(
-                (limits.open_max, limits.address_max),
-                (open_max, address_max)
-            );
-        };
         check(1_024, 424, 53);
         check(4_096, 3_496, 437);
         check(1 << 20, CONNECTIONS_MAX, CONNECTIONS_MAX / 8);
         check(u64::MAX, CONNECTIONS_MAX, CONNECTIONS_MAX / 8);
         check(64, CONNECTIONS_MIN, CONNECTIONS_MIN / 8);
+    }
+
+    fn check(descriptors: u64, open_max: usize, address_max: usize) {
+        let limits = ConnectionLimits::for_descriptors(descriptors);
+        assert_eq!(
+            (limits.open_max, limits.address_max),
+            (open_max, address_max)
+        );
     }
 
     #[test]

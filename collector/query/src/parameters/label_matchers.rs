@@ -149,8 +149,10 @@ impl Rest<'_> {
 
     /// A name without quotes. Dots belong to it, as in names of OpenTelemetry.
     fn name(&mut self) -> Result<String, MatcherError> {
-        let is_part = |part: char| part.is_alphanumeric() || matches!(part, '_' | '.' | ':' | '-');
-        let end = self.0.find(|part| !is_part(part)).unwrap_or(self.0.len());
+        let end = self
+            .0
+            .find(|part| !is_name_part(part))
+            .unwrap_or(self.0.len());
         if end == 0 {
             return Err(self.missing("the name of a label"));
         }
@@ -211,6 +213,10 @@ impl Rest<'_> {
             rest: self.0.chars().take(20).collect(),
         }
     }
+}
+
+fn is_name_part(part: char) -> bool {
+    part.is_alphanumeric() || matches!(part, '_' | '.' | ':' | '-')
 }
 
 fn unescaped(escaped: char) -> Result<char, MatcherError> {
@@ -287,24 +293,17 @@ mod tests {
 
     #[test]
     fn errors_say_what_is_missing_and_where() {
-        let rejected = |text: &str, reason: &str| {
-            let expected = format!(
-                "invalid matchers {text:?}: {reason}; allowed: \
-                {{label=\"value\"}} with =, !=, =~ or !~, separated by commas"
-            );
-            assert_eq!(error(text), expected);
-        };
-        rejected("region", "an opening brace is missing at \"region\"");
-        rejected("{region}", "one of =, !=, =~, !~ is missing at \"}\"");
-        rejected("{region=eu}", "a quoted value is missing at \"eu}\"");
-        rejected(
+        check_rejected("region", "an opening brace is missing at \"region\"");
+        check_rejected("{region}", "one of =, !=, =~, !~ is missing at \"}\"");
+        check_rejected("{region=eu}", "a quoted value is missing at \"eu}\"");
+        check_rejected(
             "{=\"\"}",
             "the name of a label is missing at \"=\\\"\\\"}\"",
         );
-        rejected("{a=\"b\"", "a comma or a closing brace is missing at \"\"");
-        rejected("{a=\"b\"} or", "the end is missing at \"or\"");
-        rejected("{a=\"b", "the string has no end");
-        rejected("{a=\"\\x\"}", "unknown escape \\x in a string");
+        check_rejected("{a=\"b\"", "a comma or a closing brace is missing at \"\"");
+        check_rejected("{a=\"b\"} or", "the end is missing at \"or\"");
+        check_rejected("{a=\"b", "the string has no end");
+        check_rejected("{a=\"\\x\"}", "unknown escape \\x in a string");
         let nested = format!("{{a=~\"{}\"}}", "(a{1000}){1000}");
         assert!(
             error(&nested).contains("it is too large"),
@@ -314,6 +313,14 @@ mod tests {
         let many = format!("{{{}}}", "a=\"b\",".repeat(MATCHERS_MAX + 1));
         assert!(error(&many).contains("there are more than 32"));
         assert!(error(&"x".repeat(MATCHERS_BYTES_MAX + 1)).contains("longer than"));
+    }
+
+    fn check_rejected(text: &str, reason: &str) {
+        let expected = format!(
+            "invalid matchers {text:?}: {reason}; allowed: \
+                {{label=\"value\"}} with =, !=, =~ or !~, separated by commas"
+        );
+        assert_eq!(error(text), expected);
     }
 
     proptest! {

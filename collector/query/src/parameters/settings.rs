@@ -30,7 +30,6 @@ pub fn parse_change(body: &[u8]) -> Result<SettingsChange, QueryError> {
 }
 
 fn interval_ns(value: f64) -> Result<u64, QueryError> {
-    let milliseconds = |bound: std::time::Duration| bound.as_secs_f64() * 1e3;
     if !(milliseconds(INTERVAL_MIN)..=milliseconds(INTERVAL_MAX)).contains(&value) {
         return Err(QueryError::Interval { value });
     }
@@ -41,6 +40,10 @@ fn interval_ns(value: f64) -> Result<u64, QueryError> {
     )]
     let nanoseconds = (value * 1e6).round() as u64;
     Ok(nanoseconds)
+}
+
+fn milliseconds(bound: std::time::Duration) -> f64 {
+    bound.as_secs_f64() * 1e3
 }
 
 fn state_set(names: &[String]) -> Result<StateSet, QueryError> {

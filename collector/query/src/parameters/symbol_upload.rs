@@ -54,23 +54,24 @@ impl SymbolUpload {
 
     pub fn parse(pairs: &[(String, String)]) -> Result<SymbolUpload, QueryError> {
         let params = Params::of(pairs, SymbolUpload::PARAMETERS)?;
-        let number = |name| -> Result<u64, QueryError> {
-            let text = params.one(name)?.unwrap_or_default();
-            let allowed = vec!["a number of bytes"];
-            text.parse().map_err(|_| QueryError::Form {
-                name,
-                value: echo(text),
-                allowed,
-            })
-        };
         Ok(SymbolUpload {
             build_id: params.one("build_id")?.unwrap_or_default().to_owned(),
             sha256: params.one("sha256")?.unwrap_or_default().to_owned(),
-            bytes: number("bytes")?,
-            offset: number("offset")?,
+            bytes: number(&params, "bytes")?,
+            offset: number(&params, "offset")?,
             replace: params.choice("replace", &FLAG)?,
         })
     }
+}
+
+fn number(params: &Params<'_>, name: &'static str) -> Result<u64, QueryError> {
+    let text = params.one(name)?.unwrap_or_default();
+    let allowed = vec!["a number of bytes"];
+    text.parse().map_err(|_| QueryError::Form {
+        name,
+        value: echo(text),
+        allowed,
+    })
 }
 
 /// Checks that there are no parameters.

@@ -339,12 +339,9 @@ fn bounded(
     threads: BTreeMap<ThreadKey, BTreeMap<ThreadTimePart, u64>>,
     limit: usize,
 ) -> Vec<ThreadTime> {
-    let total = |parts: &BTreeMap<ThreadTimePart, u64>| {
-        parts.values().copied().fold(0u64, u64::saturating_add)
-    };
     let mut threads: Vec<_> = threads
         .into_iter()
-        .map(|(thread, parts)| (total(&parts), thread, parts))
+        .map(|(thread, parts)| (total_ns(&parts), thread, parts))
         .collect();
     threads.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let rest = threads.split_off(threads.len().min(limit));
@@ -364,7 +361,7 @@ fn bounded(
     threads.extend(
         others
             .into_iter()
-            .map(|(thread, parts)| (total(&parts), thread, parts)),
+            .map(|(thread, parts)| (total_ns(&parts), thread, parts)),
     );
     let mut threads: Vec<ThreadTime> = threads
         .into_iter()
@@ -382,17 +379,16 @@ fn bounded(
     threads
 }
 
+fn total_ns(parts: &BTreeMap<ThreadTimePart, u64>) -> u64 {
+    parts.values().copied().fold(0u64, u64::saturating_add)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_lightest_threads_are_summed_by_worker_and_no_time_is_lost() {
-        let part = |state| ThreadTimePart {
-            task: None,
-            phase: None,
-            state,
-        };
         let threads: BTreeMap<_, _> = (0..20u32)
             .map(|id| {
                 let worker = WorkerId(format!("w{}", id % 2).as_str().into());
@@ -433,5 +429,13 @@ mod tests {
                 .iter()
                 .all(|it| it.total_ns == it.parts.iter().map(|part| part.1).sum::<u64>())
         );
+    }
+
+    fn part(state: State) -> ThreadTimePart {
+        ThreadTimePart {
+            task: None,
+            phase: None,
+            state,
+        }
     }
 }

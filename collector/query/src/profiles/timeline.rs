@@ -106,12 +106,11 @@ impl TimelineQuery {
 
 /// The smallest default step of which at most `steps_max` cover the range.
 pub(crate) fn chosen_step_ns(range: TimeRange, steps_max: u64) -> u64 {
-    let fits = |step_ns: &u64| Steps::new(range, *step_ns).count <= steps_max;
     let steps = STEPS_S.into_iter().map(|seconds| seconds * 1_000_000_000);
     // Two fewer than the limit, for the partial steps at both ends.
     steps
         .clone()
-        .find(fits)
+        .find(|step_ns: &u64| Steps::new(range, *step_ns).count <= steps_max)
         .unwrap_or(range.length_ns() / (steps_max - 2) + 1)
 }
 
@@ -434,26 +433,27 @@ mod tests {
     #[test]
     fn a_chosen_step_is_the_smallest_that_fits() {
         const SECOND_NS: i64 = 1_000_000_000;
-        let check = |from_ns: i64, to_ns: i64, expected: u64| {
-            let [from, to] = [from_ns, to_ns].map(Timestamp::from_unix_ns);
-            let range = TimeRange::new(from, to).unwrap();
-            let step_ns = chosen_step_ns(range, TIMELINE_STEPS_MAX);
-            let steps = Steps::new(range, step_ns);
-            assert!((1..=TIMELINE_STEPS_MAX).contains(&steps.count), "{steps:?}");
-            assert_eq!(step_ns / 1_000_000_000, expected);
-            assert!(
-                steps.first <= from && from.since_ns(steps.first) < step_ns,
-                "{steps:?}"
-            );
-            let last = steps.index(to.shifted(-1)) as u64;
-            assert_eq!((steps.index(from), last), (0, steps.count - 1));
-        };
-        check(0, 1, 1);
-        check(999_999_999, SECOND_NS + 1, 1);
-        check(0, 4_000 * SECOND_NS, 1);
-        check(-1, 3_999 * SECOND_NS, 1);
-        check(-1, 4_000 * SECOND_NS, 2);
-        check(0, 86_400 * SECOND_NS, 30);
-        check(0, 1_769_860_800 * SECOND_NS, 442_686);
+        check_step(0, 1, 1);
+        check_step(999_999_999, SECOND_NS + 1, 1);
+        check_step(0, 4_000 * SECOND_NS, 1);
+        check_step(-1, 3_999 * SECOND_NS, 1);
+        check_step(-1, 4_000 * SECOND_NS, 2);
+        check_step(0, 86_400 * SECOND_NS, 30);
+        check_step(0, 1_769_860_800 * SECOND_NS, 442_686);
+    }
+
+    fn check_step(from_ns: i64, to_ns: i64, expected: u64) {
+        let [from, to] = [from_ns, to_ns].map(Timestamp::from_unix_ns);
+        let range = TimeRange::new(from, to).unwrap();
+        let step_ns = chosen_step_ns(range, TIMELINE_STEPS_MAX);
+        let steps = Steps::new(range, step_ns);
+        assert!((1..=TIMELINE_STEPS_MAX).contains(&steps.count), "{steps:?}");
+        assert_eq!(step_ns / 1_000_000_000, expected);
+        assert!(
+            steps.first <= from && from.since_ns(steps.first) < step_ns,
+            "{steps:?}"
+        );
+        let last = steps.index(to.shifted(-1)) as u64;
+        assert_eq!((steps.index(from), last), (0, steps.count - 1));
     }
 }

@@ -42,7 +42,6 @@ impl Queries<'_> {
                 Presence::Gone(_) => totals.gone += 1,
             }
             let account = session.account().unwrap_or_default();
-            let add = |sum: &mut u64, value: u64| *sum = sum.saturating_add(value);
             add(&mut totals.accepted_ns, account.accepted_ns);
             add(&mut totals.stored_ns, session.stored_ns);
             add(&mut totals.lost_rejected_ns, account.lost_rejected_ns);
@@ -68,4 +67,8 @@ impl Queries<'_> {
         totals.file_bytes = files.iter().map(|file| file.bytes).sum();
         totals
     }
+}
+
+fn add(sum: &mut u64, value: u64) {
+    *sum = sum.saturating_add(value);
 }

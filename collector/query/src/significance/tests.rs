@@ -35,26 +35,29 @@ fn check_near(found: f64, expected: f64) {
 
 #[test]
 fn small_tables_have_exact_p_values() {
-    let p = |before, after| Evidence::of(&[before], &[after]);
     // 2 / C(10, 5).
-    check_near(p(share(0, 5), share(5, 5)).p, 2.0 / 252.0);
+    check_near(evidence_of(share(0, 5), share(5, 5)).p, 2.0 / 252.0);
     // 2 (1 + 25) / 252.
-    check_near(p(share(1, 5), share(4, 5)).p, 2.0 * 26.0 / 252.0);
-    check_near(p(share(1, 5), share(4, 5)).p_min, 2.0 / 252.0);
+    check_near(evidence_of(share(1, 5), share(4, 5)).p, 2.0 * 26.0 / 252.0);
+    check_near(evidence_of(share(1, 5), share(4, 5)).p_min, 2.0 / 252.0);
     // The tea taster, two-sided by doubling: 2 (16 + 1) / 70.
-    check_near(p(share(3, 4), share(1, 4)).p, 34.0 / 70.0);
-    assert_eq!(p(share(2, 4), share(2, 4)).p, 1.0);
+    check_near(evidence_of(share(3, 4), share(1, 4)).p, 34.0 / 70.0);
+    assert_eq!(evidence_of(share(2, 4), share(2, 4)).p, 1.0);
     for (before, after) in [
         (share(0, 0), share(3, 9)),
         (share(0, 7), share(0, 9)),
         (share(7, 7), share(9, 9)),
     ] {
         assert_eq!(
-            p(before, after),
+            evidence_of(before, after),
             Evidence { p: 1.0, p_min: 1.0 },
             "{before:?} {after:?}"
         );
     }
+}
+
+fn evidence_of(before: Share, after: Share) -> Evidence {
+    Evidence::of(&[before], &[after])
 }
 
 #[test]
@@ -89,21 +92,24 @@ fn p_values_of_fluctuation_are_those_of_student() {
 
 #[test]
 fn levels_are_those_of_benjamini_and_hochberg() {
-    let one = |p| Evidence { p, p_min: 0.0 };
-    let levels = |p_values: &[f64]| Levels::of(p_values.iter().map(|p| one(*p)));
+    let levels = |p_values: &[f64]| Levels::of(p_values.iter().map(|p| evidence(*p)));
     let found = levels(&[0.5, 0.012, 0.001, 0.03]);
     // Ranks 1 and 2 are below 0.0125 and 0.025, rank 3 is below 0.0375.
     check_near(found.significant, 0.037_5);
-    assert_eq!(found.judge(one(0.03)), Significance::ExceedsNoise);
-    assert_eq!(found.judge(one(0.5)), Significance::WithinNoise);
+    assert_eq!(found.judge(evidence(0.03)), Significance::ExceedsNoise);
+    assert_eq!(found.judge(evidence(0.5)), Significance::WithinNoise);
     let none = levels(&[0.06, 0.3]);
     assert_eq!((none.tests, none.significant), (2, 0.0));
-    assert_eq!(none.judge(one(0.06)), Significance::WithinNoise);
+    assert_eq!(none.judge(evidence(0.06)), Significance::WithinNoise);
     let empty = Levels::of(std::iter::empty());
     assert_eq!(
         empty.judge(Evidence { p: 1.0, p_min: 1.0 }),
         Significance::TooFew
     );
+}
+
+fn evidence(p: f64) -> Evidence {
+    Evidence { p, p_min: 0.0 }
 }
 
 #[test]
@@ -194,8 +200,9 @@ fn sides_that_fluctuate_alike_cause_no_more() {
     for (names, per_slice, fluctuation) in [(1, 50, 0.5), (1, 50, 1.5), (10, 20, 1.0)] {
         let trials = TRIALS / names as u32;
         let error = ERROR_MAX * (names as f64).sqrt();
-        let mut ask = || simulate(&mut random, per_slice, fluctuation, [0.0; 2]);
-        let rate = alarm_rate(names, trials, &mut ask);
+        let rate = alarm_rate(names, trials, &mut || {
+            simulate(&mut random, per_slice, fluctuation, [0.0; 2])
+        });
         assert!(
             rate <= FALSE_ALARMS + error,
             "{names} names, {fluctuation}: {rate}"
@@ -207,11 +214,10 @@ fn sides_that_fluctuate_alike_cause_no_more() {
 #[test]
 fn without_slices_fluctuation_would_be_taken_for_a_difference() {
     let mut random = Random(4);
-    let mut pooled = || {
+    let rate = alarm_rate(1, 500, &mut || {
         let [before, after] = sides(&mut random, 50, 0.5, [0.0; 2]);
         Evidence::of(&[Share::sum(&before)], &[Share::sum(&after)])
-    };
-    let rate = alarm_rate(1, 500, &mut pooled);
+    });
     assert!(rate > 0.2, "{rate}");
 }
 

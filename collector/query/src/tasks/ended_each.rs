@@ -77,15 +77,14 @@ impl<'a> EndedTasks<'a> {
         cancel: &'a Cancel,
     ) -> EndedTasks<'a> {
         let by_row = Queries(state).counts_rows(filter);
-        let take = |state: &CollectorState, seconds: Range<Second>| {
-            let taken = TimeRange::new(seconds.start.start(), seconds.end.start());
-            read(&state.ledger).snapshot(taken.unwrap_or(range))
-        };
         let (stored, snapshot) = TableReader::of(
             state,
             cancel,
             range,
-            take,
+            |state: &CollectorState, seconds: Range<Second>| {
+                let taken = TimeRange::new(seconds.start.start(), seconds.end.start());
+                read(&state.ledger).snapshot(taken.unwrap_or(range))
+            },
             |coverage: &Coverage, seconds| {
                 if by_row {
                     Plan {

@@ -316,12 +316,17 @@ impl Queries<'_> {
         range: TimeRange,
         cancel: &'a Cancel,
     ) -> (TableReader<'a>, TaskSnapshot) {
-        let take = |state: &CollectorState, _| read(&state.ledger).snapshot(range);
         // Rows have nanoseconds, so the range never widens.
-        TableReader::of(self, cancel, range, take, |_: &Coverage, seconds| Plan {
-            pieces: Vec::new(),
-            seconds,
-        })
+        TableReader::of(
+            self,
+            cancel,
+            range,
+            |state: &CollectorState, _| read(&state.ledger).snapshot(range),
+            |_: &Coverage, seconds| Plan {
+                pieces: Vec::new(),
+                seconds,
+            },
+        )
     }
 
     /// The number of requested tasks without rows.
@@ -374,12 +379,15 @@ impl Queries<'_> {
         let filter = &query.filter;
         let asked = query.given_range.unwrap_or(TimeRange::ALL);
         let by_row = self.counts_rows(filter);
-        let take = |state: &CollectorState, seconds: Range<Second>| {
-            let range = TimeRange::new(seconds.start.start(), seconds.end.start());
-            read(&state.ledger).snapshot(range.unwrap_or(asked))
-        };
-        let (mut stored, snapshot) =
-            TableReader::of(self, cancel, asked, take, |coverage: &Coverage, seconds| {
+        let (mut stored, snapshot) = TableReader::of(
+            self,
+            cancel,
+            asked,
+            |state: &CollectorState, seconds: Range<Second>| {
+                let range = TimeRange::new(seconds.start.start(), seconds.end.start());
+                read(&state.ledger).snapshot(range.unwrap_or(asked))
+            },
+            |coverage: &Coverage, seconds| {
                 if by_row {
                     Plan {
                         pieces: Vec::new(),
@@ -388,7 +396,8 @@ impl Queries<'_> {
                 } else {
                     coverage.plan(seconds)
                 }
-            });
+            },
+        );
         let seconds = stored.plan.seconds.clone();
         let mut totals = ByName::<NameTotal>::new(self.limits.ledger_names_max);
         let now = self.clock.now();

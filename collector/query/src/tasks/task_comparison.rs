@@ -345,14 +345,17 @@ impl NameTasks {
                 None => Evidence::of_equal(before.durations.count(), after.durations.count()),
             }
         };
-        let failed = |slice: &SliceTasks| Share {
-            hits: slice.failed,
-            total: slice.ended,
-        };
         NameEvidence {
             quantiles: [0, 1, 2].map(of_quantile),
-            failures: Evidence::of(&before.shares(failed), &after.shares(failed)),
+            failures: Evidence::of(&before.shares(failed_share), &after.shares(failed_share)),
         }
+    }
+}
+
+fn failed_share(slice: &SliceTasks) -> Share {
+    Share {
+        hits: slice.failed,
+        total: slice.ended,
     }
 }
 

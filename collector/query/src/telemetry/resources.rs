@@ -229,12 +229,16 @@ impl Queries<'_> {
     ) -> Result<Vec<String>, QueryError> {
         let (_, range) = query.spans[span];
         let touched = seconds_touched(range);
-        let take = |state: &CollectorState, _| read(&state.telemetry).samples(touched.clone());
-        let (mut stored, view) =
-            TableReader::of(self, cancel, range, take, |_: &Coverage, seconds| Plan {
+        let (mut stored, view) = TableReader::of(
+            self,
+            cancel,
+            range,
+            |state: &CollectorState, _| read(&state.telemetry).samples(touched.clone()),
+            |_: &Coverage, seconds| Plan {
                 pieces: Vec::new(),
                 seconds,
-            });
+            },
+        );
         let mut add = |row: &Arc<ResourceRow>| {
             let is_asked = range.contains(row.sample.at) && query.keeps(row);
             if !is_asked || steps.len() > RESOURCE_POINTS_MAX {

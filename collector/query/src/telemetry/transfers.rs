@@ -100,7 +100,6 @@ impl TransferQuery {
         let params = Params::of(pairs, TransferQuery::PARAMETERS)?;
         let (range, _) = asked_range(&params, state, now)?;
         let directions = Direction::ALL.map(|direction| (direction.name(), direction));
-        let texts = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
         let summary = params.choice("summary", &FLAG)?;
         let formats = if summary {
             &TableFormat::CHOICES[..1]
@@ -111,9 +110,9 @@ impl TransferQuery {
             range,
             filter: TransferFilter {
                 workers: known_workers(&params, state)?,
-                peers: texts(params.many("peer")?),
+                peers: owned(params.many("peer")?),
                 directions: params.many_of("direction", &directions)?,
-                types: texts(params.many("type")?),
+                types: owned(params.many("type")?),
             },
             tasks: known_tasks(&params, state)?,
             limit: limit(params.one("limit")?)?,
@@ -121,6 +120,10 @@ impl TransferQuery {
             format: params.choice("format", formats)?,
         })
     }
+}
+
+fn owned(texts: Vec<&str>) -> Names {
+    texts.into_iter().map(str::to_owned).collect()
 }
 
 /// Transfers, the latest stops first.
@@ -274,13 +277,6 @@ impl Queries<'_> {
     ) -> Result<Vec<String>, QueryError> {
         let TransferQuery { range, filter, .. } = query;
         let touched = seconds_touched(*range);
-        let take = |state: &CollectorState, _: Range<Second>| {
-            read(&state.telemetry).transfers(touched.start..Second(u32::MAX))
-        };
-        let plan = |_: &Coverage, seconds| Plan {
-            pieces: Vec::new(),
-            seconds,
-        };
         let tasks = self.tasks_named(query, cancel)?;
         let is_for = |row: &TransferRow| {
             tasks.as_ref().is_none_or(|tasks| {
@@ -288,7 +284,18 @@ impl Queries<'_> {
                 task.is_some_and(|id| tasks.contains(&(row.worker.clone(), row.epoch, id)))
             })
         };
-        let (mut stored, view) = TableReader::of(self, cancel, *range, take, plan);
+        let (mut stored, view) = TableReader::of(
+            self,
+            cancel,
+            *range,
+            |state: &CollectorState, _: Range<Second>| {
+                read(&state.telemetry).transfers(touched.start..Second(u32::MAX))
+            },
+            |_: &Coverage, seconds| Plan {
+                pieces: Vec::new(),
+                seconds,
+            },
+        );
         let mut offer = |row: &Arc<TransferRow>| {
             if filter.keeps(row) && is_for(row) {
                 visit(row);

@@ -9,15 +9,18 @@ use state::events::{Event, EventKind, Subject, WorkerIdentity};
 
 /// Answer of `/api/v1/events/recent`.
 pub(crate) fn events(events: &[Arc<Event>]) -> api::EventsAnswer {
-    let event = |event: &Arc<Event>| api::FleetEvent {
+    api::EventsAnswer {
+        events: events.iter().map(fleet_event).collect(),
+    }
+}
+
+fn fleet_event(event: &Arc<Event>) -> api::FleetEvent {
+    api::FleetEvent {
         id: event.id,
         kind: event.kind.name().into(),
         at: format_time(event.at),
         at_ns: event.at.unix_ns(),
         data: subject(event),
-    };
-    api::EventsAnswer {
-        events: events.iter().map(event).collect(),
     }
 }
 

@@ -118,14 +118,6 @@ fn states(states: StateSet) -> String {
 
 /// The length and the ends of a range.
 fn span(range: TimeRange) -> String {
-    let time = |at: Timestamp, format| {
-        let at = jiff::Timestamp::from_nanosecond(i128::from(at.unix_ns()));
-        at.map_or_else(
-            |_| "?".to_owned(),
-            |at| at.to_zoned(TimeZone::UTC).strftime(format).to_string(),
-        )
-    };
-    let day = |at| time(at, "%Y-%m-%d");
     let start = range.start();
     let stop = range.stop();
     let last_day = if day(start) == day(stop) {
@@ -138,9 +130,21 @@ fn span(range: TimeRange) -> String {
         .iter()
         .all(|at| at.unix_ns() % 1_000_000_000 == 0);
     let clock = if is_whole { "%H:%M:%S" } else { "%H:%M:%S%.3f" };
-    let from = format!("{} {}", day(start), time(start, clock));
-    let to = time(stop, clock);
+    let from = format!("{} {}", day(start), utc(start, clock));
+    let to = utc(stop, clock);
     format!("{length} from {from} to {last_day}{to} UTC")
+}
+
+fn utc(at: Timestamp, format: &str) -> String {
+    let at = jiff::Timestamp::from_nanosecond(i128::from(at.unix_ns()));
+    at.map_or_else(
+        |_| "?".to_owned(),
+        |at| at.to_zoned(TimeZone::UTC).strftime(format).to_string(),
+    )
+}
+
+fn day(at: Timestamp) -> String {
+    utc(at, "%Y-%m-%d")
 }
 
 /// Hidden time, by reason.

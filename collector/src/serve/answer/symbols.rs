@@ -115,13 +115,17 @@ pub(crate) fn symbols_verified(
     files: usize,
     problems: Vec<(String, FileError)>,
 ) -> api::SymbolsVerifyAnswer {
-    let problem = |(build_id, error): (String, FileError)| api::SymbolProblem {
-        build_id,
-        problem: error.to_string(),
-    };
     api::SymbolsVerifyAnswer {
         files,
-        problems: problems.into_iter().map(problem).collect(),
+        problems: problems
+            .into_iter()
+            .map(
+                |(build_id, error): (String, FileError)| api::SymbolProblem {
+                    build_id,
+                    problem: error.to_string(),
+                },
+            )
+            .collect(),
     }
 }
 

@@ -274,7 +274,13 @@ pub(super) fn ingest_status(blocked: Option<&IngestBlocked>) -> api::IngestStatu
 
 /// Answer of `PUT /api/v1/workers/settings`.
 pub(crate) fn settings(views: Vec<SettingsView>) -> api::SettingsAnswer {
-    let worker = |view: SettingsView| api::WorkerSettings {
+    api::SettingsAnswer {
+        workers: views.into_iter().map(worker_settings).collect(),
+    }
+}
+
+fn worker_settings(view: SettingsView) -> api::WorkerSettings {
+    api::WorkerSettings {
         worker: view.worker.to_string(),
         epoch: view.epoch.map(|epoch| epoch.to_string()),
         connected: view.epoch.is_some(),
@@ -282,8 +288,5 @@ pub(crate) fn settings(views: Vec<SettingsView>) -> api::SettingsAnswer {
         interval_ns: view.settings.map(|settings| settings.interval_ns),
         enabled: view.settings.map(|settings| settings.enabled),
         states: view.settings.map(|settings| state_names(settings.states)),
-    };
-    api::SettingsAnswer {
-        workers: views.into_iter().map(worker).collect(),
     }
 }

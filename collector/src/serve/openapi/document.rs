@@ -173,12 +173,17 @@ fn schema_of(kind: Kind) -> Value {
 }
 
 fn body(content: &Content) -> Value {
-    let reference = |name: &&str| json!({"$ref": format!("#/components/schemas/{name}")});
     match content.schemas {
         [] => json!({}),
-        [name] => json!({"schema": reference(name)}),
-        names => json!({"schema": {"anyOf": names.iter().map(reference).collect::<Vec<_>>()}}),
+        [name] => json!({"schema": schema_reference(name)}),
+        names => {
+            json!({"schema": {"anyOf": names.iter().map(schema_reference).collect::<Vec<_>>()}})
+        }
     }
+}
+
+fn schema_reference(name: &&str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
 fn responses(operation: &Operation, access: Access) -> Value {

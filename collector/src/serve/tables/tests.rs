@@ -131,20 +131,13 @@ fn a_transfer_is_a_row() {
 
 #[test]
 fn a_name_without_durations_has_empty_cells() {
-    let name = |name: &str, durations| api::TaskName {
-        name: name.to_owned(),
-        running: 1,
-        outcomes: [("ok".into(), 2)].into(),
-        durations,
-        phases: Vec::new(),
-    };
     let durations = api::Durations {
         count: 2,
         total_ns: 8,
         mean_ns: 4,
         ..Default::default()
     };
-    let names = vec![name("a", Some(durations)), name("b", None)];
+    let names = vec![task_name("a", Some(durations)), task_name("b", None)];
     let answer = api::TaskSummaryAnswer {
         names,
         ..Default::default()
@@ -155,6 +148,16 @@ fn a_name_without_durations_has_empty_cells() {
         b,1,2,0,0,0,0,,,,,,,,
     "#]]
     .assert_eq(&text(&task_names(&answer)));
+}
+
+fn task_name(name: &str, durations: Option<api::Durations>) -> api::TaskName {
+    api::TaskName {
+        name: name.to_owned(),
+        running: 1,
+        outcomes: [("ok".into(), 2)].into(),
+        durations,
+        phases: Vec::new(),
+    }
 }
 
 #[test]

@@ -113,11 +113,10 @@ fn file(rows: &Rows) -> File {
 
 impl Rows {
     fn earliest_ns(&self) -> i64 {
-        let phases = |task: &Task| task.phases.iter().map(|phase| phase.start_ns).min();
         let tasks = self
             .tasks
             .iter()
-            .map(|task| phases(task).map_or(task.start_ns, |ns| ns.min(task.start_ns)));
+            .map(|task| first_phase_ns(task).map_or(task.start_ns, |ns| ns.min(task.start_ns)));
         let transfers = self.transfers.iter().map(|transfer| transfer.start_ns);
         let series = &self.resources.series;
         let points = series
@@ -125,6 +124,10 @@ impl Rows {
             .filter_map(|series| Some(series.points.first()?.0));
         tasks.chain(transfers).chain(points).min().unwrap_or(0)
     }
+}
+
+fn first_phase_ns(task: &Task) -> Option<i64> {
+    task.phases.iter().map(|phase| phase.start_ns).min()
 }
 
 struct Writer {

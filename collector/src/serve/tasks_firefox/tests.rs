@@ -39,15 +39,6 @@ fn rows() -> Rows {
         outcome: "ok".into(),
         ..Transfer::default()
     };
-    let series = |measure: Resource, values: [f64; 3]| ResourceSeries {
-        worker: "w-1".to_owned(),
-        measure: measure.name().into(),
-        points: (0i64..)
-            .zip(values)
-            .map(|(second, value)| (NOON_NS + second * 1_000_000_000, value, value, value))
-            .collect(),
-        ..ResourceSeries::default()
-    };
     Rows {
         tasks: vec![first, second],
         transfers: vec![transfer],
@@ -63,6 +54,18 @@ fn rows() -> Rows {
             ],
             ..ResourcesAnswer::default()
         },
+    }
+}
+
+fn series(measure: Resource, values: [f64; 3]) -> ResourceSeries {
+    ResourceSeries {
+        worker: "w-1".to_owned(),
+        measure: measure.name().into(),
+        points: (0i64..)
+            .zip(values)
+            .map(|(second, value)| (NOON_NS + second * 1_000_000_000, value, value, value))
+            .collect(),
+        ..ResourceSeries::default()
     }
 }
 

@@ -202,12 +202,6 @@ async fn each_role_may_use_its_routes_and_no_other() {
         (Some(&unknown), None),
         (None, None),
     ];
-    // Streams never end, and gRPC needs HTTP/2.
-    let is_tried = |path: &str| {
-        let services = ["Ingest", "grpc.health", "opentelemetry.proto"];
-        let is_grpc = services.iter().any(|service| path.contains(service));
-        !["/api/v1/updates", "/api/v1/events"].contains(&path) && !is_grpc
-    };
     for route in ROUTES.iter().filter(|route| is_tried(route.path)) {
         let line = format!("{} {}", route.method, example(route.path));
         for (token, role) in roles {
@@ -260,6 +254,13 @@ async fn each_role_may_use_its_routes_and_no_other() {
     );
 }
 
+/// Streams never end, and gRPC needs HTTP/2.
+fn is_tried(path: &str) -> bool {
+    let services = ["Ingest", "grpc.health", "opentelemetry.proto"];
+    let is_grpc = services.iter().any(|service| path.contains(service));
+    !["/api/v1/updates", "/api/v1/events"].contains(&path) && !is_grpc
+}
+
 #[tokio::test]
 async fn a_rejection_says_what_to_run_and_not_which_tokens_exist() {
     let guarded = Guarded::serve().await;
@@ -271,12 +272,6 @@ async fn a_rejection_says_what_to_run_and_not_which_tokens_exist() {
     let expired = guarded.token(expired);
     let reader = guarded.token(NewToken::new(Role::Reader));
     guarded.until_valid(&reader).await;
-    let hint = |role| {
-        format!(
-            "; pass one in EMBERLINE_TOKEN or in a file named by EMBERLINE_TOKEN_FILE; for a new \
-             one, run: emberline token new --role {role}"
-        )
-    };
     let missing = guarded.answer("GET /api/v1/workers", None).await;
     assert_eq!(missing.header("www-authenticate"), Some("Bearer"));
     assert_eq!(
@@ -313,6 +308,13 @@ async fn a_rejection_says_what_to_run_and_not_which_tokens_exist() {
     );
     let status = guarded.attach("w", Some(&reader)).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
+}
+
+fn hint(role: &str) -> String {
+    format!(
+        "; pass one in EMBERLINE_TOKEN or in a file named by EMBERLINE_TOKEN_FILE; for a new \
+             one, run: emberline token new --role {role}"
+    )
 }
 
 #[tokio::test]
@@ -462,16 +464,13 @@ async fn an_unusable_token_file_stops_the_start() {
     let error = bind().await.unwrap_err().to_string();
     assert!(error.contains("(mode 620); run: chmod 600 "), "{error}");
     std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
-    let open_folder = |mode| {
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-    };
-    open_folder(0o703);
+    set_mode(folder.path(), 0o703);
     let error = bind().await.unwrap_err().to_string();
     assert!(error.contains("(mode 703); run: chmod o-w "), "{error}");
     // Only the owner of a file can replace it there.
-    open_folder(0o1777);
+    set_mode(folder.path(), 0o1777);
     bind().await.unwrap();
-    open_folder(0o700);
+    set_mode(folder.path(), 0o700);
     std::fs::write(
         file.path(),
         r#"{"version": 1, "tokens": [], "networks": []}"#,
@@ -483,4 +482,9 @@ async fn an_unusable_token_file_stops_the_start() {
         cause.starts_with("unknown field `networks`"),
         "{error} {cause}"
     );
+}
+
+fn set_mode(folder: &std::path::Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).unwrap();
 }

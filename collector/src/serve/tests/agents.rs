@@ -201,11 +201,13 @@ async fn the_mode_of_a_disconnected_worker_is_the_one_it_reported_or_null() {
 /// Answers the next request with these threads: name, node, state, time blocked.
 async fn answer_with(client: &mut Client, threads: &[(&str, u32, Option<State>, u64)]) {
     let id = dump_request(client).await;
-    let place = |state| State::ALL.iter().position(|known| *known == state).unwrap() + 1;
     let threads = (1..)
         .zip(threads)
         .map(|(thread_id, (name, node, state, blocked_ns))| {
-            let state = u32::try_from(state.map_or(0, place)).unwrap();
+            let state = u32::try_from(state.map_or(0, |state| {
+                State::ALL.iter().position(|known| *known == state).unwrap() + 1
+            }))
+            .unwrap();
             let name = (*name).to_owned();
             let node = *node;
             let blocked_ns = *blocked_ns;
@@ -302,15 +304,6 @@ async fn threads_are_grouped_by_stack_and_running_ones_come_first() {
 async fn an_agent_that_does_not_respond_is_named_with_the_reason() {
     let running = serve().await;
     let (_, mut client) = attached(&running, "w").await;
-    let check = async |answer: JoinHandle<Answer>, expected: &str| {
-        let answer = json_of(answer).await;
-        let worker = &answer["workers"][0];
-        assert_eq!(
-            (&worker["worker"], &worker["responded"]),
-            (&json!("w"), &json!(false))
-        );
-        assert_eq!(worker["reason"], expected);
-    };
     let answer = running.get("/api/v1/thread-dump");
     let id = dump_request(&mut client).await;
     let unavailable = "sampling is off".to_owned();
@@ -320,11 +313,11 @@ async fn an_agent_that_does_not_respond_is_named_with_the_reason() {
         ..Default::default()
     };
     client.send(agent_message::Kind::ThreadDump(stacks)).await;
-    check(answer, "sampling is off").await;
+    check_reason(answer, "sampling is off").await;
 
     let answer = running.get("/api/v1/thread-dump");
     answer_with(&mut client, &[("t", 99, Some(State::Cpu), 0)]).await;
-    check(
+    check_reason(
         answer,
         "invalid thread dump: node 99 is outside its table of 7",
     )
@@ -333,7 +326,7 @@ async fn an_agent_that_does_not_respond_is_named_with_the_reason() {
     let answer = running.get("/api/v1/thread-dump");
     dump_request(&mut client).await;
     drop(client);
-    check(answer, "its stream ended before it responded").await;
+    check_reason(answer, "its stream ended before it responded").await;
     running
         .until(
             "/api/v1/workers",
@@ -346,7 +339,17 @@ async fn an_agent_that_does_not_respond_is_named_with_the_reason() {
         json!([])
     );
     let named = running.get("/api/v1/thread-dump?worker=w");
-    check(named, "no agent of this worker is connected").await;
+    check_reason(named, "no agent of this worker is connected").await;
+}
+
+async fn check_reason(answer: JoinHandle<Answer>, expected: &str) {
+    let answer = json_of(answer).await;
+    let worker = &answer["workers"][0];
+    assert_eq!(
+        (&worker["worker"], &worker["responded"]),
+        (&json!("w"), &json!(false))
+    );
+    assert_eq!(worker["reason"], expected);
 }
 
 #[tokio::test]

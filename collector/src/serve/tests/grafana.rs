@@ -212,7 +212,6 @@ async fn flame_graphs_are_levels_of_bars_within_the_asked_nodes() {
             .map(|bar| (name(bar), bar[1].to_owned()))
             .collect()
     };
-    let bar = |name: &str, total: &str| (name.to_owned(), total.to_owned());
     assert_eq!(bars(&levels[0]), [bar("total", "9")]);
     assert_eq!(bars(&levels[1]), [bar("load", "7"), bar("store", "2")]);
     assert_eq!(whole["flamegraph"]["maxSelf"], "7");
@@ -246,15 +245,13 @@ async fn flame_graphs_are_levels_of_bars_within_the_asked_nodes() {
     assert_eq!(diff["flamegraph"]["rightTicks"], "45");
 }
 
+fn bar(name: &str, total: &str) -> (String, String) {
+    (name.to_owned(), total.to_owned())
+}
+
 #[tokio::test]
 async fn series_are_split_by_labels_and_stamped_at_the_end_of_their_step() {
     let (running, _clients) = busy().await;
-    let sums = |expected: &[(&str, f64)]| -> BTreeMap<String, f64> {
-        expected
-            .iter()
-            .map(|(labels, sum)| ((*labels).to_owned(), *sum))
-            .collect()
-    };
     assert_eq!(running.series("{}", &[]).await, sums(&[("", 54.0)]));
     assert_eq!(
         running.series(r#"{task="load"}"#, &["region"]).await,
@@ -287,6 +284,13 @@ async fn series_are_split_by_labels_and_stamped_at_the_end_of_their_step() {
         answer["series"][0]["labels"],
         json!([{ "name": "region", "value": "us" }])
     );
+}
+
+fn sums(expected: &[(&str, f64)]) -> BTreeMap<String, f64> {
+    expected
+        .iter()
+        .map(|(labels, sum)| ((*labels).to_owned(), *sum))
+        .collect()
 }
 
 #[tokio::test]
@@ -354,10 +358,6 @@ async fn labels_and_profile_types_are_listed() {
 #[tokio::test]
 async fn the_older_paths_answer_the_same() {
     let (running, _clients) = busy().await;
-    let query = |selector: &str| {
-        let query = format!("{CPU}{selector}");
-        form_urlencoded::byte_serialize(query.as_bytes()).collect::<String>()
-    };
     let [from, until] = [FROM_S, TO_S].map(|seconds| ms(seconds) / 1_000);
     let path = format!(
         "/pyroscope/render?query={}&from={from}&until={until}",
@@ -394,6 +394,11 @@ async fn the_older_paths_answer_the_same() {
     ] {
         assert_eq!(get(running.address, path).await.status, 400, "{path}");
     }
+}
+
+fn query(selector: &str) -> String {
+    let query = format!("{CPU}{selector}");
+    form_urlencoded::byte_serialize(query.as_bytes()).collect::<String>()
 }
 
 #[tokio::test]

@@ -47,7 +47,6 @@ async fn each_format_has_the_time_of_the_profile() {
     let total_ns = json["totals"]["total_ns"].as_u64().unwrap();
     let cpu_ns = json["totals"]["cpu_ns"].as_u64().unwrap();
     assert_eq!((total_ns, cpu_ns), (7, 5));
-    let path = |format: &str| format!("/api/v1/profile?{ALL}&format={format}");
 
     let answer = get(running.address, &path("pprof")).await;
     assert_eq!(
@@ -87,6 +86,10 @@ async fn each_format_has_the_time_of_the_profile() {
     let nested = parsed("nested").await;
     assert_eq!(nested["count"], total_ns);
     assert_eq!(nested["children"]["load;;0"]["count"], total_ns);
+}
+
+fn path(format: &str) -> String {
+    format!("/api/v1/profile?{ALL}&format={format}")
 }
 
 #[tokio::test]

@@ -105,11 +105,6 @@ async fn a_push_keeps_its_own_window() {
 async fn every_format_and_compression_is_read() {
     let running = serve().await;
     let pprof = cpu_profile().encode_to_vec();
-    let form = |content: &[u8]| {
-        let head =
-            b"--x\r\nContent-Disposition: form-data; name=\"profile\"; filename=\"a\"\r\n\r\n";
-        [head, content, b"\r\n--x--\r\n"].concat()
-    };
     let encoded = ("content-encoding", "gzip");
     let multipart = ("content-type", "multipart/form-data; boundary=x");
     let cases: [(&str, Headers<'_>, Vec<u8>); 7] = [
@@ -147,6 +142,11 @@ async fn every_format_and_compression_is_read() {
         running.ingest(&query, &[], speedscope).await,
         "stored 0.005 s in 1 series\n"
     );
+}
+
+fn form(content: &[u8]) -> Vec<u8> {
+    let head = b"--x\r\nContent-Disposition: form-data; name=\"profile\"; filename=\"a\"\r\n\r\n";
+    [head, content, b"\r\n--x--\r\n"].concat()
 }
 
 #[tokio::test]
@@ -307,10 +307,6 @@ async fn an_earlier_profile_is_subtracted_from_one_that_counts_on() {
         .with("b", &[1, 5], &[])
         .with("a", &[2, 100], &[])
         .with("c", &[1, 1], &[]);
-    let part = |name: &str, content: &[u8]| {
-        let head = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
-        [head.as_bytes(), content, b"\r\n"].concat()
-    };
     let [earlier, later] = [earlier, later].map(|pprof| pprof.encode_to_vec());
     let body = |cumulative: bool| {
         let config = format!("{{\"delay\":{{\"units\":\"ns\",\"cumulative\":{cumulative}}}}}");
@@ -331,6 +327,11 @@ async fn an_earlier_profile_is_subtracted_from_one_that_counts_on() {
         .await;
     let plain = running.stacks("&worker=pyroscope:plain").await;
     assert_eq!(plain, ["plain;a 100", "plain;b 5", "plain;c 1"]);
+}
+
+fn part(name: &str, content: &[u8]) -> Vec<u8> {
+    let head = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+    [head.as_bytes(), content, b"\r\n"].concat()
 }
 
 /// All types are in each push of .NET, whichever of them were measured.

@@ -218,12 +218,6 @@ async fn transferring(running: &Running) -> Client {
     worker.count_thread("load;@transfer;pool#12", State::Network, 4);
     worker.count_thread("[no task];pool#12", State::Lock, 6);
     worker.count_thread("load;short#0", State::Cpu, 1);
-    let phase = |start_ns, duration_ns, count| PhaseInterval {
-        name: "transfer".into(),
-        start_ns,
-        duration_ns,
-        count,
-    };
     let detail = TaskDetail {
         attempt: 2,
         result_bytes: Some(9),
@@ -240,6 +234,15 @@ async fn transferring(running: &Running) -> Client {
         .await;
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
     client
+}
+
+fn phase(start_ns: i64, duration_ns: u64, count: u32) -> PhaseInterval {
+    PhaseInterval {
+        name: "transfer".into(),
+        start_ns,
+        duration_ns,
+        count,
+    }
 }
 
 /// The facts about a task that both rows and columns have.
@@ -264,22 +267,28 @@ fn outlines_of_rows(answer: &Value) -> Vec<Value> {
 
 fn outlines_of_columns(answer: &Value) -> Vec<Value> {
     let columns = &answer["columns"];
-    let number = |name: &str, at: usize| columns[name][at].as_i64().unwrap();
-    let place = |name: &str, at: usize| usize::try_from(number(name, at)).unwrap();
     let mut start_ns = answer["first_ns"].as_i64().unwrap();
     let places = 0..columns["id"].as_array().unwrap().len();
     let tasks = places.map(|at| {
-        let thread = &answer["threads"][place("thread", at)];
-        start_ns -= number("earlier_us", at) * 1_000;
+        let thread = &answer["threads"][place(columns, "thread", at)];
+        start_ns -= number(columns, "earlier_us", at) * 1_000;
         json!({
             "worker": thread["worker"], "epoch": thread["epoch"], "thread_id": thread["id"],
             "thread_name": thread["name"], "id": columns["id"][at], "start_ns": start_ns,
-            "name": answer["names"][place("name", at)],
-            "outcome": answer["outcomes"][place("outcome", at)],
-            "duration_ns": number("duration_us", at) * 1_000,
+            "name": answer["names"][place(columns, "name", at)],
+            "outcome": answer["outcomes"][place(columns, "outcome", at)],
+            "duration_ns": number(columns, "duration_us", at) * 1_000,
         })
     });
     tasks.collect()
+}
+
+fn number(columns: &Value, name: &str, at: usize) -> i64 {
+    columns[name][at].as_i64().unwrap()
+}
+
+fn place(columns: &Value, name: &str, at: usize) -> usize {
+    usize::try_from(number(columns, name, at)).unwrap()
 }
 
 /// The same query in both formats, with limits that truncate and limits that do not.
@@ -312,7 +321,6 @@ async fn task_columns_equal_task_rows() {
         );
         let mut both = [outlines_of_rows(&rows), outlines_of_columns(&columns)];
         // Among tasks with the same start, order and truncation are not defined.
-        let start = |task: &Value| task["start_ns"].as_i64().unwrap();
         let [expected, found] = both
             .each_ref()
             .map(|all| all.iter().map(start).collect::<Vec<_>>());
@@ -326,6 +334,10 @@ async fn task_columns_equal_task_rows() {
             assert_eq!(both[1], both[0]);
         }
     }
+}
+
+fn start(task: &Value) -> i64 {
+    task["start_ns"].as_i64().unwrap()
 }
 
 #[tokio::test]
@@ -397,38 +409,43 @@ async fn profiles_can_be_filtered_by_label_and_phase_and_grouped() {
     let running = serve().await;
     let (_, _first) = attached(&running, "w").await;
     let _second = transferring(&running).await;
-    let check = async |parameters: &str, expected: &str| {
-        let path = format!("/api/v1/profile?{ALL}&format=collapsed&{parameters}");
-        let answer = get(running.address, &path).await;
-        assert_eq!(
-            (answer.status, answer.body.as_str()),
-            (200, expected),
-            "{parameters}"
-        );
-    };
-    check("label=zone%3Db", "load;main;read 4\n").await;
-    check("label=zone%3D*&label=zone%3Da", "load;main;parse 7\n").await;
-    check("label=zone%3Db&worker=w", "").await;
-    check("label=zone%3Dc", "").await;
-    check("phase=transfer", "load;main;read 4\n").await;
-    check("phase=execute", "load;main;parse 7\n").await;
-    check("phases=true&worker=v", "load;transfer;main;read 4\n").await;
-    check(
+    check_collapsed(&running, "label=zone%3Db", "load;main;read 4\n").await;
+    check_collapsed(
+        &running,
+        "label=zone%3D*&label=zone%3Da",
+        "load;main;parse 7\n",
+    )
+    .await;
+    check_collapsed(&running, "label=zone%3Db&worker=w", "").await;
+    check_collapsed(&running, "label=zone%3Dc", "").await;
+    check_collapsed(&running, "phase=transfer", "load;main;read 4\n").await;
+    check_collapsed(&running, "phase=execute", "load;main;parse 7\n").await;
+    check_collapsed(
+        &running,
+        "phases=true&worker=v",
+        "load;transfer;main;read 4\n",
+    )
+    .await;
+    check_collapsed(
+        &running,
         "group=host",
         "host-1;load;main;parse 7\nhost-2;load;main;read 4\n",
     )
     .await;
-    check(
+    check_collapsed(
+        &running,
         "group=label:zone",
         "a;load;main;parse 7\nb;load;main;read 4\n",
     )
     .await;
-    check(
+    check_collapsed(
+        &running,
         "group=worker&phases=true&phase=transfer",
         "v;load;transfer;main;read 4\n",
     )
     .await;
-    check(
+    check_collapsed(
+        &running,
         "group=phase",
         "execute;load;main;parse 7\ntransfer;load;main;read 4\n",
     )
@@ -458,6 +475,16 @@ async fn profiles_can_be_filtered_by_label_and_phase_and_grouped() {
         .json(&format!("/api/v1/timeline?{ALL}&phase=transfer"))
         .await;
     assert_eq!(timeline["series"][0]["totals"]["total_ns"], 4);
+}
+
+async fn check_collapsed(running: &Running, parameters: &str, expected: &str) {
+    let path = format!("/api/v1/profile?{ALL}&format=collapsed&{parameters}");
+    let answer = get(running.address, &path).await;
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (200, expected),
+        "{parameters}"
+    );
 }
 
 #[tokio::test]

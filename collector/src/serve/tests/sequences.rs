@@ -43,8 +43,11 @@ async fn a_flush_that_is_not_the_next_ends_its_stream_and_changes_nothing() {
     let flush = flush_of(&mut worker, 2);
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     let after = running.json(&format!("/api/v1/profile?{ALL}")).await;
-    let total = |profile: &Value| profile["totals"]["total_ns"].as_u64().unwrap();
-    assert!(total(&after) > total(&before));
+    assert!(total_ns(&after) > total_ns(&before));
+}
+
+fn total_ns(profile: &Value) -> u64 {
+    profile["totals"]["total_ns"].as_u64().unwrap()
 }
 
 /// Its agent cannot know which of its flushes arrived before a stream broke, and sends them again.

@@ -399,7 +399,6 @@ async fn a_link_from_another_site_is_retried_from_the_login() {
 #[tokio::test]
 async fn a_session_ends_by_logout_time_and_another_login() {
     let (guarded, token) = guarded(Role::Reader).await;
-    let status = async |browser: &Browser| browser.fetch("GET /api/v1/session").await.status;
     let mut browser = Browser::log_in(&guarded, &token).await;
     let first = Browser {
         cookie: browser.cookie.clone(),
@@ -427,6 +426,10 @@ async fn a_session_ends_by_logout_time_and_another_login() {
     assert_eq!(status(&browser).await, 200);
     now_ns.fetch_add(nanoseconds(LOGIN_IDLE_MAX), Ordering::SeqCst);
     assert_eq!(status(&browser).await, 401);
+}
+
+async fn status(browser: &Browser) -> u16 {
+    browser.fetch("GET /api/v1/session").await.status
 }
 
 #[tokio::test]

@@ -59,9 +59,6 @@ impl FilesCluster {
             workers: workers.as_deref(),
             columns: &[Column::Task, Column::Worker, Column::Kind, Column::Node],
         };
-        let has = |list: &Option<Vec<u32>>, number: u32| {
-            list.as_ref().is_none_or(|list| list.contains(&number))
-        };
         let mut visit = |batch: &Batch| {
             for row in 0..batch.row_count() {
                 let is_asked = periods.contains(&Period(batch.ts[row]))
@@ -81,6 +78,10 @@ impl FilesCluster {
         let objects = Objects::local(&self.place.join(name))?;
         Tables::open_read_only(objects).map(|(tables, _)| tables)
     }
+}
+
+fn has(list: &Option<Vec<u32>>, number: u32) -> bool {
+    list.as_ref().is_none_or(|list| list.contains(&number))
 }
 
 impl SumCluster for FilesCluster {

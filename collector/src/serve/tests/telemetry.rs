@@ -1,5 +1,6 @@
 //! Transfers, resources, progress, runs and events over HTTP.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use profiler_core::wire::v1::agent_message;
@@ -34,14 +35,6 @@ fn records() -> Telemetry {
         outcome: Outcome::Ok,
         cause: "".into(),
     };
-    let sample = |seconds, cpu, memory| ResourceSample {
-        at: at(seconds).shifted(500_000_000),
-        period_ns: 500_000_000,
-        values: vec![
-            (Resource::ProcessCpu, cpu),
-            (Resource::ProcessMemory, memory),
-        ],
-    };
     Telemetry {
         transfers: vec![transfer],
         resources: vec![sample(20, 500_000_000, 10), sample(21, 250_000_000, 30)],
@@ -57,6 +50,17 @@ fn records() -> Telemetry {
             stop: Some(at(13)),
         }],
         ..Telemetry::default()
+    }
+}
+
+fn sample(seconds: i64, cpu: u64, memory: u64) -> ResourceSample {
+    ResourceSample {
+        at: at(seconds).shifted(500_000_000),
+        period_ns: 500_000_000,
+        values: vec![
+            (Resource::ProcessCpu, cpu),
+            (Resource::ProcessMemory, memory),
+        ],
     }
 }
 
@@ -123,17 +127,18 @@ async fn transfers_are_answered_as_rows_and_as_sums() {
         "duration_ns": nanoseconds, "durations": durations,
         "bandwidth": {"mean": 1_500, "p50": 1_500, "p90": 1_500, "p99": 1_500},
     });
-    let with = |mut sums: Value, facts: Value| {
-        sums.as_object_mut()
-            .unwrap()
-            .extend(facts.as_object().unwrap().clone());
-        json!([sums])
-    };
     let link = json!({"worker": "w", "peer": "w-2", "direction": "incoming"});
     assert_eq!(answer["links"], with(sums.clone(), link));
     assert_eq!(answer["types"], with(sums, json!({"type_name": "Matrix"})));
     let by_task = format!("/api/v1/transfers?{ALL}&summary=true&task=load");
     assert_eq!(running.json(&by_task).await["links"], answer["links"]);
+}
+
+fn with(mut sums: Value, facts: Value) -> Value {
+    sums.as_object_mut()
+        .unwrap()
+        .extend(facts.as_object().unwrap().clone());
+    json!([sums])
 }
 
 #[tokio::test]
@@ -142,10 +147,6 @@ async fn resources_are_means_and_rates_by_step_and_can_be_aligned() {
     let _told = reporting(&running).await;
     let path = "/api/v1/resources?from=1000020&to=1000022&step=1s";
     let answer = running.json(path).await;
-    let series = |measure: &str, unit: &str, counted, points: Value, peak: f64| {
-        json!({"worker": "w", "host": "host-1", "run": null, "measure": measure, "unit": unit,
-               "cumulative": counted, "points": points, "peak": peak})
-    };
     let times = [at(20), at(21)].map(profiler_core::Timestamp::unix_ns);
     let cpu = json!([[times[0], 1.0, 1.0, 1.0], [times[1], 0.5, 0.5, 0.5]]);
     let memory = json!([[times[0], 10.0, 10.0, 10.0], [times[1], 30.0, 30.0, 30.0]]);
@@ -185,6 +186,11 @@ async fn resources_are_means_and_rates_by_step_and_can_be_aligned() {
     );
 }
 
+fn series(measure: &str, unit: &str, counted: bool, points: Value, peak: f64) -> Value {
+    json!({"worker": "w", "host": "host-1", "run": null, "measure": measure, "unit": unit,
+               "cumulative": counted, "points": points, "peak": peak})
+}
+
 #[tokio::test]
 async fn progress_has_rate_and_remaining_time() {
     let running = serve().await;
@@ -203,15 +209,14 @@ async fn progress_has_rate_and_remaining_time() {
 async fn runs_are_started_stopped_listed_and_used_as_ranges() {
     let running = serve().await;
     let _told = reporting(&running).await;
-    let post = async |path: &str, kind: &str, body: &str| {
-        let answer = send(running.address, &format!("POST {path}"), kind, body).await;
-        (
-            answer.status,
-            serde_json::from_str::<Value>(&answer.body).unwrap(),
-        )
-    };
     const JSON: &str = "application/json";
-    let (status, run) = post("/api/v1/runs", JSON, r#"{"name": "by hand"}"#).await;
+    let (status, run) = post(
+        running.address,
+        "/api/v1/runs",
+        JSON,
+        r#"{"name": "by hand"}"#,
+    )
+    .await;
     let start_ns = at(60).unix_ns();
     let expected = json!({
         "id": format!("{start_ns:x}"), "name": "by hand", "worker": null,
@@ -237,12 +242,24 @@ async fn runs_are_started_stopped_listed_and_used_as_ranges() {
     running
         .now_ns
         .store(at(63).unix_ns(), std::sync::atomic::Ordering::SeqCst);
-    let (status, stopped) = post("/api/v1/runs/stop", JSON, r#"{"name": "by hand"}"#).await;
+    let (status, stopped) = post(
+        running.address,
+        "/api/v1/runs/stop",
+        JSON,
+        r#"{"name": "by hand"}"#,
+    )
+    .await;
     assert_eq!(
         (status, &stopped["duration_ns"]),
         (200, &json!(3 * SECOND_NS))
     );
-    let (status, error) = post("/api/v1/runs/stop", JSON, r#"{"name": "by hand"}"#).await;
+    let (status, error) = post(
+        running.address,
+        "/api/v1/runs/stop",
+        JSON,
+        r#"{"name": "by hand"}"#,
+    )
+    .await;
     let reason = json!("no open run is called \"by hand\"");
     assert_eq!((status, &error["error"]), (404, &reason));
     for (kind, body, expected) in [
@@ -251,7 +268,7 @@ async fn runs_are_started_stopped_listed_and_used_as_ranges() {
         (JSON, r#"{"name": ""}"#, 400),
         (JSON, r#"{"nam": "x"}"#, 400),
     ] {
-        let (status, error) = post("/api/v1/runs", kind, body).await;
+        let (status, error) = post(running.address, "/api/v1/runs", kind, body).await;
         assert_eq!(status, expected, "{body}: {error}");
     }
 
@@ -284,23 +301,25 @@ async fn runs_are_started_stopped_listed_and_used_as_ranges() {
     assert_eq!(tasks["range"]["from_ns"], at(9).unix_ns());
 }
 
+async fn post(address: SocketAddr, path: &str, kind: &str, body: &str) -> (u16, Value) {
+    let answer = send(address, &format!("POST {path}"), kind, body).await;
+    (
+        answer.status,
+        serde_json::from_str::<Value>(&answer.body).unwrap(),
+    )
+}
+
 /// A run of a worker is open only as long as the worker may stop it; a run started through the API has no
 /// worker.
 #[tokio::test]
 async fn a_run_ends_at_the_latest_with_its_worker() {
     let running = serve().await;
     let (mut worker, mut client) = reporting(&running).await;
-    let open = |id, start| RunMarker {
-        id: RunId(id),
-        name: "open".into(),
-        start: at(start),
-        stop: None,
-    };
     let mut flush = worker.flush(32, vec![]);
     worker.tell(
         &mut flush,
         Telemetry {
-            runs: vec![open(2, 40), open(3, 99)],
+            runs: vec![open_run(2, 40), open_run(3, 99)],
             ..Default::default()
         },
     );
@@ -313,12 +332,6 @@ async fn a_run_ends_at_the_latest_with_its_worker() {
         body,
     )
     .await;
-    let told_of = async || {
-        let answer = running.json("/api/v1/runs").await;
-        let runs = answer["runs"].as_array().unwrap().iter();
-        runs.map(|run: &Value| json!([run["name"], run["stop_ns"], run["open"], run["lost"]]))
-            .collect::<Vec<_>>()
-    };
     let [by_hand, going_on] = ["by hand", "open"].map(|name| json!([name, null, true, false]));
     let ended = json!(["nightly", at(13).unix_ns(), false, false]);
     let before = [
@@ -327,7 +340,7 @@ async fn a_run_ends_at_the_latest_with_its_worker() {
         going_on.clone(),
         ended.clone(),
     ];
-    assert_eq!(told_of().await, before);
+    assert_eq!(run_rows(&running).await, before);
 
     // The worker was last heard of at its last flush, so a run that started later ends at its start.
     running
@@ -339,15 +352,15 @@ async fn a_run_ends_at_the_latest_with_its_worker() {
         .await;
     let [lost_later, lost] = [99, 60].map(|stop| json!(["open", at(stop).unix_ns(), false, true]));
     let after = [lost_later, by_hand.clone(), lost, ended.clone()];
-    assert_eq!(told_of().await, after);
+    assert_eq!(run_rows(&running).await, after);
 
     // It reconnects, stops one run, and disconnects before it stops the other.
     let mut client = Client::attach(running.address, worker.hello()).await;
-    assert_eq!(told_of().await, before);
+    assert_eq!(run_rows(&running).await, before);
     let mut flush = worker.flush(33, vec![]);
     let stopped = RunMarker {
         stop: Some(at(65)),
-        ..open(2, 40)
+        ..open_run(2, 40)
     };
     worker.tell(
         &mut flush,
@@ -366,11 +379,27 @@ async fn a_run_ends_at_the_latest_with_its_worker() {
         .await;
     let last = json!(["open", at(99).unix_ns(), false, true]);
     let stopped = json!(["open", at(65).unix_ns(), false, false]);
-    assert_eq!(told_of().await, [last, by_hand, stopped, ended]);
+    assert_eq!(run_rows(&running).await, [last, by_hand, stopped, ended]);
     let named = running
         .json("/api/v1/tasks?run=open@0000000000000001-2")
         .await;
     assert_eq!(named["range"]["to_ns"], at(65).unix_ns());
+}
+
+async fn run_rows(running: &Running) -> Vec<Value> {
+    let answer = running.json("/api/v1/runs").await;
+    let runs = answer["runs"].as_array().unwrap().iter();
+    runs.map(|run: &Value| json!([run["name"], run["stop_ns"], run["open"], run["lost"]]))
+        .collect::<Vec<_>>()
+}
+
+fn open_run(id: u64, start: i64) -> RunMarker {
+    RunMarker {
+        id: RunId(id),
+        name: "open".into(),
+        start: at(start),
+        stop: None,
+    }
 }
 
 /// A stream of events.

@@ -177,47 +177,54 @@ fn sides_may_be_workers_labels_or_runs() {
             .iter()
             .all(|row| row.before.ended == 0 && row.verdict == "only_after")
     );
-    let error = |parameters: &[(&str, &str)]| {
-        let query =
-            TaskComparisonQuery::parse(&pairs(parameters), &collector.state, at(2 * SIDE_S));
-        query.unwrap_err().to_string()
-    };
     assert_eq!(
-        error(&[("before_worker", "w-3")]),
+        comparison_error(&collector, &[("before_worker", "w-3")]),
         "the side before: no worker is called \"w-3\"; the nearest are: \"w-1\", \"w-2\""
     );
-    assert!(error(&[("before_run", "x")]).starts_with("the side before: no run is called"));
-    assert!(error(&[("before", "-5m")]).starts_with("unknown parameter \"before\""));
     assert!(
-        error(&[("before_from", "-1m"), ("before_to", "-2m")])
+        comparison_error(&collector, &[("before_run", "x")])
+            .starts_with("the side before: no run is called")
+    );
+    assert!(
+        comparison_error(&collector, &[("before", "-5m")])
+            .starts_with("unknown parameter \"before\"")
+    );
+    assert!(
+        comparison_error(&collector, &[("before_from", "-1m"), ("before_to", "-2m")])
             .contains("before: the range is reversed")
     );
+}
+
+fn comparison_error(collector: &Collector, parameters: &[(&str, &str)]) -> String {
+    let query = TaskComparisonQuery::parse(&pairs(parameters), &collector.state, at(2 * SIDE_S));
+    query.unwrap_err().to_string()
 }
 
 #[test]
 fn the_longest_tasks_come_first_sealed_or_not() {
     let collector = two_sides();
-    let longest = || {
-        let parameters = pairs(&[("from", "-200s"), ("sort", "duration"), ("limit", "3")]);
-        let query = TaskQuery::parse(&parameters, &collector.state, at(2 * SIDE_S)).unwrap();
-        let selection = Queries(&collector.state)
-            .tasks(&query, &Cancel::default())
-            .unwrap()
-            .selection;
-        let rows = selection.rows.iter().map(|row| {
-            (
-                row.record.name.to_string(),
-                row.duration_ns().unwrap() / 1_000_000,
-            )
-        });
-        (selection.total, rows.collect::<Vec<_>>())
-    };
     let expected = [("rare", 900), ("rare", 900), ("load", 378)]
         .map(|(name, ms)| (name.to_owned(), ms))
         .to_vec();
-    assert_eq!(longest(), (6_204, expected.clone()));
+    assert_eq!(longest(&collector), (6_204, expected.clone()));
     seal(&collector);
-    assert_eq!(longest(), (6_204, expected));
+    assert_eq!(longest(&collector), (6_204, expected));
+}
+
+fn longest(collector: &Collector) -> (u64, Vec<(String, u64)>) {
+    let parameters = pairs(&[("from", "-200s"), ("sort", "duration"), ("limit", "3")]);
+    let query = TaskQuery::parse(&parameters, &collector.state, at(2 * SIDE_S)).unwrap();
+    let selection = Queries(&collector.state)
+        .tasks(&query, &Cancel::default())
+        .unwrap()
+        .selection;
+    let rows = selection.rows.iter().map(|row| {
+        (
+            row.record.name.to_string(),
+            row.duration_ns().unwrap() / 1_000_000,
+        )
+    });
+    (selection.total, rows.collect::<Vec<_>>())
 }
 
 #[test]

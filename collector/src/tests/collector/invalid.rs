@@ -137,29 +137,12 @@ fn past_the_symbol_limit_new_names_overflow_and_totals_stay_exact() {
         limits,
         ..Settings::default()
     });
-    let ship = |id: &str, stacks: &[&str]| {
-        let mut worker = TestWorker::new(id, 1);
-        let attachment = attach(&collector, &worker, 0).attachment;
-        stacks
-            .iter()
-            .for_each(|stack| worker.count(stack, State::Cpu, 1));
-        let flush = worker.flush(10, vec![]);
-        let dictionary = worker.dictionary().unwrap();
-        match collector
-            .ingest
-            .receive_dictionary(&attachment, &dictionary, at(1))
-            .unwrap()
-        {
-            None => {
-                let answer = at_once(collector.ingest.receive_flush(&attachment, &flush, at(1)));
-                words(answer.map_err(|error| error.to_string()))
-            }
-            Some(refusal) => words(Ok(refusal)),
-        }
-    };
-    assert_eq!(ship("a", &["load;main", "store;main"]), "ack 1");
+    assert_eq!(ship(&collector, "a", &["load;main", "store;main"]), "ack 1");
     // Another worker of the same program is not concerned; new names are.
-    assert_eq!(ship("b", &["load;main", "new;more", "load;other"]), "ack 1");
+    assert_eq!(
+        ship(&collector, "b", &["load;main", "new;more", "load;other"]),
+        "ack 1"
+    );
     let profile = ask(&collector, TimeRange::ALL, Filter::default())
         .profile
         .by_function();
@@ -180,13 +163,38 @@ fn past_the_symbol_limit_new_names_overflow_and_totals_stay_exact() {
 
     // Frames of known names, differently put together, still take memory.
     for n in 0..20 {
-        ship(&n.to_string(), &["main;load;store;main", "store;load"]);
+        ship(
+            &collector,
+            &n.to_string(),
+            &["main;load;store;main", "store;load"],
+        );
     }
-    let refused = ship("last", &["main;load;store;main", "store;load"]);
+    let refused = ship(&collector, "last", &["main;load;store;main", "store;load"]);
     assert!(
         refused.starts_with("refused 0: the collector's names and frames take "),
         "{refused}"
     );
+}
+
+fn ship(collector: &Collector, id: &str, stacks: &[&str]) -> String {
+    let mut worker = TestWorker::new(id, 1);
+    let attachment = attach(collector, &worker, 0).attachment;
+    stacks
+        .iter()
+        .for_each(|stack| worker.count(stack, State::Cpu, 1));
+    let flush = worker.flush(10, vec![]);
+    let dictionary = worker.dictionary().unwrap();
+    match collector
+        .ingest
+        .receive_dictionary(&attachment, &dictionary, at(1))
+        .unwrap()
+    {
+        None => {
+            let answer = at_once(collector.ingest.receive_flush(&attachment, &flush, at(1)));
+            words(answer.map_err(|error| error.to_string()))
+        }
+        Some(refusal) => words(Ok(refusal)),
+    }
 }
 
 #[test]

@@ -250,34 +250,35 @@ fn tasks_without_rows_count_once_in_summaries() {
          2x4000",
         "only sums 0 (1, 7): execute 1x7",
     ];
-    let check = |collector: &Collector| {
-        let (rows, aggregated) = summary(collector, None);
-        assert_eq!(
-            (rows.iter().map(words).collect::<Vec<_>>(), aggregated),
-            (expected.map(str::to_owned).to_vec(), 5)
-        );
-        let (rows, aggregated) = summary(collector, Some(range(12, 13)));
-        assert_eq!(
-            (rows.iter().map(words).collect::<Vec<_>>(), aggregated),
-            (vec![expected[0].to_owned()], 4)
-        );
-        let (rows, aggregated) = summary(collector, Some(range(13, 20)));
-        assert_eq!(
-            (rows.iter().map(words).collect::<Vec<_>>(), aggregated),
-            (vec![expected[1].to_owned()], 1)
-        );
-    };
     for _ in 0..2 {
         assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
-        check(&collector);
+        check_summaries(&collector, expected);
     }
     seal(&collector);
-    check(&collector);
+    check_summaries(&collector, expected);
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
     seal(&collector);
-    check(&collector);
+    check_summaries(&collector, expected);
     // A name that no row and no sample has is known all the same.
     assert!(collector.state.knows_task("only sums"));
+}
+
+fn check_summaries(collector: &Collector, expected: [&str; 2]) {
+    let (rows, aggregated) = summary(collector, None);
+    assert_eq!(
+        (rows.iter().map(words).collect::<Vec<_>>(), aggregated),
+        (expected.map(str::to_owned).to_vec(), 5)
+    );
+    let (rows, aggregated) = summary(collector, Some(range(12, 13)));
+    assert_eq!(
+        (rows.iter().map(words).collect::<Vec<_>>(), aggregated),
+        (vec![expected[0].to_owned()], 4)
+    );
+    let (rows, aggregated) = summary(collector, Some(range(13, 20)));
+    assert_eq!(
+        (rows.iter().map(words).collect::<Vec<_>>(), aggregated),
+        (vec![expected[1].to_owned()], 1)
+    );
 }
 
 /// All times of a row are by one clock: the start, the stop and its phases are moved alike.
@@ -301,7 +302,43 @@ fn a_task_keeps_its_details_and_all_its_times_are_corrected_alike() {
     ];
     let flush = worker.flush(12, tasks);
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
-    let query = |types: &[&str]| TaskQuery {
+    check_details(&collector);
+    seal(&collector);
+    check_details(&collector);
+}
+
+fn check_details(collector: &Collector) {
+    let answer = Queries(&collector.state)
+        .tasks(&typed_tasks(&[]), &Cancel::default())
+        .unwrap();
+    let [running, ended] = &answer.selection.rows[..] else {
+        panic!("{answer:?}")
+    };
+    let ended = &ended.record;
+    let running = &running.record;
+    assert_eq!((ended.start, ended.stop), (at(10), Some(at(12))));
+    assert_eq!(ended.detail.as_deref(), Some(&detail()));
+    let starts = detail()
+        .phases
+        .into_iter()
+        .map(|phase| ended.start.shifted(phase.start_ns));
+    let expected = [-3_000, 0, 500_000_000].map(|start_ns| at(10).shifted(start_ns));
+    assert_eq!(starts.collect::<Vec<_>>(), expected);
+    assert_eq!(running.detail.as_ref().unwrap().attempt, 1);
+    for (types, count) in [
+        (&["Vec<u8>"][..], 1),
+        (&["Vec<u8>", ""][..], 2),
+        (&["u8"][..], 0),
+    ] {
+        let answer = Queries(&collector.state)
+            .tasks(&typed_tasks(types), &Cancel::default())
+            .unwrap();
+        assert_eq!(answer.selection.rows.len(), count, "{types:?}");
+    }
+}
+
+fn typed_tasks(types: &[&str]) -> TaskQuery {
+    TaskQuery {
         given_range: None,
         range: TimeRange::ALL,
         filter: TaskFilter {
@@ -312,37 +349,5 @@ fn a_task_keeps_its_details_and_all_its_times_are_corrected_alike() {
         order: TaskOrder::Start,
         summary: false,
         format: query::TaskFormat::Json,
-    };
-    let check = || {
-        let answer = Queries(&collector.state)
-            .tasks(&query(&[]), &Cancel::default())
-            .unwrap();
-        let [running, ended] = &answer.selection.rows[..] else {
-            panic!("{answer:?}")
-        };
-        let ended = &ended.record;
-        let running = &running.record;
-        assert_eq!((ended.start, ended.stop), (at(10), Some(at(12))));
-        assert_eq!(ended.detail.as_deref(), Some(&detail()));
-        let starts = detail()
-            .phases
-            .into_iter()
-            .map(|phase| ended.start.shifted(phase.start_ns));
-        let expected = [-3_000, 0, 500_000_000].map(|start_ns| at(10).shifted(start_ns));
-        assert_eq!(starts.collect::<Vec<_>>(), expected);
-        assert_eq!(running.detail.as_ref().unwrap().attempt, 1);
-        for (types, count) in [
-            (&["Vec<u8>"][..], 1),
-            (&["Vec<u8>", ""][..], 2),
-            (&["u8"][..], 0),
-        ] {
-            let answer = Queries(&collector.state)
-                .tasks(&query(types), &Cancel::default())
-                .unwrap();
-            assert_eq!(answer.selection.rows.len(), count, "{types:?}");
-        }
-    };
-    check();
-    seal(&collector);
-    check();
+    }
 }

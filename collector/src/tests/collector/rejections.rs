@@ -16,10 +16,6 @@ fn a_stack_that_is_too_deep_costs_its_inner_functions_only() {
     let collector = collector(50);
     let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
-    let deep = |functions: u32| {
-        let names = (1..=functions).map(|level| format!(";f{level}"));
-        "deep".to_owned() + &names.collect::<String>()
-    };
     worker.count("before;main", State::Cpu, 1);
     let first = worker.flush(10, vec![]);
     worker.count(&deep(DEPTH_MAX - 1), State::Cpu, 2);
@@ -61,6 +57,11 @@ fn a_stack_that_is_too_deep_costs_its_inner_functions_only() {
         (1, Some(&*reason))
     );
     assert_eq!((view.stored_ns, view.unaccounted_ns()), (63, 0));
+}
+
+fn deep(functions: u32) -> String {
+    let names = (1..=functions).map(|level| format!(";f{level}"));
+    "deep".to_owned() + &names.collect::<String>()
 }
 
 /// A simulated agent's account of one flush.

@@ -428,16 +428,6 @@ fn progress_counts_to_the_nanosecond_since_expected_sealed_or_not() {
 fn the_remaining_time_follows_from_the_rate() {
     let mut fleet = Fleet::new();
     fleet.tell(0, expected("load", 20, at(10)));
-    let remaining = |collector: &Collector, now: Timestamp| {
-        let pairs = [("task".to_owned(), "load".to_owned())];
-        let query = ProgressQuery::parse(&pairs, &collector.state, now).unwrap();
-        let rows = Queries(&collector.state)
-            .progress(&query, &Cancel::default())
-            .unwrap()
-            .rows;
-        let [row] = &rows[..] else { panic!("{rows:?}") };
-        row.remaining_ns()
-    };
     assert_eq!(
         remaining(&fleet.collector, at(11)),
         None,
@@ -468,6 +458,17 @@ fn the_remaining_time_follows_from_the_rate() {
         Some(0),
         "all have ended"
     );
+}
+
+fn remaining(collector: &Collector, now: Timestamp) -> Option<u64> {
+    let pairs = [("task".to_owned(), "load".to_owned())];
+    let query = ProgressQuery::parse(&pairs, &collector.state, now).unwrap();
+    let rows = Queries(&collector.state)
+        .progress(&query, &Cancel::default())
+        .unwrap()
+        .rows;
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    row.remaining_ns()
 }
 
 #[test]

@@ -180,18 +180,19 @@ fn elapsed_time_is_that_of_the_worker_that_was_sampled_longest() {
             send(&collector, &attachment, &mut worker, &flush);
         }
     }
-    let check = |from, to, elapsed_s: u64, totals_s: &[u64]| {
-        let answer = budget(&collector, range(from, to), false);
-        assert_eq!(answer.elapsed_ns, elapsed_s * 1_000_000_000);
-        let totals: Vec<u64> = answer
-            .threads
-            .iter()
-            .map(|it| it.total_ns / 1_000_000_000)
-            .collect();
-        assert_eq!(totals, totals_s);
-    };
-    check(0, 50, 3, &[3, 1]);
+    check_elapsed(&collector, 0, 50, 3, &[3, 1]);
     seal(&collector);
-    check(0, 50, 3, &[3, 1]);
-    check(11, 12, 1, &[1]);
+    check_elapsed(&collector, 0, 50, 3, &[3, 1]);
+    check_elapsed(&collector, 11, 12, 1, &[1]);
+}
+
+fn check_elapsed(collector: &Collector, from: i64, to: i64, elapsed_s: u64, totals_s: &[u64]) {
+    let answer = budget(collector, range(from, to), false);
+    assert_eq!(answer.elapsed_ns, elapsed_s * 1_000_000_000);
+    let totals: Vec<u64> = answer
+        .threads
+        .iter()
+        .map(|it| it.total_ns / 1_000_000_000)
+        .collect();
+    assert_eq!(totals, totals_s);
 }

@@ -92,8 +92,6 @@ fn an_imported_profile_may_be_as_old_as_sums_are_kept() {
 fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
     let collector = collector(NOW_S);
     let (mut worker, attachment) = attached(&collector);
-    // The hours of the last day and a bit are never late.
-    let hour_s = |hours_ago: usize| NOW_S - 3_600 * hours_ago as i64;
     let mut acked = Vec::new();
     let mut try_hour = |hours_ago: usize| {
         worker.count("load;main", State::Cpu, 7);
@@ -114,6 +112,7 @@ fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
         );
         false
     };
+    // The hours of the last day and a bit are never late.
     let taken = (30..3_000).filter(|hour| try_hour(*hour)).count();
     assert_eq!(taken, LATE_HOURS_MAX);
     assert!(
@@ -158,6 +157,10 @@ fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
     assert_eq!(summary.rows[0].outcomes.get(Outcome::Ok), count);
 }
 
+fn hour_s(hours_ago: usize) -> i64 {
+    NOW_S - 3_600 * hours_ago as i64
+}
+
 #[test]
 fn a_flush_that_spans_too_many_hours_is_rejected() {
     for (hours, expected) in [
@@ -169,7 +172,6 @@ fn a_flush_that_spans_too_many_hours_is_rejected() {
     ] {
         let collector = collector(NOW_S);
         let (mut worker, attachment) = attached(&collector);
-        let stop_s = |hour: usize| NOW_S - 3_600 * (hour as i64 + 40);
         let tasks = (0..hours)
             .map(|hour| worker.task(hour as u64 + 1, "load", (0, Some(stop_s(hour)))))
             .collect();
@@ -179,6 +181,10 @@ fn a_flush_that_spans_too_many_hours_is_rejected() {
             expected
         );
     }
+}
+
+fn stop_s(hour: usize) -> i64 {
+    NOW_S - 3_600 * (hour as i64 + 40)
 }
 
 /// An agent that was away for ten hours, with a clock that is three hours off.
@@ -210,16 +216,6 @@ fn data_hours_late_is_stored_in_its_true_seconds() {
 /// An answer to a flush of one record, by what the record is about.
 fn answers_at(point_s: i64) -> Vec<(&'static str, String)> {
     let point = at(point_s);
-    let run = |start: Timestamp, stop| RunMarker {
-        id: RunId(1),
-        name: "r".into(),
-        start,
-        stop,
-    };
-    let runs = |run| Telemetry {
-        runs: vec![run],
-        ..Telemetry::default()
-    };
     let since = ExpectedTasks {
         name: "load".into(),
         total: 7,
@@ -264,6 +260,22 @@ fn answers_at(point_s: i64) -> Vec<(&'static str, String)> {
     answers
 }
 
+fn run(start: Timestamp, stop: Option<Timestamp>) -> RunMarker {
+    RunMarker {
+        id: RunId(1),
+        name: "r".into(),
+        start,
+        stop,
+    }
+}
+
+fn runs(run: RunMarker) -> Telemetry {
+    Telemetry {
+        runs: vec![run],
+        ..Telemetry::default()
+    }
+}
+
 #[test]
 fn no_time_is_further_ahead_than_a_plausible_clock() {
     let ahead = AHEAD_MAX.as_secs() as i64;
@@ -281,7 +293,6 @@ fn no_time_is_further_ahead_than_a_plausible_clock() {
 fn tasks_of_thousands_of_future_hours_make_no_files() {
     let collector = collector(NOW_S);
     let (mut worker, attachment) = attached(&collector);
-    let files = |collector: &Collector| collector.state.tables.manifest().files.len();
     worker.count("load;main", State::Cpu, 7);
     let tasks = vec![worker.task(1, "load", (NOW_S, None))];
     let flush = worker.flush(NOW_S, tasks);
@@ -290,8 +301,7 @@ fn tasks_of_thousands_of_future_hours_make_no_files() {
         "ack 1"
     );
     seal(&collector);
-    let before = files(&collector);
-    let future_s = |hour: u64| NOW_S + 20 * 365 * DAY + 3_600 * hour.cast_signed();
+    let before = file_count(&collector);
     let tasks = (2..3_002)
         .map(|hour| worker.task(hour, "load", (future_s(hour), None)))
         .collect();
@@ -306,8 +316,16 @@ fn tasks_of_thousands_of_future_hours_make_no_files() {
         .detach(&attachment, DisconnectReason::Clean, at(NOW_S));
     assert_eq!(rows(&collector).len(), 1);
     seal(&collector);
-    let made = files(&collector) - before;
+    let made = file_count(&collector) - before;
     assert!(made <= 10, "{made} files");
+}
+
+fn future_s(hour: u64) -> i64 {
+    NOW_S + 20 * 365 * DAY + 3_600 * hour.cast_signed()
+}
+
+fn file_count(collector: &Collector) -> usize {
+    collector.state.tables.manifest().files.len()
 }
 
 #[test]

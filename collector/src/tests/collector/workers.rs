@@ -101,37 +101,29 @@ fn menus_find_workers_and_labels_by_a_part_of_their_name() {
         let query = WorkerNamesQuery::parse(&parsed(pairs)).unwrap();
         Queries(&collector.state).worker_names(&query)
     };
-    let ids = |names: &WorkerNamesAnswer| {
-        names
-            .workers
-            .iter()
-            .map(|worker| worker.worker.clone())
-            .collect::<Vec<_>>()
-    };
-    let label = |label: &str, workers| LabelCount {
-        label: label.to_owned(),
-        workers,
-    };
 
     let all = names(&[]);
-    assert_eq!(ids(&all), ["Load-1", "load-2", "save-1"]);
+    assert_eq!(worker_ids(&all), ["Load-1", "load-2", "save-1"]);
     assert_eq!(all.workers[2].host, "host-of-save-1");
     assert_eq!(all.labels, [label("zone=south", 2), label("zone=north", 1)]);
     assert_eq!((all.omitted, all.labels_omitted), (0, 0));
 
     let first = names(&[("limit", "1")]);
-    assert_eq!((ids(&first), first.omitted), (vec!["Load-1".to_owned()], 2));
+    assert_eq!(
+        (worker_ids(&first), first.omitted),
+        (vec!["Load-1".to_owned()], 2)
+    );
     assert_eq!(
         (first.labels, first.labels_omitted),
         (vec![label("zone=south", 2)], 1)
     );
 
     let found = names(&[("text", "lOAD")]);
-    assert_eq!((ids(&found).len(), found.labels.len()), (2, 0));
+    assert_eq!((worker_ids(&found).len(), found.labels.len()), (2, 0));
     // Labels count workers whose ids do not have the text.
     let found = names(&[("text", "south")]);
     assert_eq!(
-        (ids(&found).len(), found.labels),
+        (worker_ids(&found).len(), found.labels),
         (0, vec![label("zone=south", 2)])
     );
     for limit in ["0", "1001", "x"] {
@@ -139,6 +131,21 @@ fn menus_find_workers_and_labels_by_a_part_of_their_name() {
             .unwrap_err()
             .to_string();
         assert!(error.contains("1000"), "{error}");
+    }
+}
+
+fn worker_ids(names: &WorkerNamesAnswer) -> Vec<String> {
+    names
+        .workers
+        .iter()
+        .map(|worker| worker.worker.clone())
+        .collect::<Vec<_>>()
+}
+
+fn label(label: &str, workers: u64) -> LabelCount {
+    LabelCount {
+        label: label.to_owned(),
+        workers,
     }
 }
 

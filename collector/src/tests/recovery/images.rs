@@ -317,9 +317,8 @@ fn harm_one(
         *content = harmed(content, Harm::Flip(by), random).unwrap();
         return;
     }
-    let is_there = |change: &Change| matches!(change, Change::Put(path, _) if path.as_ref().starts_with(place));
     let there: Vec<usize> = (0..changes.len())
-        .filter(|at| is_there(&changes[*at]))
+        .filter(|at| is_in(&changes[*at], place))
         .collect();
     let Some(at) = there.get(random(there.len().max(1))).copied() else {
         return;
@@ -331,6 +330,10 @@ fn harm_one(
             None => drop(changes.remove(at)),
         }
     }
+}
+
+fn is_in(change: &Change, place: &str) -> bool {
+    matches!(change, Change::Put(path, _) if path.as_ref().starts_with(place))
 }
 
 proptest! {
@@ -449,12 +452,15 @@ fn data_lost_with_the_newest_version_is_reported() {
     );
     let sent: u64 = whole.stacks.values().sum();
     assert!(ask(&collector).profile.total().total_ns() < sent);
-    // Every answer reports it, also once the log is gone and the first report is forgotten.
-    let told = |collector: &Collector| (ask(collector).facts.damaged, tasks(collector).1);
     let names = vec![lost[0].path.clone()];
-    assert_eq!(told(&collector), (names.clone(), names.clone()));
+    assert_eq!(damage(&collector), (names.clone(), names.clone()));
     collector.sealer.seal().unwrap();
     drop(collector);
     let collector = open_over(&disk, store);
-    assert_eq!(told(&collector), (names.clone(), names));
+    assert_eq!(damage(&collector), (names.clone(), names));
+}
+
+/// Every answer reports it, also once the log is gone and the first report is forgotten.
+fn damage(collector: &Collector) -> (Vec<String>, Vec<String>) {
+    (ask(collector).facts.damaged, tasks(collector).1)
 }

@@ -27,10 +27,6 @@ fn reason(collector: &Collector) -> Option<(Cause, String)> {
 fn a_full_disk_is_reported_when_it_begins_and_when_it_ends() {
     let mut fleet = Fleet::new(1);
     assert_eq!(reason(&fleet.collector), None);
-    let full = |free: &str| {
-        let reason = format!("the disk is full: {free} free, 32 MiB needed");
-        Some((Cause::DiskFull, reason))
-    };
     for (free_bytes, expected) in [
         ((32 << 20) - 1, full("31 MiB")),
         (5, full("5 B")),
@@ -44,6 +40,11 @@ fn a_full_disk_is_reported_when_it_begins_and_when_it_ends() {
     }
     assert_eq!(told(&fleet.collector), ["ingest_stopped", "ingest_resumed"]);
     assert_eq!(held(&fleet.collector).len(), 3);
+}
+
+fn full(free: &str) -> Option<(Cause, String)> {
+    let reason = format!("the disk is full: {free} free, 32 MiB needed");
+    Some((Cause::DiskFull, reason))
 }
 
 /// A disk may say that it has room and take nothing: a quota.

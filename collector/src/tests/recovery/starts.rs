@@ -50,8 +50,6 @@ fn a_first_start_that_a_crash_cut_short_is_a_first_start_again() {
 
 #[test]
 fn a_torn_version_next_to_any_trace_of_data_is_an_error() {
-    let log = || Files::from([("00000000000000000001.wal".to_owned(), Vec::new())]);
-    let mark = || Files::from([("acknowledged".to_owned(), Vec::new())]);
     let objects = torn_at(30);
     let with_table = torn_at(30);
     with_table
@@ -64,8 +62,14 @@ fn a_torn_version_next_to_any_trace_of_data_is_an_error() {
     let later = Objects::memory();
     later.put_new(&Manifest::path_of(3), "{".into()).unwrap();
     for (objects, files) in [
-        (objects.clone(), log()),
-        (objects.clone(), mark()),
+        (
+            objects.clone(),
+            Files::from([("00000000000000000001.wal".to_owned(), Vec::new())]),
+        ),
+        (
+            objects.clone(),
+            Files::from([("acknowledged".to_owned(), Vec::new())]),
+        ),
         (with_table, Files::new()),
         (with_other_version, Files::new()),
         (later, Files::new()),
@@ -92,13 +96,12 @@ fn a_log_file_that_cannot_be_read_stops_the_start_and_stays() {
     let disk = SimDisk::of(lock(&fleet.disk.0).files.clone());
     lock(&disk.0).faults.push(Fault::Read);
     let objects = Objects::memory();
-    let start = || start_on_disk(objects.clone(), disk.clone());
-    let error = start().unwrap_err();
+    let error = start_on_disk(objects.clone(), disk.clone()).unwrap_err();
     assert!(
         matches!(error, DataError::Wal(WalError::Io { .. })),
         "{error}"
     );
-    let collector = start().unwrap();
+    let collector = start_on_disk(objects.clone(), disk.clone()).unwrap();
     assert_eq!((held(&collector), sent.len()), (sent, 1));
 }
 
@@ -169,14 +172,13 @@ fn a_version_whose_sync_failed_is_written_again_before_the_log_is_removed() {
     fleet.collector.sealer.seal().unwrap_err();
     let files = lock(&fleet.disk.0).files.clone();
     let disk = SimDisk::of(files.clone());
-    let start = || start_on_disk(objects.clone(), disk.clone());
 
-    let error = start().unwrap_err();
+    let error = start_on_disk(objects.clone(), disk.clone()).unwrap_err();
     assert!(matches!(error, DataError::Unpublished { .. }), "{error}");
     assert_eq!(lock(&disk.0).files, files, "nothing is removed");
 
     tables.is_failing.store(false, Ordering::Relaxed);
-    drop(start().unwrap());
+    drop(start_on_disk(objects.clone(), disk.clone()).unwrap());
     let left = lock(&disk.0).files.clone();
     assert!(
         !files.keys().all(|name| left.contains_key(name)),
@@ -222,12 +224,6 @@ fn the_end_of_the_log_that_no_mark_covers_is_written_again() {
 fn a_file_without_a_durable_name_is_not_missed() {
     let disk = SimDisk::of(Files::new());
     let operations = || lock(&disk.0).operations.clone();
-    let before_names = |operations: Vec<Operation>| {
-        let at = operations
-            .iter()
-            .rposition(|operation| *operation == Operation::SyncDir);
-        operations[..at.unwrap()].to_vec()
-    };
     drop(open(&disk));
     drop(open(&disk));
     let died = before_names(operations());
@@ -241,4 +237,11 @@ fn a_file_without_a_durable_name_is_not_missed() {
         let found = &collector.ingest.log.as_ref().unwrap().found;
         assert_eq!(found.damages, 0, "seed {seed}: {found:?}");
     }
+}
+
+fn before_names(operations: Vec<Operation>) -> Vec<Operation> {
+    let at = operations
+        .iter()
+        .rposition(|operation| *operation == Operation::SyncDir);
+    operations[..at.unwrap()].to_vec()
 }

@@ -68,10 +68,6 @@ fn an_unknown_version_is_rejected_and_left_unchanged() {
 #[test]
 fn a_folder_survives_a_restart_and_has_one_collector() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = || Settings {
-        clock: Clock::from_fn(|| at(50)),
-        ..Settings::default()
-    };
     let first = Collector::open_folder(settings(), folder.path()).unwrap();
     let mut agent = AgentSide::new(0);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -111,4 +107,11 @@ fn a_folder_survives_a_restart_and_has_one_collector() {
     third.ingest.log.as_ref().unwrap().close();
     drop(third);
     inspected::looked_at_from_outside(folder.path());
+}
+
+fn settings() -> Settings {
+    Settings {
+        clock: Clock::from_fn(|| at(50)),
+        ..Settings::default()
+    }
 }

@@ -95,7 +95,6 @@ mod tests {
 
     /// A second of ten tasks of these names for each of twenty seconds; durations in milliseconds.
     fn side(names: &[(&str, u64)]) -> EndedTasksOf {
-        let second = |at: i64| Timestamp::from_unix_ns(at * 1_000_000_000);
         let tasks = names.iter().flat_map(|(name, ms)| {
             let name: Arc<str> = (*name).into();
             (0..200_i64).map(move |at| EndedTask {
@@ -113,6 +112,10 @@ mod tests {
             range: TimeRange::new(second(0), second(20)).unwrap(),
             tasks: tasks.collect(),
         }
+    }
+
+    fn second(at: i64) -> Timestamp {
+        Timestamp::from_unix_ns(at * 1_000_000_000)
     }
 
     #[test]

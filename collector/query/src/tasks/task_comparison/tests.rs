@@ -73,11 +73,6 @@ fn check_verdicts(before_ms: &[u64], after_ms: &[u64], expected: &str) {
 
 #[test]
 fn verdicts_are_per_quantile_and_honest_about_few_tasks() {
-    let spread = |count: u64, scale: u64| -> Vec<u64> {
-        (0..count)
-            .map(|at| scale * (1_000 + at * 7_919 % 1_000))
-            .collect()
-    };
     check_verdicts(
         &spread(400, 1),
         &spread(400, 2),
@@ -118,23 +113,34 @@ fn verdicts_are_per_quantile_and_honest_about_few_tasks() {
     check_verdicts(&[], &[5; 300], "only_after too_few too_few too_few");
     check_verdicts(&[5; 300], &[], "only_before too_few too_few too_few");
     // Only the slowest twentieth got slower.
-    let tail = |scale: u64| {
-        (0..2_000)
-            .map(|at| {
-                if at % 21 == 20 {
-                    scale * 9_000
-                } else {
-                    1_000 + at % 100
-                }
-            })
-            .collect::<Vec<_>>()
-    };
     check_verdicts(&tail(1), &tail(3), "slower no_change no_change slower");
     // A significant difference that is too small to matter.
-    let near = |ms: u64| vec![ms; 10_000];
     check_verdicts(
         &near(100_000),
         &near(100_400),
         "no_change no_change no_change no_change",
     );
+}
+
+fn spread(count: u64, scale: u64) -> Vec<u64> {
+    (0..count)
+        .map(|at| scale * (1_000 + at * 7_919 % 1_000))
+        .collect()
+}
+
+/// Durations whose slowest twentieth depends on `scale`.
+fn tail(scale: u64) -> Vec<u64> {
+    (0..2_000)
+        .map(|at| {
+            if at % 21 == 20 {
+                scale * 9_000
+            } else {
+                1_000 + at % 100
+            }
+        })
+        .collect::<Vec<_>>()
+}
+
+fn near(ms: u64) -> Vec<u64> {
+    vec![ms; 10_000]
 }

@@ -107,15 +107,6 @@ async fn send_without_room(
 async fn unread_answers_hold_no_decoded_messages() {
     let running = serve().await;
     let (worker, mut honest) = attached(&running, "honest").await;
-    // Acknowledged again, whatever else it has.
-    let repeated = |rows| {
-        let tasks = vec![v1::Task::default(); rows];
-        agent_message::Kind::Flush(v1::Flush {
-            seq: 1,
-            tasks,
-            ..v1::Flush::default()
-        })
-    };
     // A small message no longer, but small on the wire.
     let large = repeated(base::limits::SMALL_MESSAGE_BYTES / 384 + 1);
     let mut unread = Vec::new();
@@ -136,4 +127,14 @@ async fn unread_answers_hold_no_decoded_messages() {
         assert_eq!(honest.ask(largest.clone()).await, "ack 1");
     }
     drop((unread, worker));
+}
+
+/// The first flush again, with that many tasks: it is acknowledged again, whatever else it has.
+fn repeated(rows: usize) -> agent_message::Kind {
+    let tasks = vec![v1::Task::default(); rows];
+    agent_message::Kind::Flush(v1::Flush {
+        seq: 1,
+        tasks,
+        ..v1::Flush::default()
+    })
 }

@@ -17,20 +17,11 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) async fn serve(quotas: &[&[(Quota, u64)]], limits: Limits) -> Shared {
         let mut records: Vec<TokenRecord> = Vec::new();
-        let mut create = |role, quotas: &[(Quota, u64)]| {
-            let mut new = NewToken::new(role);
-            for (quota, value) in quotas {
-                new.quotas.set(*quota, *value).unwrap();
-            }
-            let (token, record) = new.create(&records, jiff::Timestamp::UNIX_EPOCH).unwrap();
-            records.push(record);
-            token
-        };
         let agents = quotas
             .iter()
-            .map(|quotas| create(Role::Agent, quotas))
+            .map(|quotas| create(&mut records, Role::Agent, quotas))
             .collect();
-        let reader = create(Role::Reader, &[(Quota::Queries, 1)]);
+        let reader = create(&mut records, Role::Reader, &[(Quota::Queries, 1)]);
         let tokens = TokenSource::Fixed(records);
         let running = serve_with(ServeOptions {
             tokens,
@@ -69,6 +60,16 @@ impl Shared {
     fn name(&self, agent: usize) -> String {
         format!("token {}", self.agents[agent].id())
     }
+}
+
+fn create(records: &mut Vec<TokenRecord>, role: Role, quotas: &[(Quota, u64)]) -> Token {
+    let mut new = NewToken::new(role);
+    for (quota, value) in quotas {
+        new.quotas.set(*quota, *value).unwrap();
+    }
+    let (token, record) = new.create(records, jiff::Timestamp::UNIX_EPOCH).unwrap();
+    records.push(record);
+    token
 }
 
 fn pushback_ms(status: &tonic::Status) -> u64 {

@@ -23,7 +23,6 @@ async fn pushes_need_a_token_of_role_agent_that_covers_the_worker() {
         guarded.running.push_with(path, &headers, b"").await
     };
     let ingest = format!("/ingest?name=other&{TIMES}");
-    let password = |token: &Token| Some(basic("user", token.expose()));
     for path in [&*ingest, PUSH] {
         let missing = push(path, None).await;
         assert_eq!(missing.status, 401);
@@ -74,6 +73,10 @@ async fn pushes_need_a_token_of_role_agent_that_covers_the_worker() {
         "{}",
         foreign.body
     );
+}
+
+fn password(token: &Token) -> Option<String> {
+    Some(basic("user", token.expose()))
 }
 
 #[tokio::test]

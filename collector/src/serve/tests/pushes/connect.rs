@@ -38,15 +38,17 @@ fn push_message(labels: &[(&str, &str)], profiles: &[Vec<u8>]) -> Vec<u8> {
         #[prost(string, tag = "2")]
         id: String,
     }
-    let label = |(name, value): &(&str, &str)| Label {
-        name: (*name).to_owned(),
-        value: (*value).to_owned(),
-    };
     let samples = profiles.iter().map(|profile| Raw {
         profile: profile.clone(),
         id: "1".into(),
     });
-    let labels = labels.iter().map(label).collect();
+    let labels = labels
+        .iter()
+        .map(|(name, value): &(&str, &str)| Label {
+            name: (*name).to_owned(),
+            value: (*value).to_owned(),
+        })
+        .collect();
     Request {
         series: vec![Series {
             labels,
@@ -122,7 +124,6 @@ async fn an_answer_to_a_message_of_which_nothing_is_stored_says_why() {
         .with("a", &[9], &[])
         .encode_to_vec();
     let stored = push_message(&LABELS, &[cpu_profile().encode_to_vec()]);
-    let warning = |reason: &str| Some(format!("nothing is stored: {reason}"));
     let no_time = "no type of sample is time; the pprof profile has inuse_space/bytes";
     for (message, expected) in [
         (push_message(&LABELS, &[heap]), warning(no_time)),
@@ -138,6 +139,10 @@ async fn an_answer_to_a_message_of_which_nothing_is_stored_says_why() {
         assert_eq!((answer.status, answer.body.as_str()), (200, ""));
         assert_eq!(answer.header("x-emberline-warning"), expected.as_deref());
     }
+}
+
+fn warning(reason: &str) -> Option<String> {
+    Some(format!("nothing is stored: {reason}"))
 }
 
 #[tokio::test]

@@ -173,17 +173,13 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
     let running = serve().await;
     let gzipped = ("content-encoding", "gzip");
     let bomb = gzip(&vec![b' '; OTLP_CONTENT_BYTES_MAX * 5]);
-    let nest = |inner, _| json!({"arrayValue": {"values": [inner]}});
-    let deep = (0..200).fold(json!({"stringValue": "x"}), nest);
+    let deep = (0..200).fold(
+        json!({"stringValue": "x"}),
+        |inner, _| json!({"arrayValue": {"values": [inner]}}),
+    );
     let profile = "/resourceProfiles/0/scopeProfiles/0/profiles/0";
     let at = |field: &str| format!("{profile}/{field}");
     let name = "/resourceProfiles/0/resource/attributes/0/value/stringValue";
-    let rejected = |headers: &[Header], body: Vec<u8>, status: u16, hint: &'static str| Rejected {
-        headers: headers.to_vec(),
-        body,
-        status,
-        hint,
-    };
     let deep = changed("/resourceProfiles/0/resource/attributes/0/value", deep);
     let late = changed(&at("timeUnixNano"), json!("8000000000000000000"));
     let long = changed(&at("durationNano"), json!(u64::MAX.to_string()));
@@ -230,6 +226,15 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
             .0,
         200
     );
+}
+
+fn rejected(headers: &[Header], body: Vec<u8>, status: u16, hint: &'static str) -> Rejected {
+    Rejected {
+        headers: headers.to_vec(),
+        body,
+        status,
+        hint,
+    }
 }
 
 /// The part of a protobuf request that this test needs.

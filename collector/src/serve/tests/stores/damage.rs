@@ -19,14 +19,6 @@ const NAMING: [&str; 11] = [
 
 /// Files by kind: each of the log, versions, and those of each table.
 fn files_by_kind(store: &Path) -> Vec<Vec<std::path::PathBuf>> {
-    let entries = |folder: &Path| {
-        let mut paths: Vec<_> = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
-        paths.sort();
-        paths
-    };
     let log = entries(&store.join("wal"))
         .into_iter()
         .map(|file| vec![file]);
@@ -38,6 +30,15 @@ fn files_by_kind(store: &Path) -> Vec<Vec<std::path::PathBuf>> {
     );
     kinds.retain(|files| !files.is_empty());
     kinds
+}
+
+fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut paths: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    paths
 }
 
 async fn answer_all(reader: &Running) -> Vec<Value> {

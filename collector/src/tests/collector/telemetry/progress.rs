@@ -41,11 +41,6 @@ fn a_restarted_worker_expects_what_its_new_epoch_reports() {
 fn progress_after_a_restart_has_the_tasks_of_the_lives_that_are_expected() {
     for sealed in [false, true] {
         let mut fleet = Fleet::new();
-        let tasks = |worker: &mut TestWorker, count: u64, from_s: i64| -> Vec<_> {
-            (1..=count)
-                .map(|id| worker.task(id, "load", (from_s, Some(from_s + id.cast_signed() % 30))))
-                .collect()
-        };
         fleet.tell(0, expected("load", 60, ms(20_500)));
         fleet.tell(1, expected("load", 60, ms(20_300)));
         for (index, count) in [(0, 60), (1, 50)] {
@@ -86,4 +81,10 @@ fn progress_after_a_restart_has_the_tasks_of_the_lives_that_are_expected() {
         assert_eq!(within(0, 200), load(165, 180));
         assert_eq!(within(40, 200), load(55, 60));
     }
+}
+
+fn tasks(worker: &mut TestWorker, count: u64, from_s: i64) -> Vec<v1::Task> {
+    (1..=count)
+        .map(|id| worker.task(id, "load", (from_s, Some(from_s + id.cast_signed() % 30))))
+        .collect()
 }

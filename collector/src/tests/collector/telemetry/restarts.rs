@@ -192,38 +192,25 @@ fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
     };
     fleet.tell(1, run(1, "nightly", 15, Some(30)));
     fleet.tell(1, run(2, "nightly", 30, None));
-    let count = |collector: &Collector, text: &str| link_sums(collector, text).len();
-    assert_eq!(count(&fleet.collector, "run=nightly"), 0);
-    assert_eq!(count(&fleet.collector, "run=nightly@0000000000000009-1"), 1);
+    assert_eq!(link_count(&fleet.collector, "run=nightly"), 0);
+    assert_eq!(
+        link_count(&fleet.collector, "run=nightly@0000000000000009-1"),
+        1
+    );
     // An ended run does not go on; one that goes on ends now.
     fleet.tell(1, run(1, "nightly", 15, None));
     let ended = transfer_query(&fleet.collector, "run=nightly@0000000000000009-1").range;
     assert_eq!((ended.start(), ended.stop()), (at(15), at(30)));
     let query = transfer_query(&fleet.collector, "run=nightly");
     assert_eq!((query.range.start(), query.range.stop()), (at(30), at(600)));
-    let refused = |text: &str| {
-        let query = TransferQuery::parse(&pairs(text), &fleet.collector.state, at(600));
-        query.unwrap_err().to_string()
-    };
     assert_eq!(
-        refused("run=nightl"),
+        refused(&fleet.collector, "run=nightl"),
         "no run is called \"nightl\"; the nearest are: \"nightly\""
     );
     let both = "run already sets the range; omit from and to";
-    assert_eq!(refused("run=nightly&from=-5m"), both);
+    assert_eq!(refused(&fleet.collector, "run=nightly&from=-5m"), both);
 
     let mut runs = state::telemetry::Runs::new(2);
-    let row = |id: u64, stop: Option<i64>| {
-        let start = at(id.cast_signed());
-        let stop = stop.map(at);
-        let run = RunMarker {
-            id: RunId(id),
-            name: "r".into(),
-            start,
-            stop,
-        };
-        store::rows::RunRow::marked(None, profiler_core::Epoch(0), run)
-    };
     for (id, stop) in [(1, None), (2, Some(9)), (3, Some(9))] {
         runs.put(row(id, stop), None);
     }
@@ -232,4 +219,25 @@ fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
         [1, 3]
     );
     assert_eq!(runs.next_id(Timestamp::default()), RunId(4));
+}
+
+fn refused(collector: &Collector, text: &str) -> String {
+    let query = TransferQuery::parse(&pairs(text), &collector.state, at(600));
+    query.unwrap_err().to_string()
+}
+
+fn link_count(collector: &Collector, text: &str) -> usize {
+    link_sums(collector, text).len()
+}
+
+fn row(id: u64, stop: Option<i64>) -> store::rows::RunRow {
+    let start = at(id.cast_signed());
+    let stop = stop.map(at);
+    let run = RunMarker {
+        id: RunId(id),
+        name: "r".into(),
+        start,
+        stop,
+    };
+    store::rows::RunRow::marked(None, profiler_core::Epoch(0), run)
 }
