@@ -111,7 +111,6 @@ fn merge(
     mut arguments: Vec<OsString>,
     variables: &BTreeMap<OsString, OsString>,
 ) -> Result<Merged, BadInput> {
-    let is_flag = |argument: &&OsString| argument.as_encoded_bytes().starts_with(b"-");
     let command = arguments.iter().skip(1).find(|argument| !is_flag(argument));
     if command.is_none_or(|command| command != SERVE) {
         return Ok(Merged {
@@ -156,6 +155,10 @@ fn merge(
     Ok(Merged { arguments, origins })
 }
 
+fn is_flag(argument: &std::ffi::OsStr) -> bool {
+    argument.as_encoded_bytes().starts_with(b"-")
+}
+
 /// The variable of an option.
 fn variable(name: &str) -> String {
     format!("{PREFIX}{}", name.to_ascii_uppercase().replace('-', "_"))
@@ -164,9 +167,13 @@ fn variable(name: &str) -> String {
 /// Says which variables have no effect. Kubernetes makes such for a service of that name, so they are no
 /// error.
 fn warn_of_unknown(variables: &BTreeMap<OsString, OsString>, serve: &clap::Command) {
-    let names = || options(serve).map(|(name, _)| name).chain([FILE]);
     for name in variables.keys().filter_map(|name| name.to_str()) {
-        if name.starts_with(PREFIX) && !names().any(|option| variable(option) == name) {
+        if name.starts_with(PREFIX)
+            && !options(serve)
+                .map(|(name, _)| name)
+                .chain([FILE])
+                .any(|option| variable(option) == name)
+        {
             say(&format!(
                 "warning: {name} is no option of `emberline serve`"
             ));
@@ -315,19 +322,22 @@ fn values(option: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, &'static s
             Vec::new()
         });
     }
-    let single = |value: &DeValue<'_>| match value {
-        DeValue::String(text) => Some(OsString::from(&**text)),
-        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().into()),
-        _ => None,
-    };
     if !is_list(option) {
-        return Ok(vec![single(value).ok_or("a string")?]);
+        return Ok(vec![single_value(value).ok_or("a string")?]);
     }
     let wanted = "a list of strings";
     let list = value.as_array().ok_or(wanted)?;
     list.iter()
-        .map(|value| single(value.get_ref()).ok_or(wanted))
+        .map(|value| single_value(value.get_ref()).ok_or(wanted))
         .collect()
+}
+
+fn single_value(value: &DeValue<'_>) -> Option<OsString> {
+    match value {
+        DeValue::String(text) => Some(OsString::from(&**text)),
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().into()),
+        _ => None,
+    }
 }
 
 /// The whole configuration with its origins, in the form of a file.
@@ -464,12 +474,13 @@ mod tests {
         let first = printed(&first.unwrap());
         let (_folder, path) = file(&first);
         let second = printed(&merged(&format!("emberline serve --config {path}"), &[]).unwrap());
-        let values = |text: &str| -> Vec<String> {
-            text.lines()
-                .map(|line| line.split("  #").next().unwrap().to_owned())
-                .collect()
-        };
-        assert_eq!(values(&first), values(&second));
+        assert_eq!(without_comments(&first), without_comments(&second));
+    }
+
+    fn without_comments(text: &str) -> Vec<String> {
+        text.lines()
+            .map(|line| line.split("  #").next().unwrap().to_owned())
+            .collect()
     }
 
     #[test]

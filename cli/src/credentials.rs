@@ -21,7 +21,6 @@ pub(crate) fn token(url: &str) -> Result<Option<Token>, BadInput> {
     if let Some(token) = demo_tokens::find(url) {
         return Ok(Some(token));
     }
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(path) = variable(TOKEN_FILE_VARIABLE).map(PathBuf::from) {
         let invalid = |error: &dyn std::error::Error| {
             BadInput(format!(
@@ -42,6 +41,11 @@ pub(crate) fn token(url: &str) -> Result<Option<Token>, BadInput> {
     token
         .map(Some)
         .map_err(|error| BadInput(format!("{TOKEN_VARIABLE}: {error}")))
+}
+
+/// A variable of the environment that is set and not empty.
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Reads a token and leaves no copy of the secret behind.

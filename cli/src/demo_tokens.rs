@@ -32,18 +32,21 @@ impl DemoTokens {
     /// If the system has no random bytes.
     pub(crate) fn create() -> Result<DemoTokens, TokenFileError> {
         let now = jiff::Timestamp::now();
-        let new = |role| NewToken {
-            note: "demo".to_owned(),
-            ..NewToken::new(role)
-        };
-        let (agent, agent_record) = new(Role::Agent).create(&[], now)?;
+        let (agent, agent_record) = demo_token(Role::Agent).create(&[], now)?;
         let others = [agent_record.clone()];
-        let (operator, operator_record) = new(Role::Operator).create(&others, now)?;
+        let (operator, operator_record) = demo_token(Role::Operator).create(&others, now)?;
         Ok(DemoTokens {
             agent,
             operator,
             records: vec![agent_record, operator_record],
         })
+    }
+}
+
+fn demo_token(role: Role) -> NewToken {
+    NewToken {
+        note: "demo".to_owned(),
+        ..NewToken::new(role)
     }
 }
 
@@ -60,8 +63,8 @@ impl DemoTokenFiles {
     /// # Errors
     /// If the user has no directory for such files, or it cannot be written.
     pub(crate) fn write(address: SocketAddr, tokens: &DemoTokens) -> io::Result<DemoTokenFiles> {
-        let missing = || io::Error::new(io::ErrorKind::NotFound, "HOME is not set");
-        let directory = directory(|name| std::env::var_os(name)).ok_or_else(missing)?;
+        let directory = directory(|name| std::env::var_os(name))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "HOME is not set"))?;
         DemoTokenFiles::write_in(&directory, address, tokens)
     }
 
@@ -208,7 +211,6 @@ mod tests {
         let files = DemoTokenFiles::write_in(&directory, address, &tokens).unwrap();
         assert_eq!(read_locked(&operator), Some(tokens.operator.clone()));
         assert_eq!(read_locked(&files.agent.path), Some(tokens.agent.clone()));
-        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&directory), mode(&operator)), (0o700, 0o600));
 
         let link = directory.join("link");
@@ -231,6 +233,10 @@ mod tests {
         assert_eq!(read_locked(&operator), Some(next.operator));
     }
 
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
     #[test]
     fn only_the_exact_address_is_a_demo() {
         for url in [
@@ -246,13 +252,6 @@ mod tests {
 
     #[test]
     fn the_directory_is_the_users_own() {
-        let found = |set: &[(&str, &str)]| {
-            directory(|name: &str| {
-                let found = set.iter().find(|(other, _)| *other == name);
-                found.map(|(_, value)| OsString::from(value))
-            })
-            .map(|path| path.display().to_string())
-        };
         let home = ("HOME", "/home/ada");
         assert_eq!(
             found(&[home]).as_deref(),
@@ -267,5 +266,13 @@ mod tests {
         );
         assert_eq!(found(&[("HOME", "relative")]), None);
         assert_eq!(found(&[]), None);
+    }
+
+    fn found(set: &[(&str, &str)]) -> Option<String> {
+        directory(|name: &str| {
+            let found = set.iter().find(|(other, _)| *other == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+        .map(|path| path.display().to_string())
     }
 }

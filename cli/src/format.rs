@@ -89,13 +89,9 @@ pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Re
         .unwrap_or_default()
         .to_string_lossy()
         .to_ascii_lowercase();
-    let fits = |extension: &str| {
-        let stem = name
-            .strip_suffix(extension)
-            .and_then(|name| name.strip_suffix('.'));
-        stem.is_some_and(|stem| !stem.is_empty())
-    };
-    let fitting = F::EXTENSIONS.iter().filter(|(known, _)| fits(known));
+    let fitting = F::EXTENSIONS
+        .iter()
+        .filter(|(known, _)| has_extension(&name, known));
     let known = fitting.max_by_key(|(known, _)| known.len());
     known.map(|(_, format)| *format).ok_or_else(|| {
         let known = F::EXTENSIONS
@@ -108,6 +104,14 @@ pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Re
             file.display()
         ))
     })
+}
+
+/// Whether `name` is more than that extension.
+fn has_extension(name: &str, extension: &str) -> bool {
+    let stem = name
+        .strip_suffix(extension)
+        .and_then(|name| name.strip_suffix('.'));
+    stem.is_some_and(|stem| !stem.is_empty())
 }
 
 #[cfg(test)]

@@ -60,9 +60,11 @@ pub(crate) struct Grid {
 impl Grid {
     /// A grid without rows.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
-        let own = |(name, align): &(&str, Align)| ((*name).to_owned(), *align);
         Grid {
-            columns: columns.iter().map(own).collect(),
+            columns: columns
+                .iter()
+                .map(|(name, align): &(&str, Align)| ((*name).to_owned(), *align))
+                .collect(),
             rows: Vec::new(),
         }
     }
@@ -228,24 +230,26 @@ mod tests {
 
     #[test]
     fn columns_without_values_are_omitted() {
-        let grid = || {
-            Grid::new(&[
-                ("NAME", Align::Left),
-                ("LOST", Align::Count),
-                ("LEFT", Align::Right),
-            ])
-        };
-        let check = |rows: &[[&str; 3]], expected: &str| {
-            let mut grid = grid();
-            rows.iter()
-                .for_each(|row| grid.push(row.map(str::to_owned)));
-            assert_eq!(grid.text(), expected);
-        };
         check(&[["a", "0", "-"], ["b", "0", ""]], "NAME\na\nb\n");
         check(
             &[["a", "0", "0"], ["b", "1", "-"]],
             "NAME  LOST  LEFT\na        0     0\nb        1     -\n",
         );
         check(&[], "NAME  LOST  LEFT\n");
+    }
+
+    fn three_columns() -> Grid {
+        Grid::new(&[
+            ("NAME", Align::Left),
+            ("LOST", Align::Count),
+            ("LEFT", Align::Right),
+        ])
+    }
+
+    fn check(rows: &[[&str; 3]], expected: &str) {
+        let mut grid = three_columns();
+        rows.iter()
+            .for_each(|row| grid.push(row.map(str::to_owned)));
+        assert_eq!(grid.text(), expected);
     }
 }

@@ -71,11 +71,14 @@ mod tests {
     #[test]
     fn retries_of_the_s3_client_are_hidden_and_its_warnings_are_not() {
         const RETRY: &str = "object_store::client::retry";
-        let enables = |default, target, level| default_filter(default).would_enable(target, &level);
         assert!(enables(LevelFilter::INFO, "collector::serve", Level::INFO));
         assert!(!enables(LevelFilter::INFO, RETRY, Level::INFO));
         assert!(enables(LevelFilter::INFO, RETRY, Level::WARN));
         assert!(!enables(LevelFilter::ERROR, RETRY, Level::WARN));
+    }
+
+    fn enables(default: LevelFilter, target: &str, level: Level) -> bool {
+        default_filter(default).would_enable(target, &level)
     }
 
     #[test]

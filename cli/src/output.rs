@@ -86,12 +86,8 @@ pub(crate) fn write_to<T>(
 ) -> anyhow::Result<T> {
     let Some(path) = path else {
         let made = make(&mut BufWriter::new(io::stdout().lock()));
-        let is_closed = |error: &anyhow::Error| {
-            let error = error.downcast_ref::<io::Error>();
-            error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-        };
         return made.map_err(|error| {
-            if is_closed(&error) {
+            if is_closed_pipe(&error) {
                 StdoutClosed.into()
             } else {
                 error
@@ -105,6 +101,11 @@ pub(crate) fn write_to<T>(
             .with_context(|| format!("could not write {}", path.display()))?;
         Ok(made)
     })
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Whether messages are events of the log, because another program reads stderr.

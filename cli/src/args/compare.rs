@@ -127,11 +127,6 @@ mod tests {
 
     #[test]
     fn a_span_is_two_times_and_may_end_now() {
-        let check = |text: &str, expected: Option<(&str, &str)>| {
-            let parsed = TimeSpan::parse(text).ok();
-            let span = parsed.as_ref().map(|span| (&*span.from, &*span.to));
-            assert_eq!(span, expected, "{text}");
-        };
         check("-20m..-10m", Some(("-20m", "-10m")));
         check(
             "2026-01-31 16:00 .. 2026-01-31 16:30",
@@ -145,5 +140,11 @@ mod tests {
         for invalid in ["", "-10m", "..-10m", "..", "-10m,-5m"] {
             check(invalid, None);
         }
+    }
+
+    fn check(text: &str, expected: Option<(&str, &str)>) {
+        let parsed = TimeSpan::parse(text).ok();
+        let span = parsed.as_ref().map(|span| (&*span.from, &*span.to));
+        assert_eq!(span, expected, "{text}");
     }
 }

@@ -11,13 +11,16 @@ pub(crate) fn debuginfod_urls(text: &str) -> Result<DebuginfodUrls, String> {
         .split_whitespace()
         .filter(|word| !word.starts_with("ima:"));
     let urls: Vec<String> = words.map(str::to_owned).collect();
-    let is_url = |url: &&String| url.starts_with("http://") || url.starts_with("https://");
     match urls.iter().find(|url| !is_url(url)) {
         Some(other) => Err(format!(
             "{other:?} is no URL: expected http://HOST or https://HOST"
         )),
         None => Ok(DebuginfodUrls(urls)),
     }
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
 }
 
 #[cfg(test)]

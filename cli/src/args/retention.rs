@@ -120,7 +120,6 @@ mod tests {
     #[test]
     fn ages_and_sizes_have_units() {
         let typed = "--retention-seconds 12h --retention-tasks 2w --retention-rollups 2y";
-        let days = |count: u64| Duration::from_secs(count * 86_400);
         for command in ["serve", "demo"] {
             let typed = format!("{command} {typed} --retention-size 2GiB");
             let expected = Retention {
@@ -136,6 +135,10 @@ mod tests {
             [age("1h"), age("3650d")],
             [Ok(RETENTION_MIN), Ok(RETENTION_MAX)]
         );
+    }
+
+    fn days(count: u64) -> Duration {
+        Duration::from_secs(count * 86_400)
     }
 
     #[test]

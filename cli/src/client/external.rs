@@ -45,9 +45,8 @@ pub(crate) enum ExternalError {
 
 /// An agent for requests to `url` that take at most `timeout`.
 fn agent_for(url: &str, timeout: Duration) -> Result<Agent, ExternalError> {
-    let invalid = |error: &dyn std::fmt::Display| ExternalError::Url(error.to_string());
-    let uri: Uri = url.parse().map_err(|error| invalid(&error))?;
-    let host = uri.host().ok_or_else(|| invalid(&"it has no host"))?;
+    let uri: Uri = url.parse().map_err(|error| invalid_url(&error))?;
+    let host = uri.host().ok_or_else(|| invalid_url(&"it has no host"))?;
     let is_tls = uri.scheme_str() == Some("https");
     let config = Agent::config_builder()
         .http_status_as_error(false)
@@ -64,6 +63,10 @@ fn agent_for(url: &str, timeout: Duration) -> Result<Agent, ExternalError> {
     let options = ClientOptions::from_environment(None, |name| std::env::var_os(name))
         .map_err(|error: TlsError| ClientError::from(error))?;
     Ok(tls_agent(config, host, &options)?)
+}
+
+fn invalid_url(error: &dyn std::fmt::Display) -> ExternalError {
+    ExternalError::Url(error.to_string())
 }
 
 /// Writes the file at `url` to `output`; at most [`DOWNLOAD_BYTES_MAX`]. Returns whether the server has it.

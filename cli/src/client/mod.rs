@@ -116,12 +116,9 @@ impl Client {
 
     /// The same with this token.
     pub(crate) fn with_token(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
-        let invalid = |reason: String| ClientError::Url {
-            url: url.to_owned(),
-            reason,
-        };
         let full_url = with_scheme(url);
-        let endpoint = Endpoint::parse(&full_url).map_err(|error| invalid(error.to_string()))?;
+        let endpoint =
+            Endpoint::parse(&full_url).map_err(|error| invalid_url(url, error.to_string()))?;
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -152,10 +149,10 @@ impl Client {
         let base = format!("{scheme}{authority}");
         let after = full_url[base.len()..].split('#').next().unwrap_or_default();
         if !after.chars().all(|character| character == '/') {
-            return Err(invalid(format!("{after:?} follows the host")));
+            return Err(invalid_url(url, format!("{after:?} follows the host")));
         }
         if authority.contains(char::is_whitespace) {
-            return Err(invalid("it contains a blank".to_owned()));
+            return Err(invalid_url(url, "it contains a blank".to_owned()));
         }
         Ok(Client {
             url: url.trim_end_matches('/').to_owned(),
@@ -344,6 +341,13 @@ impl Client {
     }
 }
 
+fn invalid_url(url: &str, reason: String) -> ClientError {
+    ClientError::Url {
+        url: url.to_owned(),
+        reason,
+    }
+}
+
 /// An agent that speaks TLS with the host of this authority.
 fn tls_agent(
     config: Config,
@@ -381,6 +385,11 @@ impl Answer {
     pub(crate) fn header<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         parsed(&self.headers, name)
     }
+
+    /// The number in a header, 0 if it is not there.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.header(name).unwrap_or(0)
+    }
 }
 
 /// A response whose body is read as it arrives.
@@ -393,6 +402,11 @@ impl Stream {
     /// The value of a header, if it is present and of type `T`.
     pub(crate) fn header<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         parsed(&self.headers, name)
+    }
+
+    /// The number in a header, 0 if it is not there.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.header(name).unwrap_or(0)
     }
 }
 
@@ -460,7 +474,6 @@ mod tests {
 
     #[test]
     fn a_rejection_lists_allowed_words_once() {
-        let words = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
         let invalid = "invalid by=\"x\"; expected function, line";
         for (error, allowed, nearest, expected) in [
             ("no", None, None, "no"),
@@ -491,6 +504,10 @@ mod tests {
             let error = client.rejected(404, body.as_bytes());
             assert!(matches!(error, ClientError::Failed { .. }), "{error}");
         }
+    }
+
+    fn words(words: &[&str]) -> Option<Vec<String>> {
+        Some(words.iter().map(|&word| word.to_owned()).collect())
     }
 
     #[test]

@@ -94,15 +94,17 @@ pub(super) fn explained(
         .names
         .iter()
         .filter(|name| name.before.ended > 0 && name.after.ended > 0);
-    let is_changed = |name: &&NameComparison| {
-        are_asked_for || ["slower", "mixed", "faster"].contains(&&*name.verdict)
-    };
     let most = if are_asked_for {
         usize::MAX
     } else {
         EXPLAINED_MAX
     };
-    on_both.filter(is_changed).take(most).collect()
+    on_both
+        .filter(|name: &&NameComparison| {
+            are_asked_for || ["slower", "mixed", "faster"].contains(&&*name.verdict)
+        })
+        .take(most)
+        .collect()
 }
 
 fn function_changes(

@@ -137,17 +137,21 @@ impl RunningDemo {
 
 /// Opens the collector's port: the requested one, else the default one, else any free one.
 async fn bind(listen: Option<SocketAddr>, options: ServeOptions) -> Result<Server, ServeError> {
-    let options = |address: SocketAddr| ServeOptions {
-        listen: address.into(),
-        ..options.clone()
-    };
     let first = listen.unwrap_or(ADDRESS_DEFAULT);
-    match Server::bind(options(first)).await {
+    match Server::bind(listening_on(first, &options)).await {
         Err(ServeError::InUse { address, .. }) if listen.is_none() => {
             say(&format!("{address} is in use; using a free port"));
-            Server::bind(options(SocketAddr::new(first.ip(), 0))).await
+            Server::bind(listening_on(SocketAddr::new(first.ip(), 0), &options)).await
         }
         bound => bound,
+    }
+}
+
+/// The same options with another address.
+fn listening_on(address: SocketAddr, options: &ServeOptions) -> ServeOptions {
+    ServeOptions {
+        listen: address.into(),
+        ..options.clone()
     }
 }
 

@@ -173,10 +173,6 @@ fn summary(worker: &ImportedWorker, uploaded: Uploaded) -> String {
     let imported = worker.imported();
     let run = &worker.placement.run;
     let range = worker.range();
-    let at = |time: Timestamp| {
-        let time = jiff::Timestamp::from_nanosecond(i128::from(time.unix_ns()));
-        time.map_or_else(|_| "?".to_owned(), zone::with_zone)
-    };
     let known = match uploaded {
         Uploaded::Stored => "",
         Uploaded::Known => "; it was there already",
@@ -184,13 +180,18 @@ fn summary(worker: &ImportedWorker, uploaded: Uploaded) -> String {
     let name = printable(run);
     let total = duration(imported.total_ns());
     let format = imported.format;
-    let [start, stop] = [range.start(), range.stop()].map(at);
+    let [start, stop] = [range.start(), range.stop()].map(with_zone);
     let worker = printable(&worker.worker()).into_owned();
     let command = format!("emberline profile --run {}", shell_quoted(run));
     format!(
         "run {name}: {total} of thread time from {format}{known}\n  {start} to {stop}\n  \
          worker {worker}\n  {command}\n"
     )
+}
+
+fn with_zone(time: Timestamp) -> String {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(time.unix_ns()));
+    time.map_or_else(|_| "?".to_owned(), zone::with_zone)
 }
 
 #[cfg(test)]

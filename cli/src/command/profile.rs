@@ -275,29 +275,36 @@ mod tests {
 
     #[test]
     fn the_default_view_is_that_of_the_page() {
-        let view = |states: &[&str], outside, stacks| {
-            let query = Query::default().with_each("state", states.iter().copied());
-            query.with("outside", outside).with("stacks", stacks)
-        };
-        assert_eq!(view_of(""), view(&["cpu"], "hidden", "simple"));
+        assert_eq!(view_of(""), view_query(&["cpu"], "hidden", "simple"));
         let everything = "--runnable --waiting --outside --stacks full";
         assert_eq!(
             view_of(everything),
-            view(&["cpu", "runnable", "wait"], "shown", "full")
+            view_query(&["cpu", "runnable", "wait"], "shown", "full")
         );
-        assert_eq!(view_of("--state disk"), view(&["disk"], "hidden", "simple"));
+        assert_eq!(
+            view_of("--state disk"),
+            view_query(&["disk"], "hidden", "simple")
+        );
+    }
+
+    fn view_query(states: &[&str], outside: &str, stacks: &str) -> Query {
+        let query = Query::default().with_each("state", states.iter().copied());
+        query.with("outside", outside).with("stacks", stacks)
     }
 
     #[test]
     fn a_task_has_the_seconds_in_which_its_cycles_start() {
-        let task = |start_ns, duration_ns| Task {
-            start_ns,
-            duration_ns,
-            ..Task::default()
-        };
         assert_eq!(seconds_of(&task(10 * SECOND_NS + 1, 1)), 9..11);
         assert_eq!(seconds_of(&task(10 * SECOND_NS, 1_260_000_000)), 9..12);
         assert_eq!(seconds_of(&task(-1, 0)), -2..0);
+    }
+
+    fn task(start_ns: i64, duration_ns: u64) -> Task {
+        Task {
+            start_ns,
+            duration_ns,
+            ..Task::default()
+        }
     }
 
     #[test]

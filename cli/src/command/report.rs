@@ -183,11 +183,14 @@ pub(super) fn write_parts(
 /// The range of a run from the beginning of its first second to the end of its last one: profiles and counts are
 /// stored by second, and a run may be shorter.
 fn whole_seconds(run: &Run) -> Query {
-    let second = |ns: i64| ns.div_euclid(NS_PER_SECOND);
     let stop_ns = run.stop_ns.unwrap_or(run.start_ns);
     Query::default()
-        .with("from", second(run.start_ns).to_string())
-        .with("to", (second(stop_ns) + 1).to_string())
+        .with("from", whole_second(run.start_ns).to_string())
+        .with("to", (whole_second(stop_ns) + 1).to_string())
+}
+
+fn whole_second(ns: i64) -> i64 {
+    ns.div_euclid(NS_PER_SECOND)
 }
 
 /// The path of the JSON file next to a document.
@@ -340,7 +343,6 @@ fn other_parts(same_range: &Query) -> Vec<Part> {
             .with("stacks", "simple")
             .with_each("state", states.iter().copied())
     };
-    let part = |name, path, query| Part { name, path, query };
     vec![
         part("profile", "profile", profile("program", &["cpu"])),
         part("blocked", "profile", profile("program", &["wait"])),
@@ -359,4 +361,8 @@ fn other_parts(same_range: &Query) -> Vec<Part> {
             Query::default().with("limit", EVENTS_MAX.to_string()),
         ),
     ]
+}
+
+fn part(name: &'static str, path: &'static str, query: Query) -> Part {
+    Part { name, path, query }
 }

@@ -27,12 +27,11 @@ pub(super) fn write(
 
 /// Returns notes on the rows that are missing from a file.
 pub(super) fn notes(answer: &Answer) -> Vec<String> {
-    let fact = |name| answer.header::<u64>(name).unwrap_or(0);
     notes_of(Facts {
-        rows: fact("x-emberline-rows"),
-        total: fact("x-emberline-total"),
-        aggregated: fact("x-emberline-aggregated"),
-        corrupt_files: fact("x-emberline-corrupt-files"),
+        rows: answer.count("x-emberline-rows"),
+        total: answer.count("x-emberline-total"),
+        aggregated: answer.count("x-emberline-aggregated"),
+        corrupt_files: answer.count("x-emberline-corrupt-files"),
     })
 }
 

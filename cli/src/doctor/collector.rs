@@ -109,7 +109,16 @@ fn forwarding(forward: &api::Forward) -> Finding {
 
 /// Whether the server has all data of the collectors for which it answers; nothing if it is a collector itself.
 fn stores(fleet: &WorkersAnswer) -> Vec<Finding> {
-    let completeness = |store: &api::Store| match store_note(store) {
+    let mut findings = Vec::new();
+    for store in &fleet.stores {
+        findings.push(completeness(store));
+        findings.extend(clock(store));
+    }
+    findings
+}
+
+fn completeness(store: &api::Store) -> Finding {
+    match store_note(store) {
         None => Finding::ok("store", format!("{} is read", printable(&store.name))),
         Some(note) => Finding::warn(
             "store",
@@ -117,19 +126,14 @@ fn stores(fleet: &WorkersAnswer) -> Vec<Finding> {
             "start that collector with `--ack store`, or ask it itself for its last minute; if its store \
              cannot be read, check the network and the credentials of this server",
         ),
-    };
-    let clock = |store: &api::Store| {
-        let note = store_clock_note(store)?;
-        let advice = "nothing is lost; with a clock that is 5 minutes off that collector does not start \
-                      again";
-        Some(Finding::warn("clock", note, advice))
-    };
-    let mut findings = Vec::new();
-    for store in &fleet.stores {
-        findings.push(completeness(store));
-        findings.extend(clock(store));
     }
-    findings
+}
+
+fn clock(store: &api::Store) -> Option<Finding> {
+    let note = store_clock_note(store)?;
+    let advice = "nothing is lost; with a clock that is 5 minutes off that collector does not start \
+                      again";
+    Some(Finding::warn("clock", note, advice))
 }
 
 /// Connected workers with threads that block the sampler's signal, their number and since when.
@@ -387,34 +391,11 @@ mod tests {
 
     #[test]
     fn a_crashed_worker_is_bad_until_it_is_restarted() {
-        let life = |reason: Option<&'static str>| Epoch {
-            pid: 17,
-            host: "h".to_owned(),
-            connected: reason.is_none(),
-            state: if reason.is_none() {
-                "connected".into()
-            } else {
-                "gone".into()
-            },
-            last_seen: "2026-01-31T11:59:00Z".to_owned(),
-            sampler_mode: Some("full".into()),
-            disconnect: reason.map(|reason| Disconnect {
-                reason: reason.into(),
-                cause: "why".into(),
-                next_step: (reason != "clean").then(|| "look".to_owned()),
-                ..Disconnect::default()
-            }),
-            ..Epoch::default()
-        };
-        let worker = |worker: &str, lives: &[Option<&'static str>]| WorkerEpochs {
-            worker: worker.to_owned(),
-            epochs: lives.iter().map(|reason| life(*reason)).collect(),
-        };
         let workers = vec![
-            worker("a", &[Some("crashed"), None]),
-            worker("b", &[Some("silent")]),
-            worker("c", &[Some("clean")]),
-            worker("d", &[Some("unknown")]),
+            worker_with_ends("a", &[Some("crashed"), None]),
+            worker_with_ends("b", &[Some("silent")]),
+            worker_with_ends("c", &[Some("clean")]),
+            worker_with_ends("d", &[Some("unknown")]),
         ];
         let answer = WorkersAnswer {
             now: "2026-01-31T12:00:00Z".to_owned(),
@@ -450,24 +431,44 @@ mod tests {
         );
     }
 
+    fn ended_life(reason: Option<&'static str>) -> Epoch {
+        Epoch {
+            pid: 17,
+            host: "h".to_owned(),
+            connected: reason.is_none(),
+            state: if reason.is_none() {
+                "connected".into()
+            } else {
+                "gone".into()
+            },
+            last_seen: "2026-01-31T11:59:00Z".to_owned(),
+            sampler_mode: Some("full".into()),
+            disconnect: reason.map(|reason| Disconnect {
+                reason: reason.into(),
+                cause: "why".into(),
+                next_step: (reason != "clean").then(|| "look".to_owned()),
+                ..Disconnect::default()
+            }),
+            ..Epoch::default()
+        }
+    }
+
+    fn worker_with_ends(worker: &str, lives: &[Option<&'static str>]) -> WorkerEpochs {
+        WorkerEpochs {
+            worker: worker.to_owned(),
+            epochs: lives.iter().map(|reason| ended_life(*reason)).collect(),
+        }
+    }
+
     #[test]
     fn two_live_agents_with_one_id_are_a_warning() {
-        let life = |connected| Epoch {
-            connected,
-            sampler_mode: Some("full".into()),
-            ..Epoch::default()
-        };
-        let worker = |worker: &str, lives: &[bool]| WorkerEpochs {
-            worker: worker.to_owned(),
-            epochs: lives.iter().map(|connected| life(*connected)).collect(),
-        };
         let ingest = IngestStatus {
             open: true,
             ..IngestStatus::default()
         };
         let workers = vec![
-            worker("w-1", &[true, false, true]),
-            worker("w-2", &[false, true]),
+            worker_with_lives("w-1", &[true, false, true]),
+            worker_with_lives("w-2", &[false, true]),
         ];
         let answer = WorkersAnswer {
             ingest,
@@ -492,12 +493,23 @@ mod tests {
         );
     }
 
+    fn life(connected: bool) -> Epoch {
+        Epoch {
+            connected,
+            sampler_mode: Some("full".into()),
+            ..Epoch::default()
+        }
+    }
+
+    fn worker_with_lives(worker: &str, lives: &[bool]) -> WorkerEpochs {
+        WorkerEpochs {
+            worker: worker.to_owned(),
+            epochs: lives.iter().map(|connected| life(*connected)).collect(),
+        }
+    }
+
     #[test]
     fn a_store_that_lacks_data_or_has_a_wrong_clock_is_a_warning() {
-        let store = |name: &str| api::Store {
-            name: name.to_owned(),
-            ..api::Store::default()
-        };
         let answer = WorkersAnswer {
             ingest: IngestStatus {
                 open: true,
@@ -543,23 +555,22 @@ mod tests {
         );
     }
 
+    fn store(name: &str) -> api::Store {
+        api::Store {
+            name: name.to_owned(),
+            ..api::Store::default()
+        }
+    }
+
     #[test]
     fn refusals_by_quotas_are_a_warning() {
-        let met = |refused, delayed| QuotaUse {
-            identity: "token 3f9a2c01".to_owned(),
-            quota: "sessions".into(),
-            value: Some(100),
-            refused,
-            delayed,
-            last: "2026-01-31T12:00:00Z".to_owned(),
-        };
         let answer = WorkersAnswer {
             now: "2026-01-31T12:00:12Z".to_owned(),
             ingest: IngestStatus {
                 open: true,
                 ..IngestStatus::default()
             },
-            quotas: vec![met(7, 1), met(0, 9)],
+            quotas: vec![quota_use(7, 1), quota_use(0, 9)],
             ..WorkersAnswer::default()
         };
         let findings = fleet("http://c:1", &answer);
@@ -583,6 +594,17 @@ mod tests {
             }
             .text(),
         );
+    }
+
+    fn quota_use(refused: u64, delayed: u64) -> QuotaUse {
+        QuotaUse {
+            identity: "token 3f9a2c01".to_owned(),
+            quota: "sessions".into(),
+            value: Some(100),
+            refused,
+            delayed,
+            last: "2026-01-31T12:00:00Z".to_owned(),
+        }
     }
 
     #[test]

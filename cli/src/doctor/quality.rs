@@ -205,14 +205,6 @@ mod tests {
 
     #[test]
     fn silence_losses_and_skipped_samples_are_named_with_what_to_do() {
-        let life = || Epoch {
-            connected: true,
-            pid: 17,
-            last_seen: "2026-01-31T11:59:59Z".to_owned(),
-            ticks_expected: 10_000,
-            ticks_throttled: 900,
-            ..Epoch::default()
-        };
         let account = LossAccount {
             lost_queue_ns: 2_500_000_000,
             lost_unseen_ns: 500_000_000,
@@ -221,28 +213,34 @@ mod tests {
         };
         let last_rejection = Some("the flush's clock is missing".to_owned());
         let lives = [
-            ("healthy", life()),
+            ("healthy", connected_life()),
             (
                 "hung",
                 Epoch {
                     last_seen: "2026-01-31T11:59:40Z".to_owned(),
-                    ..life()
+                    ..connected_life()
                 },
             ),
-            ("lossy", Epoch { account, ..life() }),
+            (
+                "lossy",
+                Epoch {
+                    account,
+                    ..connected_life()
+                },
+            ),
             (
                 "old",
                 Epoch {
                     rejected: 3,
                     last_rejection,
-                    ..life()
+                    ..connected_life()
                 },
             ),
             (
                 "slow",
                 Epoch {
                     ticks_throttled: 3_000,
-                    ..life()
+                    ..connected_life()
                 },
             ),
         ];
@@ -277,6 +275,17 @@ mod tests {
                                        or start the agents with a larger cpu_limit
         "#]]
         .assert_eq(&text(quality(&answer)));
+    }
+
+    fn connected_life() -> Epoch {
+        Epoch {
+            connected: true,
+            pid: 17,
+            last_seen: "2026-01-31T11:59:59Z".to_owned(),
+            ticks_expected: 10_000,
+            ticks_throttled: 900,
+            ..Epoch::default()
+        }
     }
 
     #[test]

@@ -315,8 +315,7 @@ async fn answer(
     incoming: &mut Streaming<v1::CollectorMessage>,
 ) -> Result<Option<collector_message::Kind>, Ended> {
     let message = timeout(ANSWER_TIMEOUT, incoming.message()).await;
-    let silent = |_| Ended::Broken(format!("no answer within {ANSWER_TIMEOUT:?}"));
-    match message.map_err(silent)?? {
+    match message.map_err(|_| Ended::Broken(format!("no answer within {ANSWER_TIMEOUT:?}")))?? {
         Some(message) => Ok(message.kind),
         None => Err(Ended::Broken("the collector ended the stream".to_owned())),
     }

@@ -164,14 +164,8 @@ impl ImportedWorker {
             .iter()
             .map(|sample| sample.nanoseconds)
             .fold(0, greatest_divisor);
-        let sums = |node: fn(&ImportedSample) -> NodeId| -> Delta {
-            samples
-                .iter()
-                .map(|sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds))
-                .collect()
-        };
-        let threads = encode_weights(&sums(|sample| sample.thread), quantum_ns);
-        let cycle = encode_cycle(&sums(|sample| sample.node), part.range, quantum_ns);
+        let threads = encode_weights(&sums(samples, |sample| sample.thread), quantum_ns);
+        let cycle = encode_cycle(&sums(samples, |sample| sample.node), part.range, quantum_ns);
         v1::Cycle { threads, ..cycle }
     }
 
@@ -193,6 +187,13 @@ impl ImportedWorker {
     pub(crate) fn imported(&self) -> &Imported {
         &self.imported
     }
+}
+
+fn sums(samples: &[ImportedSample], node: fn(&ImportedSample) -> NodeId) -> Delta {
+    samples
+        .iter()
+        .map(|sample: &ImportedSample| (node(sample), sample.state, sample.nanoseconds))
+        .collect()
 }
 
 /// From `start`, which is a whole second, to the whole second after the end.

@@ -118,7 +118,6 @@ fn rows(name: &NameComparison) -> [[String; 5]; 5] {
 }
 
 fn failures(change: &FailureChange) -> [String; 5] {
-    let percent = |share: f64| rounded_percent(100.0 * share);
     let points = change
         .before_share
         .zip(change.after_share)
@@ -135,6 +134,10 @@ fn failures(change: &FailureChange) -> [String; 5] {
             verdict(&change.verdict)
         },
     ]
+}
+
+fn percent(share: f64) -> String {
+    rounded_percent(100.0 * share)
 }
 
 /// `+2.16 pp`: a change of percentages.
@@ -247,18 +250,21 @@ pub(crate) fn explanation(task: &str, changes: &FunctionChanges) -> String {
         ("STATE", Left),
         ("FUNCTION", Left),
     ]);
-    let time = |ns: f64| duration(ns.round() as u64);
     for change in changes.rows.iter().take(FUNCTIONS) {
         let sign = if change.ns() < 0.0 { '-' } else { '+' };
         grid.push([
-            time(change.before_ns),
-            time(change.after_ns),
-            format!("{sign}{}", time(change.ns().abs())),
+            rounded_duration(change.before_ns),
+            rounded_duration(change.after_ns),
+            format!("{sign}{}", rounded_duration(change.ns().abs())),
             change.state.name().to_owned(),
             cell(&change.name, FUNCTION_COLUMNS),
         ]);
     }
     format!("{task}: self time per task, by function\n{}", grid.text())
+}
+
+fn rounded_duration(ns: f64) -> String {
+    duration(ns.round() as u64)
 }
 
 #[cfg(test)]
@@ -280,13 +286,6 @@ mod tests {
     }
 
     fn answer() -> TaskComparisonAnswer {
-        let statistics = |ended, failed, scale: u64| TaskStatistics {
-            ended,
-            failed,
-            p50_ns: Some(scale * 1_000_000),
-            p90_ns: Some(scale * 2_000_000),
-            p99_ns: Some(scale * 30_000_000),
-        };
         let slower = NameComparison {
             name: "a_name_that_is_too_long_for_its_column".to_owned(),
             verdict: "slower".into(),
@@ -332,6 +331,16 @@ mod tests {
         }
     }
 
+    fn statistics(ended: u64, failed: u64, scale: u64) -> TaskStatistics {
+        TaskStatistics {
+            ended,
+            failed,
+            p50_ns: Some(scale * 1_000_000),
+            p90_ns: Some(scale * 2_000_000),
+            p99_ns: Some(scale * 30_000_000),
+        }
+    }
+
     #[test]
     fn changes_are_in_words_and_fit_80_columns() {
         let text = comparison(&answer(), Shown::Changes);
@@ -361,12 +370,6 @@ mod tests {
 
     #[test]
     fn functions_are_ordered_by_their_change_per_task() {
-        let profile = |nodes: &str| {
-            let text = format!(
-                r#"{{"unit":"ns","nodes":[{{"parent":0,"name":"load","kind":"task"}},{nodes}]}}"#
-            );
-            serde_json::from_str::<ParsedProfile>(&text).unwrap().0
-        };
         // Ten tasks before, five after.
         let before = profile(
             r#"{"parent":1,"name":"main","kind":"function"},
@@ -387,5 +390,12 @@ mod tests {
         .assert_eq(&explanation("load", &changes));
         let none = FunctionChanges::of(&before, &Profile::default(), [10, 0]);
         assert!(explanation("load", &none).contains("no samples on one side"));
+    }
+
+    fn profile(nodes: &str) -> Profile {
+        let text = format!(
+            r#"{{"unit":"ns","nodes":[{{"parent":0,"name":"load","kind":"task"}},{nodes}]}}"#
+        );
+        serde_json::from_str::<ParsedProfile>(&text).unwrap().0
     }
 }

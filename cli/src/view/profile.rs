@@ -51,23 +51,17 @@ pub(crate) struct Sampling {
 
 impl Sampling {
     pub(crate) fn from_headers(answer: &Answer) -> Self {
-        let count = |name| answer.header(name).unwrap_or(0);
-        let range = |name| {
-            let text: String = answer.header(name).unwrap_or_default();
-            text.split_once('/')
-                .map_or(String::new(), |(from, to)| span(from, to))
-        };
         Sampling {
             empty: answer.header("x-emberline-empty").unwrap_or(false),
-            workers: count("x-emberline-workers"),
+            workers: answer.count("x-emberline-workers"),
             ticks: Ticks {
-                made: count("x-emberline-ticks"),
-                expected: count("x-emberline-ticks-expected"),
-                throttled: count("x-emberline-ticks-throttled"),
+                made: answer.count("x-emberline-ticks"),
+                expected: answer.count("x-emberline-ticks-expected"),
+                throttled: answer.count("x-emberline-ticks-throttled"),
             },
-            sampled_ns: count("x-emberline-sampled-ns"),
-            total_ns: count("x-emberline-total-ns"),
-            unnamed_ns: count("x-emberline-unnamed-ns"),
+            sampled_ns: answer.count("x-emberline-sampled-ns"),
+            total_ns: answer.count("x-emberline-total-ns"),
+            unnamed_ns: answer.count("x-emberline-unnamed-ns"),
             unnamed_build_id: answer
                 .header("x-emberline-unnamed-build-id")
                 .unwrap_or_default(),
@@ -78,12 +72,12 @@ impl Sampling {
                 .iter()
                 .map(|(name, reason)| Hidden {
                     reason,
-                    hidden_ns: count(name),
+                    hidden_ns: answer.count(name),
                 })
                 .filter(|hidden| hidden.hidden_ns > 0)
                 .collect(),
-            range: range("x-emberline-range"),
-            data: range("x-emberline-data"),
+            range: shown_range(answer, "x-emberline-range"),
+            data: shown_range(answer, "x-emberline-data"),
         }
     }
 
@@ -152,6 +146,12 @@ impl Sampling {
             .collect();
         (!parts.is_empty()).then(|| wrapped("hidden: ", &parts, line_columns()))
     }
+}
+
+fn shown_range(answer: &Answer, name: &str) -> String {
+    let text: String = answer.header(name).unwrap_or_default();
+    text.split_once('/')
+        .map_or(String::new(), |(from, to)| span(from, to))
 }
 
 #[cfg(test)]

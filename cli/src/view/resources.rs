@@ -103,17 +103,6 @@ mod tests {
 
     #[test]
     fn a_row_has_average_peak_last_value_and_trend() {
-        let series = |measure: &'static str, unit: &'static str, means: &[f64]| ResourceSeries {
-            worker: "w-1".to_owned(),
-            measure: measure.into(),
-            unit: unit.into(),
-            points: (0..)
-                .zip(means)
-                .map(|(t, mean)| (t, *mean, mean * 2.0, 0.0))
-                .collect(),
-            peak: means.iter().copied().fold(0.0, f64::max) * 2.0,
-            ..ResourceSeries::default()
-        };
         let answer = ResourcesAnswer {
             range: range_of_test(),
             series: vec![
@@ -134,5 +123,19 @@ mod tests {
             w-1             disk                     -           -           -
         "#]]
         .assert_eq(&answer.text());
+    }
+
+    fn series(measure: &'static str, unit: &'static str, means: &[f64]) -> ResourceSeries {
+        ResourceSeries {
+            worker: "w-1".to_owned(),
+            measure: measure.into(),
+            unit: unit.into(),
+            points: (0..)
+                .zip(means)
+                .map(|(t, mean)| (t, *mean, mean * 2.0, 0.0))
+                .collect(),
+            peak: means.iter().copied().fold(0.0, f64::max) * 2.0,
+            ..ResourceSeries::default()
+        }
     }
 }

@@ -74,17 +74,6 @@ mod tests {
 
     #[test]
     fn runs_are_listed_and_confirmed() {
-        let run = |stop: Option<&str>, worker: Option<&str>, lost: bool| Run {
-            id: "7".to_owned(),
-            name: "nightly\u{202e}".to_owned(),
-            worker: worker.map(str::to_owned),
-            start: "2026-01-31T12:00:00Z".to_owned(),
-            stop: stop.map(str::to_owned),
-            duration_ns: 90_000_000_000,
-            open: stop.is_none(),
-            lost,
-            ..Run::default()
-        };
         let stop = Some("2026-01-31T12:01:30Z");
         let runs = vec![
             run(None, None, false),
@@ -103,5 +92,19 @@ mod tests {
             run nightly\u{202e} (id 7) started 2026-01-31 12:00:00.000 UTC
             run nightly\u{202e} (id 7) stopped 2026-01-31 12:01:30.000 UTC, after 1 min 30 s"#]]
         .assert_eq(&[line(&answer.runs[0]), line(&answer.runs[1])].join("\n"));
+    }
+
+    fn run(stop: Option<&str>, worker: Option<&str>, lost: bool) -> Run {
+        Run {
+            id: "7".to_owned(),
+            name: "nightly\u{202e}".to_owned(),
+            worker: worker.map(str::to_owned),
+            start: "2026-01-31T12:00:00Z".to_owned(),
+            stop: stop.map(str::to_owned),
+            duration_ns: 90_000_000_000,
+            open: stop.is_none(),
+            lost,
+            ..Run::default()
+        }
     }
 }

@@ -49,15 +49,6 @@ mod tests {
 
     #[test]
     fn each_worker_shows_the_settings_it_applied() {
-        let connected = |worker: &str, applied, enabled, states: &[&'static str]| WorkerSettings {
-            worker: worker.to_owned(),
-            epoch: Some("0a".to_owned()),
-            connected: true,
-            applied,
-            interval_ns: Some(20_000_000),
-            enabled: Some(enabled),
-            states: Some(states.iter().map(|state| (*state).into()).collect()),
-        };
         let away = WorkerSettings {
             worker: "c".to_owned(),
             ..WorkerSettings::default()
@@ -76,5 +67,22 @@ mod tests {
             c       no, not connected: applies when it reconnects         -  -
         "#]]
         .assert_eq(&table(&answer));
+    }
+
+    fn connected(
+        worker: &str,
+        applied: bool,
+        enabled: bool,
+        states: &[&'static str],
+    ) -> WorkerSettings {
+        WorkerSettings {
+            worker: worker.to_owned(),
+            epoch: Some("0a".to_owned()),
+            connected: true,
+            applied,
+            interval_ns: Some(20_000_000),
+            enabled: Some(enabled),
+            states: Some(states.iter().map(|state| (*state).into()).collect()),
+        }
     }
 }

@@ -85,16 +85,15 @@ mod tests {
 
     #[test]
     fn numbers_are_right_aligned_and_hostile_texts_are_escaped() {
-        let column = |name: &str| SqlColumn {
-            name: name.to_owned(),
-            type_name: String::new(),
-        };
-        let text = |text: &str| SqlCell::Text(text.to_owned());
         let answer = SqlAnswer {
             columns: vec![column("task"), column("sum(weight_ns)"), column("empty")],
             rows: vec![
-                vec![text("load"), SqlCell::Unsigned(1_234_567), SqlCell::Null],
-                vec![text("a\u{1b}[2J"), SqlCell::Integer(-8), SqlCell::Null],
+                vec![
+                    text_cell("load"),
+                    SqlCell::Unsigned(1_234_567),
+                    SqlCell::Null,
+                ],
+                vec![text_cell("a\u{1b}[2J"), SqlCell::Integer(-8), SqlCell::Null],
             ],
             truncated: true,
             data_until: "2026-11-25T10:00:00Z".to_owned(),
@@ -117,5 +116,16 @@ mod tests {
             ..answer
         };
         assert_eq!(empty.notes()[1], "no rows");
+    }
+
+    fn column(name: &str) -> SqlColumn {
+        SqlColumn {
+            name: name.to_owned(),
+            type_name: String::new(),
+        }
+    }
+
+    fn text_cell(text: &str) -> SqlCell {
+        SqlCell::Text(text.to_owned())
     }
 }

@@ -44,18 +44,21 @@ pub(crate) fn info(info: &StoreInfo) -> String {
         ("TO", Left),
     ]);
     for table in &info.tables {
-        let edge = |second: Option<u32>| second.map_or(String::new(), |second| time(second.into()));
         grid.push([
             table.table.clone(),
             grouped(table.files),
             grouped(table.rows),
             grouped(table.bytes),
             digits(table.bytes as f64 / table.rows.max(1) as f64),
-            edge(table.span_s.map(|span| span.0)),
-            edge(table.span_s.map(|span| span.1)),
+            time_or_empty(table.span_s.map(|span| span.0)),
+            time_or_empty(table.span_s.map(|span| span.1)),
         ]);
     }
     text + "\n" + &grid.text()
+}
+
+fn time_or_empty(second: Option<u32>) -> String {
+    second.map_or(String::new(), |second| time(second.into()))
 }
 
 pub(crate) fn verified(verified: &Verification) -> String {

@@ -106,25 +106,32 @@ impl View for TaskSummaryAnswer {
             (Reverse(total_ns), &name.name)
         });
         for name in names {
-            let ended = |outcome: &str| grouped(name.outcomes.get(outcome).copied().unwrap_or(0));
-            let time = |of: fn(Durations) -> u64| or_dash(name.durations.map(of), duration);
             grid.push([
                 name.name.clone(),
-                ended("ok"),
-                ended("failed"),
-                ended("cancelled"),
-                ended("panicked"),
-                ended("lost"),
+                ended(name, "ok"),
+                ended(name, "failed"),
+                ended(name, "cancelled"),
+                ended(name, "panicked"),
+                ended(name, "lost"),
                 grouped(name.running),
-                time(|durations| durations.p50_ns),
-                time(|durations| durations.p90_ns),
-                time(|durations| durations.p99_ns),
-                time(|durations| durations.max_ns),
-                time(|durations| durations.total_ns),
+                time(name, |durations| durations.p50_ns),
+                time(name, |durations| durations.p90_ns),
+                time(name, |durations| durations.p99_ns),
+                time(name, |durations| durations.max_ns),
+                time(name, |durations| durations.total_ns),
             ]);
         }
         grid.text()
     }
+}
+
+/// How many tasks of that name ended so.
+fn ended(name: &TaskName, outcome: &str) -> String {
+    grouped(name.outcomes.get(outcome).copied().unwrap_or(0))
+}
+
+fn time(name: &TaskName, of: fn(Durations) -> u64) -> String {
+    or_dash(name.durations.map(of), duration)
 }
 
 /// Why a task ended badly, as on the page. Nobody reports the end of a lost one.
@@ -144,17 +151,6 @@ mod tests {
 
     #[test]
     fn rows_are_aligned_and_notes_count_what_is_missing() {
-        let task = |name: &str, cause: &str, outcome: &'static str| Task {
-            worker: "worker-0".to_owned(),
-            name: name.to_owned(),
-            key: "k-7".to_owned(),
-            thread_name: "pool-1".to_owned(),
-            start: "2026-01-31T12:00:00.123456789Z".to_owned(),
-            duration_ns: 1_240_000,
-            outcome: outcome.into(),
-            cause: cause.to_owned(),
-            ..Task::default()
-        };
         let answer = TasksAnswer {
             range: range_of_test(),
             total: 12_345,
@@ -179,6 +175,20 @@ mod tests {
         };
         let notes = ["the longest 2 of 12,345 tasks; --limit shows more, --summary totals"];
         assert_eq!(longest.notes(), notes);
+    }
+
+    fn task(name: &str, cause: &str, outcome: &'static str) -> Task {
+        Task {
+            worker: "worker-0".to_owned(),
+            name: name.to_owned(),
+            key: "k-7".to_owned(),
+            thread_name: "pool-1".to_owned(),
+            start: "2026-01-31T12:00:00.123456789Z".to_owned(),
+            duration_ns: 1_240_000,
+            outcome: outcome.into(),
+            cause: cause.to_owned(),
+            ..Task::default()
+        }
     }
 
     #[test]
@@ -206,15 +216,18 @@ mod tests {
 
     #[test]
     fn a_lost_task_has_a_cause() {
-        let task = |outcome: &'static str| Task {
-            outcome: outcome.into(),
-            ..Task::default()
-        };
         assert_eq!(
-            cause(&task("lost")),
+            cause(&ended_task("lost")),
             "its worker ended or disconnected first"
         );
-        assert_eq!(cause(&task("ok")), "");
+        assert_eq!(cause(&ended_task("ok")), "");
+    }
+
+    fn ended_task(outcome: &'static str) -> Task {
+        Task {
+            outcome: outcome.into(),
+            ..Task::default()
+        }
     }
 
     #[test]

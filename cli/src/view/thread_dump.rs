@@ -216,28 +216,7 @@ mod tests {
     use super::*;
 
     fn dump() -> ThreadDumpAnswer {
-        let frame = |name: &str, file: &str| StackFrame {
-            name: name.to_owned(),
-            module: "/usr/lib/libc.so.6".to_owned(),
-            file: file.to_owned(),
-            line: 3,
-            inlined: false,
-            plumbing: is_plumbing(name),
-        };
-        let thread = |id: u32, name: &str, blocked_ns: u64, age_ns: u64| ThreadSnapshot {
-            id,
-            name: name.to_owned(),
-            blocked_ns,
-            age_ns,
-        };
         let pool = (20..29).map(|id| thread(id, "pool\u{1b}", 2_000_000_000 + u64::from(id), 5));
-        let group = |kind: &'static str, state: Option<&'static str>, stack, threads| ThreadGroup {
-            kind: kind.into(),
-            task: (kind == "task").then(|| "load".to_owned()),
-            state: state.map(Into::into),
-            stack,
-            threads,
-        };
         let stack = vec![
             frame("__GI___libc_read", ""),
             frame("app::input::{impl#3}::parse::{closure#0}", "/a/b/c/d/x.rs"),
@@ -270,14 +249,6 @@ mod tests {
                 vec![thread(30, "young", 0, 0)],
             ),
         ];
-        let worker = |worker: &str, reason: Option<&str>, omitted: u64, groups| WorkerThreads {
-            worker: worker.to_owned(),
-            responded: reason.is_none(),
-            reason: reason.map(str::to_owned),
-            omitted,
-            groups,
-            ..WorkerThreads::default()
-        };
         let workers = vec![
             worker("w-1", None, 0, groups),
             worker("w-2", Some("sampling is off"), 0, Vec::new()),
@@ -286,6 +257,57 @@ mod tests {
         ThreadDumpAnswer {
             workers,
             ..ThreadDumpAnswer::default()
+        }
+    }
+
+    fn frame(name: &str, file: &str) -> StackFrame {
+        StackFrame {
+            name: name.to_owned(),
+            module: "/usr/lib/libc.so.6".to_owned(),
+            file: file.to_owned(),
+            line: 3,
+            inlined: false,
+            plumbing: is_plumbing(name),
+        }
+    }
+
+    fn thread(id: u32, name: &str, blocked_ns: u64, age_ns: u64) -> ThreadSnapshot {
+        ThreadSnapshot {
+            id,
+            name: name.to_owned(),
+            blocked_ns,
+            age_ns,
+        }
+    }
+
+    fn group(
+        kind: &'static str,
+        state: Option<&'static str>,
+        stack: Vec<StackFrame>,
+        threads: Vec<ThreadSnapshot>,
+    ) -> ThreadGroup {
+        ThreadGroup {
+            kind: kind.into(),
+            task: (kind == "task").then(|| "load".to_owned()),
+            state: state.map(Into::into),
+            stack,
+            threads,
+        }
+    }
+
+    fn worker(
+        worker: &str,
+        reason: Option<&str>,
+        omitted: u64,
+        groups: Vec<ThreadGroup>,
+    ) -> WorkerThreads {
+        WorkerThreads {
+            worker: worker.to_owned(),
+            responded: reason.is_none(),
+            reason: reason.map(str::to_owned),
+            omitted,
+            groups,
+            ..WorkerThreads::default()
         }
     }
 

@@ -158,21 +158,6 @@ mod tests {
     use crate::view::tests::range_of_test;
 
     fn answer() -> ThreadTimeAnswer {
-        let part = |task: Option<&str>, phase: Option<&str>, state: &'static str, time_ns: u64| {
-            ThreadTimePart {
-                task: task.map(str::to_owned),
-                phase: phase.map(str::to_owned),
-                state: state.into(),
-                time_ns,
-            }
-        };
-        let thread = |name: &str, thread_id: Option<u32>, parts: Vec<ThreadTimePart>| ThreadTime {
-            worker: "w-1".to_owned(),
-            thread: Some(name.to_owned()),
-            thread_id,
-            total_ns: 2_000_000_000,
-            parts,
-        };
         let first = vec![
             part(Some("load"), Some("transfer"), "network", 500_000_000),
             part(Some("load"), None, "cpu", 1_500_000_000),
@@ -190,6 +175,30 @@ mod tests {
                 thread("pool-2", None, second),
             ],
             ..ThreadTimeAnswer::default()
+        }
+    }
+
+    fn part(
+        task: Option<&str>,
+        phase: Option<&str>,
+        state: &'static str,
+        time_ns: u64,
+    ) -> ThreadTimePart {
+        ThreadTimePart {
+            task: task.map(str::to_owned),
+            phase: phase.map(str::to_owned),
+            state: state.into(),
+            time_ns,
+        }
+    }
+
+    fn thread(name: &str, thread_id: Option<u32>, parts: Vec<ThreadTimePart>) -> ThreadTime {
+        ThreadTime {
+            worker: "w-1".to_owned(),
+            thread: Some(name.to_owned()),
+            thread_id,
+            total_ns: 2_000_000_000,
+            parts,
         }
     }
 

@@ -89,14 +89,6 @@ mod tests {
 
     #[test]
     fn a_step_has_a_row_for_each_task_with_time_in_it() {
-        let series = |name: &str, cpu_ns, wait_ns: Vec<u64>| Series {
-            name: name.to_owned(),
-            cpu_ns,
-            runnable_ns: vec![0, 0],
-            disk_ns: Some(wait_ns.clone()),
-            wait_ns,
-            ..Series::default()
-        };
         let answer = TimelineAnswer {
             range: range_of_test(),
             first_ns: 1_769_860_800_000_000_000,
@@ -125,5 +117,16 @@ mod tests {
         );
         let notes = answer.notes().join("\n");
         assert!(notes.ends_with(", by 1.00 s"), "{notes}");
+    }
+
+    fn series(name: &str, cpu_ns: Vec<u64>, wait_ns: Vec<u64>) -> Series {
+        Series {
+            name: name.to_owned(),
+            cpu_ns,
+            runnable_ns: vec![0, 0],
+            disk_ns: Some(wait_ns.clone()),
+            wait_ns,
+            ..Series::default()
+        }
     }
 }

@@ -134,7 +134,33 @@ mod tests {
 
     #[test]
     fn links_and_types_are_summed() {
-        let sums = || LinkSums {
+        let link = Link {
+            worker: "w-1".to_owned(),
+            peer: "w-2".to_owned(),
+            direction: "incoming".into(),
+            sums: link_sums(),
+        };
+        let answer = TransferSummaryAnswer {
+            range: range_of_test(),
+            links: vec![link],
+            types: vec![TransferType {
+                type_name: String::new(),
+                sums: link_sums(),
+            }],
+            ..TransferSummaryAnswer::default()
+        };
+        expect![[r#"
+            WORKER  DIRECTION  PEER  COUNT  FAILED    BYTES  WIRE BYTES    AVG/s    P50/s  …
+            w-1     incoming   w-2   1,200       1  5.00 MB     2.50 MB  1.00 MB  2.00 MB
+
+            TYPE  COUNT  FAILED    BYTES  WIRE BYTES    AVG/s    P50/s    P90/s    P99/s
+            -     1,200       1  5.00 MB     2.50 MB  1.00 MB  2.00 MB  3.00 MB  4.00 MB
+        "#]]
+        .assert_eq(&answer.text());
+    }
+
+    fn link_sums() -> LinkSums {
+        LinkSums {
             count: 1_200,
             failed: 1,
             bytes: 5_000_000,
@@ -147,30 +173,7 @@ mod tests {
                 p99: 4_000_000,
             }),
             durations: None,
-        };
-        let link = Link {
-            worker: "w-1".to_owned(),
-            peer: "w-2".to_owned(),
-            direction: "incoming".into(),
-            sums: sums(),
-        };
-        let answer = TransferSummaryAnswer {
-            range: range_of_test(),
-            links: vec![link],
-            types: vec![TransferType {
-                type_name: String::new(),
-                sums: sums(),
-            }],
-            ..TransferSummaryAnswer::default()
-        };
-        expect![[r#"
-            WORKER  DIRECTION  PEER  COUNT  FAILED    BYTES  WIRE BYTES    AVG/s    P50/s  …
-            w-1     incoming   w-2   1,200       1  5.00 MB     2.50 MB  1.00 MB  2.00 MB
-
-            TYPE  COUNT  FAILED    BYTES  WIRE BYTES    AVG/s    P50/s    P90/s    P99/s
-            -     1,200       1  5.00 MB     2.50 MB  1.00 MB  2.00 MB  3.00 MB  4.00 MB
-        "#]]
-        .assert_eq(&answer.text());
+        }
     }
 
     #[test]

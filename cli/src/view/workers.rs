@@ -443,8 +443,11 @@ fn elapsed(then: &str, now: &str) -> String {
 
 /// The time between two times, 0 if they are reversed; `None` if one of them is invalid.
 pub(crate) fn elapsed_ns(then: &str, now: &str) -> Option<u64> {
-    let parse = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_nanosecond);
-    Some(u64::try_from(parse(now)? - parse(then)?).unwrap_or(0))
+    Some(u64::try_from(unix_ns(now)? - unix_ns(then)?).unwrap_or(0))
+}
+
+fn unix_ns(text: &str) -> Option<i128> {
+    text.parse::<Timestamp>().ok().map(Timestamp::as_nanosecond)
 }
 
 #[cfg(test)]
@@ -514,10 +517,6 @@ mod tests {
 
     #[test]
     fn notes_name_duplicated_workers_and_count_those_that_are_not_listed() {
-        let life = |connected| Epoch {
-            connected,
-            ..Epoch::default()
-        };
         let worker = WorkerEpochs {
             worker: "w\u{202e}".to_owned(),
             epochs: vec![life(true), life(false), life(true)],
@@ -544,9 +543,37 @@ mod tests {
         assert_eq!(answer.notes()[2..], COLUMNS);
     }
 
+    fn life(connected: bool) -> Epoch {
+        Epoch {
+            connected,
+            ..Epoch::default()
+        }
+    }
+
     #[test]
     fn lives_that_ended_badly_are_notes_with_cause_and_next_step() {
-        let life = |reason: &'static str, state: &'static str| Epoch {
+        let crashed = ended_life("crashed", "gone");
+        let note = "w crashed (process 17 on h, last seen 1 min ago): it was killed; look there";
+        check_states_and_notes(vec![crashed.clone()], &["crashed"], &[note]);
+        let states = ["crashed", "connected"];
+        check_states_and_notes(vec![crashed, ended_life("", "connected")], &states, &[note]);
+        check_states_and_notes(
+            vec![ended_life("clean", "gone"), ended_life("crashed", "away")],
+            &["gone", "away"],
+            &[],
+        );
+        let states = ["missing", "connected"];
+        check_states_and_notes(
+            vec![ended_life("unknown", "gone"), ended_life("", "connected")],
+            &states,
+            &[],
+        );
+        let note = "w missing (process 17 on h, last seen 1 min ago): it was killed; look there";
+        check_states_and_notes(vec![ended_life("unknown", "gone")], &["missing"], &[note]);
+    }
+
+    fn ended_life(reason: &'static str, state: &'static str) -> Epoch {
+        Epoch {
             pid: 17,
             host: "h".to_owned(),
             state: state.into(),
@@ -558,59 +585,37 @@ mod tests {
                 ..Disconnect::default()
             }),
             ..Epoch::default()
+        }
+    }
+
+    fn check_states_and_notes(epochs: Vec<Epoch>, states: &[&str], expected: &[&str]) {
+        assert_eq!(epochs.iter().map(state).collect::<Vec<_>>(), states);
+        let answer = WorkersAnswer {
+            now: "2026-01-31T12:00:00Z".to_owned(),
+            ingest: IngestStatus {
+                open: true,
+                ..IngestStatus::default()
+            },
+            workers: vec![WorkerEpochs {
+                worker: "w".to_owned(),
+                epochs,
+            }],
+            ..WorkersAnswer::default()
         };
-        let check = |epochs: Vec<Epoch>, states: &[&str], expected: &[&str]| {
-            assert_eq!(epochs.iter().map(state).collect::<Vec<_>>(), states);
-            let answer = WorkersAnswer {
-                now: "2026-01-31T12:00:00Z".to_owned(),
-                ingest: IngestStatus {
-                    open: true,
-                    ..IngestStatus::default()
-                },
-                workers: vec![WorkerEpochs {
-                    worker: "w".to_owned(),
-                    epochs,
-                }],
-                ..WorkersAnswer::default()
-            };
-            assert_eq!(answer.notes()[COLUMNS.len()..], *expected);
-        };
-        let crashed = life("crashed", "gone");
-        let note = "w crashed (process 17 on h, last seen 1 min ago): it was killed; look there";
-        check(vec![crashed.clone()], &["crashed"], &[note]);
-        let states = ["crashed", "connected"];
-        check(vec![crashed, life("", "connected")], &states, &[note]);
-        check(
-            vec![life("clean", "gone"), life("crashed", "away")],
-            &["gone", "away"],
-            &[],
-        );
-        let states = ["missing", "connected"];
-        check(
-            vec![life("unknown", "gone"), life("", "connected")],
-            &states,
-            &[],
-        );
-        let note = "w missing (process 17 on h, last seen 1 min ago): it was killed; look there";
-        check(vec![life("unknown", "gone")], &["missing"], &[note]);
+        assert_eq!(answer.notes()[COLUMNS.len()..], *expected);
     }
 
     #[test]
     fn quotas_that_were_met_are_noted() {
-        let met = |identity: &str, refused, delayed| QuotaUse {
-            identity: identity.to_owned(),
-            quota: "sessions".into(),
-            value: (refused > 0).then_some(100),
-            refused,
-            delayed,
-            last: "2026-01-31T12:00:00Z".to_owned(),
-        };
         let ingest = IngestStatus {
             open: true,
             ..IngestStatus::default()
         };
-        let mut quotas = vec![met("token 3f9a2c01", 1_200, 3), met("\u{202e}", 0, 1)];
-        quotas.extend((0..5).map(|_| met("token 3f9a2c02", 1, 0)));
+        let mut quotas = vec![
+            quota_use("token 3f9a2c01", 1_200, 3),
+            quota_use("\u{202e}", 0, 1),
+        ];
+        quotas.extend((0..5).map(|_| quota_use("token 3f9a2c02", 1, 0)));
         let now = "2026-01-31T12:00:12Z".to_owned();
         let answer = WorkersAnswer {
             now,
@@ -634,22 +639,21 @@ mod tests {
         );
     }
 
+    fn quota_use(identity: &str, refused: u64, delayed: u64) -> QuotaUse {
+        QuotaUse {
+            identity: identity.to_owned(),
+            quota: "sessions".into(),
+            value: (refused > 0).then_some(100),
+            refused,
+            delayed,
+            last: "2026-01-31T12:00:00Z".to_owned(),
+        }
+    }
+
     #[test]
     fn stopped_ingestion_is_the_first_note() {
-        let check = |ingest: IngestStatus, expected: &[&str]| {
-            let now = "2026-01-31T12:00:12Z".to_owned();
-            assert_eq!(
-                WorkersAnswer {
-                    now,
-                    ingest,
-                    ..WorkersAnswer::default()
-                }
-                .notes(),
-                expected
-            );
-        };
         let nobody = "no worker has reported yet";
-        check(
+        check_notes(
             IngestStatus {
                 open: true,
                 ..IngestStatus::default()
@@ -665,6 +669,19 @@ mod tests {
             since: Some("2026-01-31T12:00:00Z".to_owned()),
             ..IngestStatus::default()
         };
-        check(stopped, &[note, nobody]);
+        check_notes(stopped, &[note, nobody]);
+    }
+
+    fn check_notes(ingest: IngestStatus, expected: &[&str]) {
+        let now = "2026-01-31T12:00:12Z".to_owned();
+        assert_eq!(
+            WorkersAnswer {
+                now,
+                ingest,
+                ..WorkersAnswer::default()
+            }
+            .notes(),
+            expected
+        );
     }
 }

@@ -134,12 +134,17 @@ impl Hearts {
 
     /// The parts that had no step for that long, for people.
     fn without_step(&self, limit: Duration) -> Vec<String> {
-        let time = |still: &Still| LOOK_EVERY * still.tenths / 10;
-        let stopped = self.0.values().filter(|still| time(still) >= limit);
+        let stopped = self.0.values().filter(|still| still_time(still) >= limit);
         stopped
-            .map(|still: &Still| format!("{} (no step for {:?})", still.heart.name, time(still)))
+            .map(|still: &Still| {
+                format!("{} (no step for {:?})", still.heart.name, still_time(still))
+            })
             .collect()
     }
+}
+
+fn still_time(still: &Still) -> Duration {
+    LOOK_EVERY * still.tenths / 10
 }
 
 /// Reports what hangs, with the stacks of all threads, and ends the process.
@@ -219,14 +224,17 @@ mod tests {
     #[test]
     fn threads_are_looked_at_only_if_a_part_has_no_step() {
         let mut hearts = Hearts::default();
-        let none = || -> bool { unreachable!("all parts have steps") };
-        hearts.look([heart(0, 7)].into_iter(), none);
-        hearts.look([heart(0, 8)].into_iter(), none);
+        hearts.look([heart(0, 7)].into_iter(), never);
+        hearts.look([heart(0, 8)].into_iter(), never);
         let waits = Heartbeat {
             is_in_bounded_wait: true,
             ..heart(0, 8)
         };
-        hearts.look([waits].into_iter(), none);
+        hearts.look([waits].into_iter(), never);
+    }
+
+    fn never() -> bool {
+        unreachable!("all parts have steps")
     }
 
     #[test]

@@ -51,10 +51,16 @@ fn usage(tasks: &Path) -> BTreeMap<u32, Usage> {
     entries
         .filter_map(|entry: fs::DirEntry| {
             let id = entry.file_name().to_str()?.parse().ok()?;
-            let read = |name| fs::read_to_string(entry.path().join(name)).ok();
-            Some((id, parse(&read("stat")?, &read("schedstat")?)?))
+            Some((
+                id,
+                parse(&read(&entry, "stat")?, &read(&entry, "schedstat")?)?,
+            ))
         })
         .collect()
+}
+
+fn read(entry: &fs::DirEntry, name: &str) -> Option<String> {
+    fs::read_to_string(entry.path().join(name)).ok()
 }
 
 /// Reads the texts of `stat` and `schedstat`, see proc(5).

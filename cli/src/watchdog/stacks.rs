@@ -50,28 +50,33 @@ pub(super) fn threads() -> Vec<String> {
         .into_iter()
         .flatten()
         .flatten();
-    let line = |folder: std::path::PathBuf| {
-        let read = |name| fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let status = read("status");
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.unwrap_or_default().trim().to_owned()
-        };
-        let system_call = read("syscall");
-        let call = system_call.split_whitespace().next().unwrap_or("?");
-        let name = field("Name:");
-        let id = field("Pid:");
-        let state = field("State:");
-        let kernel = read("wchan");
-        printable(&format!(
-            "thread {name} ({id}): {state}, system call {call} {kernel}"
-        ))
-        .into_owned()
-    };
     entries
         .take(LINES_MAX)
-        .map(|entry| line(entry.path()))
+        .map(|entry| thread_line(entry.path()))
         .collect()
+}
+
+fn thread_line(folder: std::path::PathBuf) -> String {
+    let status = read_or_empty(&folder, "status");
+    let system_call = read_or_empty(&folder, "syscall");
+    let call = system_call.split_whitespace().next().unwrap_or("?");
+    let name = status_field(&status, "Name:");
+    let id = status_field(&status, "Pid:");
+    let state = status_field(&status, "State:");
+    let kernel = read_or_empty(&folder, "wchan");
+    printable(&format!(
+        "thread {name} ({id}): {state}, system call {call} {kernel}"
+    ))
+    .into_owned()
+}
+
+fn read_or_empty(folder: &std::path::Path, name: &str) -> String {
+    fs::read_to_string(folder.join(name)).unwrap_or_default()
+}
+
+fn status_field(status: &str, name: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

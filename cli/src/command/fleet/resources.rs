@@ -105,12 +105,6 @@ mod tests {
 
     #[test]
     fn a_machine_has_each_of_its_measures_once() {
-        let series = |worker: &str, host: &str, measure: &'static str| ResourceSeries {
-            worker: worker.to_owned(),
-            host: host.to_owned(),
-            measure: measure.into(),
-            ..ResourceSeries::default()
-        };
         let mut answer = ResourcesAnswer {
             series: vec![
                 series("w-1", "h", "host_cpu"),
@@ -137,5 +131,14 @@ mod tests {
         ];
         assert_eq!(rows, expected);
         assert!(is_limit("host_cpus") && is_limit("descriptors_max") && !is_limit("host_cpu"));
+    }
+
+    fn series(worker: &str, host: &str, measure: &'static str) -> ResourceSeries {
+        ResourceSeries {
+            worker: worker.to_owned(),
+            host: host.to_owned(),
+            measure: measure.into(),
+            ..ResourceSeries::default()
+        }
     }
 }

@@ -191,26 +191,27 @@ fn ended(report: &ReportFile, counts: impl Fn(&str) -> bool) -> u64 {
 /// Time of all tasks by phase, the longest first.
 fn phases(before: &ReportFile, after: &ReportFile) -> Vec<Total> {
     let mut rows: Vec<Total> = Vec::new();
-    let mut add = |report: &ReportFile, side: fn(&mut Total) -> &mut u64| {
-        for phase in report.summary.names.iter().flat_map(|name| &name.phases) {
-            let name = format!("phase {}", phase.name);
-            let known = rows.iter().position(|row| row.name == name);
-            let at = known.unwrap_or_else(|| {
-                rows.push(Total {
-                    name,
-                    unit: Unit::Ns,
-                    before: 0,
-                    after: 0,
-                });
-                rows.len() - 1
-            });
-            *side(&mut rows[at]) += phase.duration_ns;
-        }
-    };
-    add(before, |row| &mut row.before);
-    add(after, |row| &mut row.after);
+    add_phases(&mut rows, before, |row| &mut row.before);
+    add_phases(&mut rows, after, |row| &mut row.after);
     rows.sort_by_key(|row| Reverse(row.before.max(row.after)));
     rows
+}
+
+fn add_phases(rows: &mut Vec<Total>, report: &ReportFile, side: fn(&mut Total) -> &mut u64) {
+    for phase in report.summary.names.iter().flat_map(|name| &name.phases) {
+        let name = format!("phase {}", phase.name);
+        let known = rows.iter().position(|row| row.name == name);
+        let at = known.unwrap_or_else(|| {
+            rows.push(Total {
+                name,
+                unit: Unit::Ns,
+                before: 0,
+                after: 0,
+            });
+            rows.len() - 1
+        });
+        *side(&mut rows[at]) += phase.duration_ns;
+    }
 }
 
 /// Says which tasks of a report are not compared.
@@ -241,21 +242,6 @@ mod tests {
 
     /// A report of forty tasks `load`, two a second, of this length. Their function is as slow as they are.
     fn report(task_us: u64, failed: u64) -> Value {
-        let profile = |state: &str, totals: Totals| {
-            json!({
-                "totals": totals,
-                "profile": {
-                    "unit": "ns",
-                    "functions": {
-                        "names": ["load", "parse"], "kinds": ["task", "function"], "files": ["", ""],
-                        "lines": [0, 0], "modules": ["", ""],
-                    },
-                    "parents": [1, 1],
-                    "numbers": [0, 1],
-                    "self": {state: {"nodes": [2], "ns": [TASKS * task_us * 500]}},
-                },
-            })
-        };
         let half_ns = TASKS * task_us * 500;
         let range = TimeRange {
             from: "1970-01-01T00:00:00Z".to_owned(),
@@ -305,8 +291,24 @@ mod tests {
             "timeline": TimelineAnswer { range, ..TimelineAnswer::default() },
             "summary": summary,
             "columns": columns,
-            "profile": profile("cpu", Totals { cpu_ns: half_ns, ..Totals::default() }),
-            "blocked": profile("disk", Totals { wait_ns: half_ns, ..Totals::default() }),
+            "profile": profile(task_us, "cpu", Totals { cpu_ns: half_ns, ..Totals::default() }),
+            "blocked": profile(task_us, "disk", Totals { wait_ns: half_ns, ..Totals::default() }),
+        })
+    }
+
+    fn profile(task_us: u64, state: &str, totals: Totals) -> Value {
+        json!({
+            "totals": totals,
+            "profile": {
+                "unit": "ns",
+                "functions": {
+                    "names": ["load", "parse"], "kinds": ["task", "function"], "files": ["", ""],
+                    "lines": [0, 0], "modules": ["", ""],
+                },
+                "parents": [1, 1],
+                "numbers": [0, 1],
+                "self": {state: {"nodes": [2], "ns": [TASKS * task_us * 500]}},
+            },
         })
     }
 

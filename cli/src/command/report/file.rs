@@ -78,7 +78,6 @@ impl ReportFile {
     /// # Errors
     /// [`BadInput`] if its columns do not fit each other.
     pub(super) fn ended_tasks(&self) -> Result<EndedTasksOf, BadInput> {
-        let invalid = |what: &str| BadInput(format!("invalid report: {what}"));
         let TaskColumnsAnswer {
             outcomes,
             names,
@@ -139,6 +138,10 @@ impl ReportFile {
     pub(super) fn samples(&self) -> Profile {
         self.profile.profile.0.merge(&self.blocked.profile.0)
     }
+}
+
+fn invalid(what: &str) -> BadInput {
+    BadInput(format!("invalid report: {what}"))
 }
 
 fn outcome(word: &str) -> Option<Outcome> {

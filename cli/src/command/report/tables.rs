@@ -78,9 +78,8 @@ impl Table {
             .iter()
             .fold(query, |query, (key, value)| query.with(key, *value));
         let mut answer = client.stream(self.path, &query)?;
-        let count = |name| answer.header::<u64>(name).unwrap_or(0);
-        let rows = count("x-emberline-rows");
-        let total = count("x-emberline-total");
+        let rows = answer.count("x-emberline-rows");
+        let total = answer.count("x-emberline-total");
         if total > rows {
             say(&format!(
                 "{} has {} of {total}; reports of parts of the range have the others",

@@ -173,15 +173,18 @@ mod tests {
         let profiles: Vec<String> = profiles;
         let traces: Vec<String> = traces;
         let targets = targets(&profiles, &traces, "fleet").map_err(|error| error.to_string())?;
-        let kind = |target: &ForwardTarget| match target.content {
-            ForwardContent::Pyroscope => "pyroscope",
-            ForwardContent::Otlp => "otlp",
-            ForwardContent::Tasks(_) => "traces",
-        };
         Ok(targets
             .iter()
             .map(|target| format!("{} {}", kind(target), target.url))
             .collect())
+    }
+
+    fn kind(target: &ForwardTarget) -> &'static str {
+        match target.content {
+            ForwardContent::Pyroscope => "pyroscope",
+            ForwardContent::Otlp => "otlp",
+            ForwardContent::Tasks(_) => "traces",
+        }
     }
 
     #[test]

@@ -148,7 +148,6 @@ fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Opti
         tasks,
         bytes_max,
     } = (&args.retention).into();
-    let hours = |age: Duration| format!("{}h", age.as_secs() / 3_600);
     let options_and_values = [
         ("--retention-seconds", hours(seconds)),
         ("--retention-rollups", hours(rollups)),
@@ -169,6 +168,10 @@ fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Opti
         program,
         arguments,
     }))
+}
+
+fn hours(age: Duration) -> String {
+    format!("{}h", age.as_secs() / 3_600)
 }
 
 /// The stores to answer for, if the server is no collector itself.

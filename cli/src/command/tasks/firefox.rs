@@ -16,8 +16,7 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
         .with("format", "firefox")
         .with_each("limit", args.limit.map(|limit| limit.to_string()));
     let answer = client.get("tasks", &query)?;
-    let fact = |name| answer.header::<u64>(name).unwrap_or(0);
-    let tasks = fact("x-emberline-rows");
+    let tasks = answer.count("x-emberline-rows");
     if tasks == 0 {
         return Err(nothing_written("tasks").into());
     }
@@ -31,8 +30,10 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
     rows::notes(&answer)
         .iter()
         .for_each(|note| say_wrapped(note));
-    let transfers = fact("x-emberline-transfers");
-    let omitted = fact("x-emberline-transfers-total").saturating_sub(transfers);
+    let transfers = answer.count("x-emberline-transfers");
+    let omitted = answer
+        .count("x-emberline-transfers-total")
+        .saturating_sub(transfers);
     if omitted > 0 {
         say(&format!("left out: {}", counted(omitted, "transfer")));
     }

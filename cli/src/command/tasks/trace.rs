@@ -140,19 +140,21 @@ fn read_transfers(
 
 /// The same workers, in that piece of time.
 fn absolute(range: &RangeArgs, piece: &Range<i64>) -> anyhow::Result<RangeArgs> {
-    let text = |ns: i64| -> anyhow::Result<Option<String>> {
-        Ok(Some(format!(
-            "{:.9}",
-            Timestamp::from_nanosecond(ns.into())?
-        )))
-    };
     Ok(RangeArgs {
-        from: text(piece.start)?,
-        to: text(piece.end)?,
+        from: unix_seconds(piece.start)?,
+        to: unix_seconds(piece.end)?,
         run: None,
         worker: range.worker.clone(),
         label: range.label.clone(),
     })
+}
+
+/// Seconds since 1970, as a query has them.
+fn unix_seconds(ns: i64) -> anyhow::Result<Option<String>> {
+    Ok(Some(format!(
+        "{:.9}",
+        Timestamp::from_nanosecond(ns.into())?
+    )))
 }
 
 pub(super) fn notes(about: &About) -> Vec<String> {

@@ -148,11 +148,14 @@ fn damaged_files_of_all_answers_are_told_once() {
 fn a_limit_gives_the_newest_and_says_how_many_others_there_are() {
     let tasks: Vec<Task> = (0..100).map(|at| task(at, 100 + at as i64, 0)).collect();
     let mut taken = Vec::new();
-    let mut take = |tasks: Vec<Task>| {
-        taken.extend(tasks.iter().map(|task| task.id));
-        Ok(())
-    };
-    let about = newest(&mut |piece| Ok(answer(&tasks, 3, piece)), &mut take).unwrap();
+    let about = newest(
+        &mut |piece| Ok(answer(&tasks, 3, piece)),
+        &mut |tasks: Vec<Task>| {
+            taken.extend(tasks.iter().map(|task| task.id));
+            Ok(())
+        },
+    )
+    .unwrap();
     assert_eq!((about.rows, about.omitted), (3, 97));
     assert_eq!(taken, [99, 98, 97]);
     assert_eq!(
