@@ -194,12 +194,6 @@ fn report(report: &ShipReport) -> Value {
 
 /// Puts a guard around tasks, and tells what came of it.
 fn reported(worker: &str, url: &str, file: &str) -> Result<Value> {
-    let run = |name: &str| {
-        for number in 0..40 {
-            let _task = agent::task(name).key(number.to_string()).start();
-            alpha(Duration::from_millis(5));
-        }
-    };
     let local = (url == "local")
         .then(|| AgentBuilder::default().start_local())
         .transpose()?;
@@ -215,19 +209,19 @@ fn reported(worker: &str, url: &str, file: &str) -> Result<Value> {
         }
     }
     let shipping = is_url.then(|| builder.start()).transpose()?;
-    run("before");
+    run_tasks("before");
     leave_second();
     let descriptors_before = descriptors()?;
     let guard = agent::report(file);
     let descriptors_inside = descriptors()?;
-    run("inside");
+    run_tasks("inside");
     if url == "exit" {
         wait_for_end_of_input();
         std::process::exit(3);
     }
     let result = guard.finish();
     leave_second();
-    run("after");
+    run_tasks("after");
     drop(local);
     drop(shipping);
     Ok(json!({
@@ -239,13 +233,23 @@ fn reported(worker: &str, url: &str, file: &str) -> Result<Value> {
     }))
 }
 
+fn run_tasks(name: &'static str) {
+    for number in 0..40 {
+        let _task = agent::task(name).key(number.to_string()).start();
+        alpha(Duration::from_millis(5));
+    }
+}
+
 /// Works until the middle of the next second: reports are about whole seconds, by the collector's clock.
 fn leave_second() {
-    let half_seconds = || unix_ns() / 500_000_000;
     let middle_of_next = (half_seconds() / 2 + 1) * 2 + 1;
     while half_seconds() < middle_of_next {
         beta(Duration::from_millis(5));
     }
+}
+
+fn half_seconds() -> i64 {
+    unix_ns() / 500_000_000
 }
 
 /// Number of descriptors of this thread, without the one that reads their list.
@@ -364,14 +368,7 @@ fn steady() -> u64 {
 /// Runs tasks under attack, and some after it.
 fn attacked(agent: Agent) -> Value {
     let begin = Instant::now();
-    let run = |numbers: std::ops::Range<u64>| {
-        for number in numbers {
-            let _task = agent::task("attacked").key(number.to_string()).start();
-            alpha(Duration::from_micros(200));
-            thread::sleep(Duration::from_millis(10));
-        }
-    };
-    run(0..400);
+    run_numbered(0..400);
     let attacked_ms = begin.elapsed().as_millis();
     let overhead = agent.overhead();
     let wakeups = overhead.shipper_wakeups;
@@ -383,10 +380,18 @@ fn attacked(agent: Agent) -> Value {
         json!({ "wakeups": wakeups, "cpu_ms": cpu_ms, "attacked_ms": attacked_ms })
     );
     wait_for_end_of_input();
-    run(400..500);
+    run_numbered(400..500);
     let finishing = Instant::now();
     let report = report(&agent.finish());
     json!({ "report": report, "finish_ms": finishing.elapsed().as_millis() })
+}
+
+fn run_numbered(numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let _task = agent::task("attacked").key(number.to_string()).start();
+        alpha(Duration::from_micros(200));
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// One thread waits for a lock, one sleeps, one spins in tasks, all in named functions.
@@ -394,7 +399,6 @@ fn known() -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let lock = Arc::new(Mutex::new(()));
     let held = lock.lock();
-    let named = |name: &str| thread::Builder::new().name(name.to_owned());
     let locked = {
         let lock = lock.clone();
         named("locked").spawn(move || waits_for_lock(&lock))?
@@ -412,6 +416,10 @@ fn known() -> Result<()> {
         thread.join().expect("it does not panic");
     }
     Ok(())
+}
+
+fn named(name: &str) -> thread::Builder {
+    thread::Builder::new().name(name.to_owned())
 }
 
 #[inline(never)]
@@ -459,7 +467,6 @@ fn expecting() {
 /// Twenty tasks that waited, each with phases and a child task; then three futures, all started at
 /// once, each of which ends before the next.
 fn traced() {
-    let work = || std::hint::black_box(alpha(Duration::from_micros(200)));
     for number in 0..20 {
         let queued = Instant::now();
         work();
@@ -496,6 +503,10 @@ fn traced() {
     }
 }
 
+fn work() -> u64 {
+    std::hint::black_box(alpha(Duration::from_micros(200)))
+}
+
 fn clock_shift(arguments: &[String]) -> Result<ClockShift> {
     let numbers: Vec<i64> = arguments
         .iter()
@@ -504,12 +515,15 @@ fn clock_shift(arguments: &[String]) -> Result<ClockShift> {
     let [offset_ms, drift_ppm, leap_after_ms, leap_ms] = numbers[..] else {
         bail!("four numbers are needed: OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS");
     };
-    let milliseconds = |number: i64| u64::try_from(number).map(Duration::from_millis);
     Ok(ClockShift {
         offset_ns: offset_ms * 1_000_000,
         drift_ppm: drift_ppm.try_into()?,
         leap: Some((milliseconds(leap_after_ms)?, milliseconds(leap_ms)?)),
     })
+}
+
+fn milliseconds(number: i64) -> Result<Duration, std::num::TryFromIntError> {
+    u64::try_from(number).map(Duration::from_millis)
 }
 
 /// Two tasks of a thread that blocks all signals.

@@ -116,10 +116,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn run_targets(options: &Options) -> Result<()> {
-    let is_wanted = |target: &&Target| {
-        options.targets.is_empty() || options.targets.iter().any(|name| name == target.name)
-    };
-    let targets: Vec<&Target> = TARGETS.iter().filter(is_wanted).collect();
+    let targets: Vec<&Target> = TARGETS
+        .iter()
+        .filter(|target: &&Target| {
+            options.targets.is_empty() || options.targets.iter().any(|name| name == target.name)
+        })
+        .collect();
     if let Some(input) = &options.replay {
         ensure!(
             targets.len() == 1,
@@ -345,15 +347,16 @@ fn inputs_in(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Formats the final statistics of libFuzzer: inputs, edges, memory.
 fn summary(log: &str, seconds: f64) -> String {
-    let after = |text: &str, name: &str| {
-        let (_, rest) = text.rsplit_once(name)?;
-        rest.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    let inputs = after(log, "stat::number_of_executed_units:").unwrap_or(0);
-    let memory_mb = after(log, "stat::peak_rss_mb:").unwrap_or(0);
-    let edges = after(log, " cov: ").unwrap_or(0);
+    let inputs = number_after(log, "stat::number_of_executed_units:").unwrap_or(0);
+    let memory_mb = number_after(log, "stat::peak_rss_mb:").unwrap_or(0);
+    let edges = number_after(log, " cov: ").unwrap_or(0);
     let a_second = inputs as f64 / seconds;
     format!("{inputs} inputs ({a_second:.0} a second), {edges} edges, {memory_mb} MB")
+}
+
+fn number_after(text: &str, name: &str) -> Option<u64> {
+    let (_, rest) = text.rsplit_once(name)?;
+    rest.split_whitespace().next()?.parse::<u64>().ok()
 }
 
 fn last_lines(text: &str, count: usize) -> String {

@@ -288,12 +288,6 @@ mod tests {
 
     #[test]
     fn every_kind_of_difference_is_named() {
-        let files = |pairs: &[(&str, &str)]| -> Files {
-            pairs
-                .iter()
-                .map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()))
-                .collect()
-        };
         let committed = files(&[("same.js", "1"), ("changed.js", "1"), ("old.js", "1")]);
         let built = files(&[("same.js", "1"), ("changed.js", "2"), ("new.js", "1")]);
         assert_eq!(
@@ -305,6 +299,13 @@ mod tests {
             ]
         );
         assert!(differences(&committed, &committed).is_empty());
+    }
+
+    fn files(pairs: &[(&str, &str)]) -> Files {
+        pairs
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()))
+            .collect()
     }
 
     #[test]

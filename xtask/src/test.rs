@@ -409,25 +409,20 @@ mod tests {
 
     #[test]
     fn a_failed_step_is_named_with_the_command_that_repeats_it() {
-        let repeated = |arguments: &[&str]| {
-            let words = ["test"].iter().chain(arguments);
-            CommandLine::try_parse_from(words)
-                .unwrap()
-                .options
-                .repeated(Step::Test)
-        };
-        assert!(repeated(&[]).contains("`cargo xtask test --only test`"));
-        assert!(repeated(&["--all"]).contains("`cargo xtask test --all --only test`"));
+        assert!(repeated_with(&[]).contains("`cargo xtask test --only test`"));
+        assert!(repeated_with(&["--all"]).contains("`cargo xtask test --all --only test`"));
+    }
+
+    fn repeated_with(arguments: &[&str]) -> String {
+        let words = ["test"].iter().chain(arguments);
+        CommandLine::try_parse_from(words)
+            .unwrap()
+            .options
+            .repeated(Step::Test)
     }
 
     #[test]
     fn skipped_steps_are_named_with_their_tools() {
-        let row = |step: &str, outcome| Row {
-            step: step.into(),
-            seconds: 0.0,
-            cpu_seconds: 0.0,
-            outcome,
-        };
         let passed = row("page", Outcome::Passed);
         let deny = row("deny", Outcome::Skipped("no cargo-deny".into()));
         assert_eq!(
@@ -435,6 +430,15 @@ mod tests {
             "skipped: deny: no cargo-deny\n`cargo xtask test --setup` installs the tools of all steps\n"
         );
         assert_eq!(skipped(&[row("page", Outcome::Passed)]), "");
+    }
+
+    fn row(step: &str, outcome: Outcome) -> Row {
+        Row {
+            step: step.into(),
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            outcome,
+        }
     }
 
     /// The hosted workflow runs the short form as a whole, and each other step in a job.

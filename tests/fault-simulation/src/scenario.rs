@@ -54,9 +54,6 @@ impl Scenario {
     /// Draws a run.
     #[must_use]
     pub fn draw(random: &mut Random) -> Scenario {
-        let minutes = |random: &mut Random, low, high| {
-            i64::try_from(random.between(low, high)).expect("it is small") * 60 * SECOND
-        };
         // One in twenty lasts for hours, with partitions as long.
         let is_long = random.chance(0.05);
         let length_ns = if is_long {
@@ -114,6 +111,10 @@ impl Scenario {
         let fraction = random.fraction() * 2.0 - 1.0;
         (fraction * CLOCK_OFF_MAX as f64) as i64
     }
+}
+
+fn minutes(random: &mut Random, low: usize, high: usize) -> i64 {
+    i64::try_from(random.between(low, high)).expect("it is small") * 60 * SECOND
 }
 
 /// A time around `mean_ns`, for events that happen at any time.

@@ -603,26 +603,19 @@ mod tests {
 
     #[test]
     fn broken_promises_are_detected() {
-        let check = |held: u64, stored: &dyn Fn(&[u64]) -> u64, expected: &str| {
-            let (mut agent, sums) = with_one_of_four_acked();
-            let error = agent
-                .welcome(&welcome(held, stored(&sums), [0, 0, 0]))
-                .unwrap_err();
-            assert!(error.to_string().contains(expected), "{error}");
-        };
-        check(
+        check_broken(
             0,
-            &|_| 0,
+            |_| 0,
             "flushes up to 1 were acked, but only those up to 0 are held",
         );
-        check(
+        check_broken(
             5,
-            &|sums| sums[4],
+            |sums| sums[4],
             "flushes up to 5 are held, but only those up to 4 were sent",
         );
         // One flush counted twice and one not at all, under a correct mark.
-        check(2, &|sums| sums[2] + sums[1], "flushes up to 2 weigh");
-        check(2, &|sums| sums[1], "flushes up to 2 weigh");
+        check_broken(2, |sums| sums[2] + sums[1], "flushes up to 2 weigh");
+        check_broken(2, |sums| sums[1], "flushes up to 2 weigh");
 
         let (mut agent, sums) = with_one_of_four_acked();
         let error = agent
@@ -637,5 +630,13 @@ mod tests {
                 .contains("received an ack of 3, expected an ack of 2"),
             "{error}"
         );
+    }
+
+    fn check_broken(held: u64, stored: impl Fn(&[u64]) -> u64, expected: &str) {
+        let (mut agent, sums) = with_one_of_four_acked();
+        let error = agent
+            .welcome(&welcome(held, stored(&sums), [0, 0, 0]))
+            .unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }

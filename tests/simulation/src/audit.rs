@@ -216,7 +216,6 @@ impl Sessions {
                 .context("a worker without epochs")?
             {
                 let id = epoch["epoch"].as_str().context("an epoch without an id")?;
-                let number = |value: &Value| value.as_u64().context("an epoch without a number");
                 let held = HeldSession {
                     acked_seq: number(&epoch["acked_seq"])?,
                     stored_ns: number(&epoch["account"]["stored_ns"])?,
@@ -227,6 +226,10 @@ impl Sessions {
         }
         Ok(Sessions(sessions))
     }
+}
+
+fn number(value: &Value) -> Result<u64> {
+    value.as_u64().context("an epoch without a number")
 }
 
 /// Sum of several lives, without their task rows.
@@ -315,23 +318,29 @@ fn expected_row(life: &Life, task: &v1::Task, program: &Program) -> String {
 }
 
 fn answered_row(answer: &Value, over: impl Fn(&str) -> bool) -> String {
-    let text = |field: &str| answer[field].as_str().unwrap_or("?");
-    let time = |field: &str| answer[field].as_i64().unwrap_or(0);
-    let (outcome, stop_ns) = match text("outcome") {
-        "running" | "lost" if over(text("epoch")) => (ENDLESS, 0),
-        outcome => (outcome, time("stop_ns")),
+    let (outcome, stop_ns) = match field_text(answer, "outcome") {
+        "running" | "lost" if over(field_text(answer, "epoch")) => (ENDLESS, 0),
+        outcome => (outcome, field_time(answer, "stop_ns")),
     };
     let row = Row {
-        epoch: text("epoch").to_owned(),
+        epoch: field_text(answer, "epoch").to_owned(),
         id: answer["id"].as_u64().unwrap_or(0),
-        name: text("name"),
-        key: text("key"),
-        start_ns: time("start_ns"),
+        name: field_text(answer, "name"),
+        key: field_text(answer, "key"),
+        start_ns: field_time(answer, "start_ns"),
         stop_ns,
         outcome,
-        cause: text("cause"),
+        cause: field_text(answer, "cause"),
     };
     row.text()
+}
+
+fn field_text<'a>(answer: &'a Value, field: &str) -> &'a str {
+    answer[field].as_str().unwrap_or("?")
+}
+
+fn field_time(answer: &Value, field: &str) -> i64 {
+    answer[field].as_i64().unwrap_or(0)
 }
 
 /// A task as both sides describe it.
@@ -368,12 +377,10 @@ fn difference(expected: &Table, got: &Table) -> Option<String> {
     let keys = expected
         .keys()
         .chain(got.keys().filter(|key| !expected.contains_key(*key)));
-    let value = |table: &Table, key: &String| table.get(key).copied().unwrap_or(0);
     let different: Vec<_> = keys
         .filter(|key: &&String| value(expected, key) != value(got, key))
         .collect();
     let first = different.first()?;
-    let sum = |table: &Table| table.values().map(|value| i128::from(*value)).sum::<i128>();
     Some(format!(
         "{} of {} entries differ, the first: {first}: {} where {} was due; the sum is off by {}",
         different.len(),
@@ -382,6 +389,14 @@ fn difference(expected: &Table, got: &Table) -> Option<String> {
         value(expected, first),
         sum(got) - sum(expected),
     ))
+}
+
+fn value(table: &Table, key: &String) -> u64 {
+    table.get(key).copied().unwrap_or(0)
+}
+
+fn sum(table: &Table) -> i128 {
+    table.values().map(|value| i128::from(*value)).sum::<i128>()
 }
 
 #[cfg(test)]
@@ -435,10 +450,6 @@ mod tests {
 
     #[test]
     fn a_task_of_an_ended_life_may_be_lost_or_missing() {
-        let row = |outcome: &str, stop: i64| {
-            json!({"epoch": "00000000000000a1", "id": 3, "name": "load", "key": "k",
-                   "start_ns": 5, "stop_ns": stop, "outcome": outcome, "cause": ""})
-        };
         let read = |row: &Value, is_over: bool| answered_row(row, |_| is_over);
         assert_eq!(read(&row("lost", 9), true), read(&row("running", 0), true));
         assert_ne!(
@@ -447,5 +458,10 @@ mod tests {
         );
         assert_ne!(read(&row("ok", 9), true), read(&row("running", 0), true));
         assert_ne!(read(&row("ok", 9), true), read(&row("ok", 8), true));
+    }
+
+    fn row(outcome: &str, stop: i64) -> Value {
+        json!({"epoch": "00000000000000a1", "id": 3, "name": "load", "key": "k",
+                   "start_ns": 5, "stop_ns": stop, "outcome": outcome, "cause": ""})
     }
 }

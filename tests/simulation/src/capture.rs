@@ -204,19 +204,23 @@ mod tests {
         ];
         let mut reading = Reading::default();
         let mut cycle = |nodes: &[Value]| reading.cycle(&json!({"profile": {"nodes": nodes}}));
-        let at = |node: u32| {
-            [
-                (NodeId(node), State::Cpu, 2),
-                (NodeId(node), State::Lock, 5),
-            ]
-        };
-        assert_eq!(cycle(&first).unwrap(), at(2));
-        assert_eq!(cycle(&second).unwrap(), [at(1), at(4)].concat());
+        assert_eq!(cycle(&first).unwrap(), samples_of(2));
+        assert_eq!(
+            cycle(&second).unwrap(),
+            [samples_of(1), samples_of(4)].concat()
+        );
         let orphan = node(7, "f", "function", &none);
         assert!(cycle(&[orphan]).is_err());
         let part = json!({"cpu": 1, "runnable": 0, "wait": 0});
         assert!(cycle(&[node(0, "load", "task", &part)]).is_err());
         assert_eq!(reading.program.path(NodeId(4)), ["[no task]", "read"]);
         assert_eq!(reading.program.path(NodeId(2)), ["load", "read"]);
+    }
+
+    fn samples_of(node: u32) -> [(NodeId, State, u64); 2] {
+        [
+            (NodeId(node), State::Cpu, 2),
+            (NodeId(node), State::Lock, 5),
+        ]
     }
 }

@@ -120,14 +120,17 @@ pub struct Latencies {
 
 impl Default for Latencies {
     fn default() -> Self {
-        /// Ten minutes: larger values count as that.
-        const MOST: u64 = 600_000_000;
-        let histogram = || Histogram::new_with_bounds(1, MOST, 3).expect("the bounds are valid");
         Latencies {
             since_sent: histogram(),
             since_due: histogram(),
         }
     }
+}
+
+fn histogram() -> Histogram<u64> {
+    /// Ten minutes: larger values count as that.
+    const MOST: u64 = 600_000_000;
+    Histogram::new_with_bounds(1, MOST, 3).expect("the bounds are valid")
 }
 
 /// Wakes the waiter of a counter exactly when the counter reaches a value.

@@ -56,12 +56,13 @@ impl Zipf {
     #[must_use]
     pub fn new(count: usize, exponent: f64) -> Zipf {
         let mut sum = 0.0;
-        let weight = |rank: usize| {
-            sum += (rank as f64).powf(-exponent);
-            sum
-        };
         Zipf {
-            sums: (1..=count).map(weight).collect(),
+            sums: (1..=count)
+                .map(|rank: usize| {
+                    sum += (rank as f64).powf(-exponent);
+                    sum
+                })
+                .collect(),
         }
     }
 

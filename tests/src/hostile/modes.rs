@@ -341,11 +341,14 @@ fn sampled(length: Duration, others: usize) -> Value {
         let _task = agent::task("waiting").start();
         let _ = told.recv();
     });
-    let other = move || {
-        let _task = agent::task("other").start();
-        busy(length);
-    };
-    let others: Vec<_> = (0..others).map(|_| thread::spawn(other)).collect();
+    let others: Vec<_> = (0..others)
+        .map(|_| {
+            thread::spawn(move || {
+                let _task = agent::task("other").start();
+                busy(length);
+            })
+        })
+        .collect();
     {
         let _task = agent::task("busy").start();
         busy(length);
@@ -379,14 +382,6 @@ fn sums() -> Value {
     let begin = Instant::now();
     let lock = Arc::new(Mutex::new(()));
     let length = Duration::from_secs(4);
-    let lived = |name: &'static str, body: Box<dyn FnOnce() + Send>| {
-        let born = Instant::now();
-        thread::spawn(move || {
-            let _task = agent::task(name).start();
-            body();
-            born.elapsed()
-        })
-    };
     let mut threads = Vec::new();
     for _ in 0..8 {
         threads.push(lived("busy", Box::new(move || busy(length))));
@@ -415,4 +410,13 @@ fn sums() -> Value {
     let lived: Duration = lives.sum::<Duration>() + begin.elapsed();
     let recording = agent.finish();
     json!({ "lived_ns": lived.as_nanos() as f64, "sampled_ns": of_program(&recording) })
+}
+
+fn lived(name: &'static str, body: Box<dyn FnOnce() + Send>) -> thread::JoinHandle<Duration> {
+    let born = Instant::now();
+    thread::spawn(move || {
+        let _task = agent::task(name).start();
+        body();
+        born.elapsed()
+    })
 }

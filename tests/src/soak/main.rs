@@ -168,12 +168,6 @@ fn builds(arguments: &Arguments) -> Result<Vec<Build>> {
             worker.display()
         );
     }
-    let build = |name: &str, path, part| Build {
-        name: name.into(),
-        path,
-        part,
-        loads: true,
-    };
     let mut builds = vec![build("plain", worker, 1)];
     for also in &arguments.also {
         let (name, path) = also.rsplit_once('=').context("--also needs NAME=PATH")?;
@@ -184,6 +178,15 @@ fn builds(arguments: &Arguments) -> Result<Vec<Build>> {
         });
     }
     Ok(builds)
+}
+
+fn build(name: &str, path: PathBuf, part: u64) -> Build {
+    Build {
+        name: name.into(),
+        path,
+        part,
+        loads: true,
+    }
 }
 
 /// Compiles a library with one function, with the compiler that also links Rust programs.

@@ -220,19 +220,11 @@ fn a_collector_that_forwards_to_itself_makes_no_loop() {
         "--forward-every",
         "200ms",
     ]);
-    let own_ns = |worker: &str| {
-        let path = format!("/api/v1/profile?from=-15m&format=collapsed&worker={worker}");
-        let (status, text) = collector.get(&path);
-        assert_eq!(status, 200, "{text}");
-        text.lines()
-            .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
-            .sum::<u64>()
-    };
     // While the second worker runs, copies of the first one's samples would come back many times.
     let mut total_ns = 0;
     for worker in ["first", "second"] {
         sample(&collector, worker, 2);
-        total_ns += own_ns(worker);
+        total_ns += own_ns(&collector, worker);
         wait_for("everything to be forwarded", || {
             let forwards = forwards(&collector);
             forwards
@@ -250,6 +242,15 @@ fn a_collector_that_forwards_to_itself_makes_no_loop() {
         6,
         "two, and a copy by each protocol"
     );
+}
+
+fn own_ns(collector: &Collector, worker: &str) -> u64 {
+    let path = format!("/api/v1/profile?from=-15m&format=collapsed&worker={worker}");
+    let (status, text) = collector.get(&path);
+    assert_eq!(status, 200, "{text}");
+    text.lines()
+        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+        .sum::<u64>()
 }
 
 #[test]

@@ -14,20 +14,21 @@ const LEVEL_BYTES: usize = 2 << 10;
 /// Runs a task `shallow`, a task `deep` that works that many levels down and at a few levels above it, and a
 /// task `after`, one after the other.
 pub(crate) fn run(depth: usize) {
-    let work = |name: &'static str, depth: usize| {
-        let run = move || {
-            let _task = agent::task(name).start();
-            level(depth, (depth / 4).max(1));
-        };
-        let thread = thread::Builder::new()
-            .stack_size((1 << 20) + depth * LEVEL_BYTES)
-            .spawn(run)
-            .expect("the system starts a thread");
-        thread.join().expect("it does not panic");
-    };
     work("shallow", 1);
     work("deep", depth);
     work("after", 1);
+}
+
+fn work(name: &'static str, depth: usize) {
+    let run = move || {
+        let _task = agent::task(name).start();
+        level(depth, (depth / 4).max(1));
+    };
+    let thread = thread::Builder::new()
+        .stack_size((1 << 20) + depth * LEVEL_BYTES)
+        .spawn(run)
+        .expect("the system starts a thread");
+    thread.join().expect("it does not panic");
 }
 
 /// Works at the bottom, and at every `step`th level on the way back.

@@ -52,15 +52,16 @@ pub(super) fn run(folder: &Path) -> Result<Vec<String>> {
 impl Totals {
     /// Parses the first line, `100010 nodes, wall 5 ns, cpu 3 ns`.
     fn parse(text: &str) -> Option<Totals> {
-        let number = |name: &str| {
-            let (_, rest) = text.lines().next()?.split_once(name)?;
-            rest.split(' ').next()?.parse().ok()
-        };
         Some(Totals {
-            wall_ns: number("wall ")?,
-            cpu_ns: number("cpu ")?,
+            wall_ns: number_after(text, "wall ")?,
+            cpu_ns: number_after(text, "cpu ")?,
         })
     }
+}
+
+fn number_after(text: &str, name: &str) -> Option<u64> {
+    let (_, rest) = text.lines().next()?.split_once(name)?;
+    rest.split(' ').next()?.parse().ok()
 }
 
 fn go_pprof(files: &Path, totals: Totals) -> Result<Option<String>> {

@@ -101,9 +101,18 @@ fn firefox(folder: &Path, url: &str) -> Result<Option<String>> {
     };
     let tasks_answer = rows("tasks")?;
     let tasks = tasks_answer["tasks"].as_array().context("no tasks")?;
-    let is_one = |phase: &&Value| phase["count"].as_u64().is_none_or(|count| count <= 1);
-    let phases_of = |task: &Value| Some(task["phases"].as_array()?.iter().filter(is_one).count());
-    let phases: usize = tasks.iter().filter_map(phases_of).sum();
+    let phases: usize = tasks
+        .iter()
+        .filter_map(|task: &Value| {
+            Some(
+                task["phases"]
+                    .as_array()?
+                    .iter()
+                    .filter(|phase: &&Value| phase["count"].as_u64().is_none_or(|count| count <= 1))
+                    .count(),
+            )
+        })
+        .sum();
     let transfers_answer = rows("transfers")?;
     let transfers = transfers_answer["transfers"]
         .as_array()

@@ -38,7 +38,6 @@ impl Drop for Server {
 
 /// Returns how to get the tools if they are missing.
 pub(super) fn run(folder: &Path) -> Result<Option<String>> {
-    let is_missing = |tool: &str| Command::new(tool).arg("--version").output().is_err();
     if is_missing("promtool") || is_missing("prometheus") {
         return Ok(Some(
             "no promtool or prometheus: apt-get install prometheus".to_owned(),
@@ -55,6 +54,10 @@ pub(super) fn run(folder: &Path) -> Result<Option<String>> {
     check_metrics(&collector.url)?;
     scrape(&folder, &collector.url)?;
     Ok(None)
+}
+
+fn is_missing(tool: &str) -> bool {
+    Command::new(tool).arg("--version").output().is_err()
 }
 
 fn check_rules() -> Result<()> {

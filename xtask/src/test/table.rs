@@ -106,12 +106,6 @@ mod tests {
 
     #[test]
     fn each_step_is_a_row_with_its_time_and_result() {
-        let row = |step: &str, seconds, cpu_seconds, outcome| Row {
-            step: step.into(),
-            seconds,
-            cpu_seconds,
-            outcome,
-        };
         let rows = [
             row("format", 1.26, 2.4, Outcome::Passed),
             row("clippy-small-agent", 123.0, 201.0, Outcome::Failed),
@@ -130,5 +124,14 @@ mod tests {
             total                 124.3     203
         "#]]
         .assert_eq(&render(&rows));
+    }
+
+    fn row(step: &str, seconds: f64, cpu_seconds: f64, outcome: Outcome) -> Row {
+        Row {
+            step: step.into(),
+            seconds,
+            cpu_seconds,
+            outcome,
+        }
     }
 }

@@ -183,16 +183,10 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for package in packages {
         let from = short_name(package)?;
-        let mut finding = |text: String| {
-            findings.push(Finding {
-                rule: RULE,
-                path: format!("{from}/Cargo.toml"),
-                line: 0,
-                text,
-            });
-        };
         let Some((_, allowed)) = EDGES.iter().find(|(name, _)| *name == from) else {
-            finding(
+            add_finding(
+                &mut findings,
+                &from,
                 "is not in xtask/src/tidy/edges.rs, which lists the edges of every crate".into(),
             );
             continue;
@@ -212,13 +206,24 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
                     0 => "nothing".to_owned(),
                     _ => allowed.join(", "),
                 };
-                finding(format!(
-                    "{from} must not depend on {to}; it may use {allowed}"
-                ));
+                add_finding(
+                    &mut findings,
+                    &from,
+                    format!("{from} must not depend on {to}; it may use {allowed}"),
+                );
             }
         }
     }
     Ok(findings)
+}
+
+fn add_finding(findings: &mut Vec<Finding>, from: &str, text: String) {
+    findings.push(Finding {
+        rule: RULE,
+        path: format!("{from}/Cargo.toml"),
+        line: 0,
+        text,
+    });
 }
 
 /// The index in [`SIDES`] of a crate that is on one.

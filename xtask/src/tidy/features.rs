@@ -54,10 +54,6 @@ impl FeatureTests {
     /// Whether a file below all of the test's modules defines it.
     fn exists(&self, test: &str) -> bool {
         let (modules, name) = test.rsplit_once("::").unwrap_or(("", test));
-        let is_in = |path: &str, module: &str| {
-            path.split('/')
-                .any(|part| part.split('.').next() == Some(module))
-        };
         let paths = self.defined.get(name).map_or(&[][..], Vec::as_slice);
         paths.iter().any(|path| {
             modules
@@ -66,6 +62,11 @@ impl FeatureTests {
                 .all(|module| is_in(path, module))
         })
     }
+}
+
+fn is_in(path: &str, module: &str) -> bool {
+    path.split('/')
+        .any(|part| part.split('.').next() == Some(module))
 }
 
 /// Code in the last column of each table row that is a path of identifiers.

@@ -320,25 +320,28 @@ mod tests {
 
     #[test]
     fn locks_without_a_rank_are_found_except_in_tests() {
-        let check = |path, source: &str| check(path, &tokens::read(source).unwrap()).len();
         let path = "collector/src/a.rs";
         assert_eq!(
-            check(path, "use std::sync::{Arc, Mutex};\nfn f(a: Mutex<u8>) {}"),
+            finding_count(path, "use std::sync::{Arc, Mutex};\nfn f(a: Mutex<u8>) {}"),
             1
         );
-        assert_eq!(check(path, "struct A(std::sync::RwLock<u8>);"), 1);
+        assert_eq!(finding_count(path, "struct A(std::sync::RwLock<u8>);"), 1);
         assert_eq!(
-            check(path, "use tokio::sync::Mutex;\nfn f(a: Mutex<u8>) {}"),
+            finding_count(path, "use tokio::sync::Mutex;\nfn f(a: Mutex<u8>) {}"),
             0
         );
         assert_eq!(
-            check(path, "#[cfg(test)] mod tests { use std::sync::Mutex; }"),
+            finding_count(path, "#[cfg(test)] mod tests { use std::sync::Mutex; }"),
             0
         );
         assert_eq!(
-            check("collector/src/a/tests.rs", "use std::sync::Mutex;"),
+            finding_count("collector/src/a/tests.rs", "use std::sync::Mutex;"),
             0
         );
-        assert_eq!(check("agent/src/a.rs", "use std::sync::Mutex;"), 0);
+        assert_eq!(finding_count("agent/src/a.rs", "use std::sync::Mutex;"), 0);
+    }
+
+    fn finding_count(path: &str, source: &str) -> usize {
+        check(path, &tokens::read(source).unwrap()).len()
     }
 }

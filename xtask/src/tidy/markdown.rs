@@ -39,19 +39,21 @@ pub(super) fn check_readme(text: &str) -> Vec<Finding> {
             None => surplus.push(*command),
         }
     }
-    let finding = |text| Finding {
-        rule: "readme",
-        path: "README.md".into(),
-        line: 0,
-        text,
-    };
     let missing = wanted
         .iter()
         .map(|command| format!("the first block of commands lacks `{command}`"));
     let surplus = surplus
         .iter()
         .map(|command| format!("`{command}` is a third command to set up; two must do"));
-    missing.chain(surplus).map(finding).collect()
+    missing
+        .chain(surplus)
+        .map(|text| Finding {
+            rule: "readme",
+            path: "README.md".into(),
+            line: 0,
+            text,
+        })
+        .collect()
 }
 
 /// The commands in the first shell block.
@@ -83,21 +85,22 @@ fn lines_outside_code(text: &str) -> impl Iterator<Item = (String, usize)> {
 
 /// Returns the link targets of a line: `[text](target)`, `[name]: target`, `src="target"`, `href="target"`.
 fn targets(line: &str) -> Vec<&str> {
-    let between = |open: &str, close: &[char]| -> Vec<&str> {
-        line.split(open)
-            .skip(1)
-            .filter_map(|rest| rest.split(close).next())
-            .collect()
-    };
-    let mut targets = between("](", &[')', ' ']);
-    targets.extend(between("src=\"", &['"']));
-    targets.extend(between("href=\"", &['"']));
+    let mut targets = between(line, "](", &[')', ' ']);
+    targets.extend(between(line, "src=\"", &['"']));
+    targets.extend(between(line, "href=\"", &['"']));
     if line.starts_with('[')
         && let Some((_, target)) = line.split_once("]: ")
     {
         targets.push(target.trim());
     }
     targets
+}
+
+fn between<'a>(line: &'a str, open: &str, close: &[char]) -> Vec<&'a str> {
+    line.split(open)
+        .skip(1)
+        .filter_map(|rest| rest.split(close).next())
+        .collect()
 }
 
 /// `file` as seen from `folder`, as a path from the root.

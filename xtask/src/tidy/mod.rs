@@ -238,11 +238,6 @@ fn list(root: &Path, directory: &str, paths: &mut Vec<String>) -> Result<()> {
 /// Removes the allowed findings. An exception without a finding is a finding itself, so that the list
 /// stays short.
 fn without_allowed(findings: Vec<Finding>, allowed: &[Allowed]) -> Vec<Finding> {
-    let covers = |allowed: &Allowed, finding: &Finding| {
-        let rest = finding.path.strip_prefix(allowed.path);
-        allowed.rule == finding.rule
-            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     let unused: Vec<_> = allowed
         .iter()
         .filter(|allowed| !findings.iter().any(|finding| covers(allowed, finding)))
@@ -257,6 +252,12 @@ fn without_allowed(findings: Vec<Finding>, allowed: &[Allowed]) -> Vec<Finding> 
     rest.retain(|finding| !allowed.iter().any(|allowed| covers(allowed, finding)));
     rest.extend(unused);
     rest
+}
+
+fn covers(allowed: &Allowed, finding: &Finding) -> bool {
+    let rest = finding.path.strip_prefix(allowed.path);
+    allowed.rule == finding.rule
+        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]

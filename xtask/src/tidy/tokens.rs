@@ -53,13 +53,14 @@ fn flatten(stream: TokenStream, in_test: bool, tokens: &mut Vec<Token>) {
             }
             TokenTree::Punct(mark) => {
                 let mut text = mark.as_char().to_string();
-                let next_is_same = |next: &TokenTree| match next {
-                    TokenTree::Punct(next) => next.as_char() == ':',
-                    _ => false,
-                };
                 if text == ":"
                     && mark.spacing() == Spacing::Joint
-                    && trees.next_if(next_is_same).is_some()
+                    && trees
+                        .next_if(|next: &TokenTree| match next {
+                            TokenTree::Punct(next) => next.as_char() == ':',
+                            _ => false,
+                        })
+                        .is_some()
                 {
                     text.push(':');
                 }
@@ -86,16 +87,17 @@ fn flatten_group(group: &Group, in_test: bool, tokens: &mut Vec<Token>) {
         Delimiter::Brace => ("{", "}"),
         Delimiter::None => ("", ""),
     };
-    let push = |text: &str, line, tokens: &mut Vec<Token>| {
-        tokens.push(Token {
-            text: text.into(),
-            line,
-            in_test,
-        });
-    };
-    push(open, group.span_open().start().line, tokens);
+    push(open, group.span_open().start().line, tokens, in_test);
     flatten(group.stream(), in_test, tokens);
-    push(close, group.span_close().start().line, tokens);
+    push(close, group.span_close().start().line, tokens, in_test);
+}
+
+fn push(text: &str, line: usize, tokens: &mut Vec<Token>, in_test: bool) {
+    tokens.push(Token {
+        text: text.into(),
+        line,
+        in_test,
+    });
 }
 
 /// Whether an attribute is `[test]`, `[cfg(test)]` or of their kind.

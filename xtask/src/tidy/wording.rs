@@ -179,14 +179,13 @@ fn words(text: &str) -> Vec<Word> {
 }
 
 fn read_line(line: &str, number: usize, words: &mut Vec<Word>) {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '\'' || c == '’';
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
         let length = rest
-            .find(|c| is_word(c) != is_word(first))
+            .find(|c| is_word_part(c) != is_word_part(first))
             .unwrap_or(rest.len());
         let (part, behind) = rest.split_at(length);
-        if is_word(first) {
+        if is_word_part(first) {
             words.push(Word {
                 text: part.to_lowercase(),
                 line: number,
@@ -210,4 +209,8 @@ fn read_line(line: &str, number: usize, words: &mut Vec<Word>) {
         }
         rest = behind;
     }
+}
+
+fn is_word_part(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '\'' || c == '’'
 }

@@ -301,10 +301,13 @@ impl Stream {
 
     /// A flush that already arrived behind the first.
     fn next_flush(&mut self) -> Option<Flush> {
-        let is_flush = |message: &mut AgentMessage| {
-            matches!(message.kind, Some(agent_message::Kind::Flush(_)))
-        };
-        match self.inbox.pop_front_if(is_flush)?.kind {
+        match self
+            .inbox
+            .pop_front_if(|message: &mut AgentMessage| {
+                matches!(message.kind, Some(agent_message::Kind::Flush(_)))
+            })?
+            .kind
+        {
             Some(agent_message::Kind::Flush(flush)) => Some(flush),
             _ => None,
         }

@@ -40,11 +40,6 @@ type Streamed<T> = std::pin::Pin<Box<dyn Stream<Item = object_store::Result<T>> 
 
 impl Durability for SimulatedDisk {
     fn sync(&self, paths: &[String]) -> Result<(), StoreError> {
-        let failed = |path: &str, source| StoreError::Io {
-            doing: "syncing",
-            path: path.to_owned(),
-            source,
-        };
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         for path in paths {
@@ -83,6 +78,14 @@ impl Durability for SimulatedDisk {
                 .retain(|removed, _| !folders.contains(folder(removed)));
         }
         finish(outcome).map_err(|error| failed("folders", error))
+    }
+}
+
+fn failed(path: &str, source: std::io::Error) -> StoreError {
+    StoreError::Io {
+        doing: "syncing",
+        path: path.to_owned(),
+        source,
     }
 }
 

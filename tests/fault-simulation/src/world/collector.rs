@@ -248,13 +248,12 @@ impl World {
         self.note(format!(
             "a paused collector wakes up: {sealed:?}, {maintained:?}"
         ));
-        let is_ack = |(_, answer): &(u64, Answer)| {
+        if paused.step().iter().any(|(_, answer): &(u64, Answer)| {
             let Answer::Message(CollectorMessage { kind: Some(kind) }) = answer else {
                 return false;
             };
             matches!(kind, v1::collector_message::Kind::Ack(_))
-        };
-        if paused.step().iter().any(is_ack) {
+        }) {
             return Err("a paused collector acknowledged what it does not own".to_owned());
         }
         self.count(Fault::Awoken);

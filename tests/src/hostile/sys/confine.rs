@@ -15,12 +15,6 @@ pub(crate) fn refuse_everywhere(call: libc::c_long) {
 }
 
 fn set_filter(call: libc::c_long, flags: libc::c_ulong) {
-    let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: jump_true,
-        jf: jump_false,
-        k,
-    };
     // The call's number is the first word of a filter's input.
     let mut program = [
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
@@ -46,6 +40,15 @@ fn set_filter(call: libc::c_long, flags: libc::c_ulong) {
         libc::syscall(libc::SYS_seccomp, operation, flags, &raw const program)
     };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+fn statement(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: jump_true,
+        jf: jump_false,
+        k,
+    }
 }
 
 /// Becomes an unprivileged user in a process that nobody may inspect.

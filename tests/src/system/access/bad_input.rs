@@ -31,24 +31,23 @@ fn invalid_queries_name_the_allowed_values() {
     });
     worker.finish();
     let url = collector.url();
-    let profile = |rest: &[&str], parts: &[&str]| {
-        check(&[&["profile", "--url", &url], rest].concat(), 2, parts);
-    };
-    profile(&["--task", "stedy"], &["stedy", "steady"]);
-    profile(&["--worker", "bad-2"], &["bad-2", "bad-1"]);
-    profile(
+    check_profile(&url, &["--task", "stedy"], &["stedy", "steady"]);
+    check_profile(&url, &["--worker", "bad-2"], &["bad-2", "bad-1"]);
+    check_profile(
+        &url,
         &["--from", "yesterday"],
         &["yesterday", "-5m", "RFC 3339", "Unix"],
     );
-    profile(&["--from", "now", "--to", "-5m"], &["reversed"]);
-    profile(&["--from", "-5m", "--to", "-5m"], &["empty"]);
-    profile(
+    check_profile(&url, &["--from", "now", "--to", "-5m"], &["reversed"]);
+    check_profile(&url, &["--from", "-5m", "--to", "-5m"], &["empty"]);
+    check_profile(
+        &url,
         &["--state", "asleep"],
         &[
             "asleep", "cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other",
         ],
     );
-    profile(&["--format", "gif"], &["gif", "svg", "collapsed"]);
+    check_profile(&url, &["--format", "gif"], &["gif", "svg", "collapsed"]);
     check(
         &["tasks", "--url", &url, "--task", "STEDY"],
         2,
@@ -59,32 +58,29 @@ fn invalid_queries_name_the_allowed_values() {
         2,
         &["0", "limit"],
     );
-    let set = |rest: &[&str], parts: &[&str]| {
-        check(
-            &[&["workers", "set", "--url", &url], rest].concat(),
-            2,
-            parts,
-        );
-    };
-    set(&["bad-2", "--interval", "20ms"], &["bad-2", "bad-1"]);
-    set(
+    check_set(&url, &["bad-2", "--interval", "20ms"], &["bad-2", "bad-1"]);
+    check_set(
+        &url,
         &["bad-1", "--interval", "0ms"],
         &["interval_ms is 0", "1 to 1000"],
     );
-    set(
+    check_set(
+        &url,
         &["bad-1", "--interval", "5h"],
         &["interval_ms is 18000000", "1 to 1000"],
     );
-    set(&["bad-1", "--interval", "fast"], &["fast", "20ms"]);
-    set(
+    check_set(&url, &["bad-1", "--interval", "fast"], &["fast", "20ms"]);
+    check_set(
+        &url,
         &["bad-1", "--state", "asleep"],
         &["asleep", "cpu", "runnable"],
     );
-    set(
+    check_set(
+        &url,
         &["--all"],
         &["nothing to set", "--interval", "--enabled", "--state"],
     );
-    set(&["--interval", "20ms"], &["WORKER"]);
+    check_set(&url, &["--interval", "20ms"], &["WORKER"]);
     check(
         &["thread-dump", "--url", &url, "--worker", "bad-2"],
         2,
@@ -94,6 +90,18 @@ fn invalid_queries_name_the_allowed_values() {
         &["thread-dump", "--url", &url, "--task", "stedy"],
         2,
         &["stedy", "steady"],
+    );
+}
+
+fn check_profile(url: &str, rest: &[&str], parts: &[&str]) {
+    check(&[&["profile", "--url", url], rest].concat(), 2, parts);
+}
+
+fn check_set(url: &str, rest: &[&str], parts: &[&str]) {
+    check(
+        &[&["workers", "set", "--url", url], rest].concat(),
+        2,
+        parts,
     );
 }
 

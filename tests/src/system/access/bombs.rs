@@ -246,17 +246,9 @@ fn bombs_are_rejected_in_each_protocol_within_bounded_memory_and_ingest_goes_on(
     );
 
     let pushes = collector.json("/api/v1/workers")["pushes"].clone();
-    let rejected = |source: &str| {
-        let counts = pushes
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|counts| counts["source"] == source);
-        number(counts.unwrap(), "rejected")
-    };
     let of_each = (SENDERS * ROUNDS) as u64;
     assert_eq!(
-        (rejected("pyroscope"), rejected("otlp")),
+        (rejected(&pushes, "pyroscope"), rejected(&pushes, "otlp")),
         (4 * of_each, 2 * of_each),
         "{pushes}"
     );
@@ -276,4 +268,13 @@ fn bombs_are_rejected_in_each_protocol_within_bounded_memory_and_ingest_goes_on(
         number(&report, "stored_ns"),
         "{report}"
     );
+}
+
+fn rejected(pushes: &Value, source: &str) -> u64 {
+    let counts = pushes
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|counts| counts["source"] == source);
+    number(counts.unwrap(), "rejected")
 }

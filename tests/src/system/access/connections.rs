@@ -46,21 +46,19 @@ fn idle_connections_of_a_stranger_stop_nobody() {
     assert!(files.contains(" 1024 "), "{files}");
 
     let late = Worker::start("steady", "late", &collector.url(), &[]);
-    let acked = |id: usize| {
-        let epochs = collector.epochs();
-        epochs.get(id).map_or(0, |epoch| number(epoch, "acked_seq"))
-    };
     // The newest manifest: each sealing writes another one.
     let sealed = || {
         let manifests = std::fs::read_dir(folder.path().join("manifest")).unwrap();
         manifests.map(|file| file.unwrap().file_name()).max()
     };
     let sealed_before = sealed();
-    let acked_before = acked(0);
+    let acked_before = acked(&collector, 0);
     wait_for("the agent of before", || {
-        (acked(0) > acked_before + 2).then_some(())
+        (acked(&collector, 0) > acked_before + 2).then_some(())
     });
-    wait_for("the agent that came late", || (acked(1) > 2).then_some(()));
+    wait_for("the agent that came late", || {
+        (acked(&collector, 1) > 2).then_some(())
+    });
     wait_for("a sealing", || (sealed() > sealed_before).then_some(()));
     let open = std::fs::read_dir(format!("/proc/{}/fd", collector.process.id()))
         .unwrap()
@@ -77,6 +75,11 @@ fn idle_connections_of_a_stranger_stop_nobody() {
         assert!(!log.contains("collector unreachable"), "{log}");
         assert_eq!(number(&record["report"], "unacked_ns"), 0, "{record}");
     }
+}
+
+fn acked(collector: &Collector, id: usize) -> u64 {
+    let epochs = collector.epochs();
+    epochs.get(id).map_or(0, |epoch| number(epoch, "acked_seq"))
 }
 
 #[test]

@@ -60,15 +60,14 @@ impl Guarded {
     }
 
     fn until_connected(&self, worker: &str) {
-        let is_it = |each: &Value| {
-            each["worker"] == worker && each["epochs"][0]["connected"] == Value::Bool(true)
-        };
         wait_for(worker, || {
             self.workers()["workers"]
                 .as_array()
                 .unwrap()
                 .iter()
-                .any(is_it)
+                .any(|each: &Value| {
+                    each["worker"] == worker && each["epochs"][0]["connected"] == Value::Bool(true)
+                })
                 .then_some(())
         });
     }

@@ -305,7 +305,6 @@ fn each_side_is_told_which_protocol_the_port_speaks() {
 fn files_of_certificates_are_private_and_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let (files, _) = self_signed(&folder.path().join("tls"));
-    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(
         (mode(&files.key), mode(&folder.path().join("tls"))),
         (0o600, 0o700)
@@ -322,6 +321,10 @@ fn files_of_certificates_are_private_and_never_replaced() {
         text(&files.key),
     ]);
     check_error(&wrong, &["has no certificate in PEM form"]);
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
 }
 
 /// The secure start in the README, line by line, apart from the address and the worker's program.
@@ -342,17 +345,7 @@ fn the_lines_of_the_readme_work() {
         .into_os_string()
         .into_string()
         .unwrap();
-    let shell = |line: &str| {
-        let path = std::env::var("PATH").unwrap();
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", line])
-            .current_dir(folder.path())
-            .env("NO_COLOR", "1");
-        command.env("PATH", format!("{programs}:{path}"));
-        command
-    };
-    let made = output(&mut shell(certificate));
+    let made = output(&mut shell(folder.path(), &programs, certificate));
     assert!(made.status.success(), "{made:?}");
     let said = String::from_utf8(made.stdout).unwrap();
     let pin = said
@@ -361,13 +354,21 @@ fn the_lines_of_the_readme_work() {
         .unwrap();
     let operator = "emberline token new --data DIR --role operator";
     assert!(readme.contains(operator));
-    let made = output(&mut shell(&format!("{operator} -o operator.token")));
+    let made = output(&mut shell(
+        folder.path(),
+        &programs,
+        &format!("{operator} -o operator.token"),
+    ));
     assert!(made.status.success(), "{made:?}");
 
     let listen = "--listen 0.0.0.0:4747";
     assert!(serve.contains(listen), "{serve}");
     let serve = serve.replace(listen, "--listen 0.0.0.0:0");
-    let collector = Collector::start_by(&mut shell(&format!("exec {serve}")));
+    let collector = Collector::start_by(&mut shell(
+        folder.path(),
+        &programs,
+        &format!("exec {serve}"),
+    ));
     let port = collector.address.rsplit(':').next().unwrap();
     let url = format!("https://127.0.0.1:{port}#{pin}");
 
@@ -377,7 +378,11 @@ fn the_lines_of_the_readme_work() {
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
     let shown = "https://collector.example:4747#sha256=…";
     assert!(work.contains(shown), "{work}");
-    let steady = Worker::start_by(&mut shell(&work.replace(shown, &url)));
+    let steady = Worker::start_by(&mut shell(
+        folder.path(),
+        &programs,
+        &work.replace(shown, &url),
+    ));
     let token = folder.path().join("operator.token");
     let token = [("EMBERLINE_TOKEN_FILE", &*token)];
     wait_for("acknowledged flushes", || {
@@ -385,4 +390,15 @@ fn the_lines_of_the_readme_work() {
     });
     let (record, log) = steady.finish_with_log();
     assert_eq!(number(&record["report"], "unacked_ns"), 0, "{log}");
+}
+
+fn shell(folder: &Path, programs: &str, line: &str) -> Command {
+    let path = std::env::var("PATH").unwrap();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", line])
+        .current_dir(folder)
+        .env("NO_COLOR", "1");
+    command.env("PATH", format!("{programs}:{path}"));
+    command
 }

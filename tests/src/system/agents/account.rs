@@ -219,7 +219,6 @@ fn check_phases(
 ) {
     expected.sort_by_key(|phase| phase.start_ns);
     let told = row["phases"].as_array().unwrap();
-    let count = |phase: &Value| phase["count"].as_u64().unwrap();
     assert_eq!(
         told.iter().map(count).sum::<u64>(),
         expected.len() as u64,
@@ -264,6 +263,10 @@ fn check_phases(
             "{name} in {row}"
         );
     }
+}
+
+fn count(phase: &Value) -> u64 {
+    phase["count"].as_u64().unwrap()
 }
 
 /// The workers' transfers sum to the bytes that went through their sockets.
@@ -424,32 +427,33 @@ fn check_commands(collector: &Collector) {
 
 /// Times are read and printed in local time, or in UTC on request; JSON is in UTC.
 fn check_zones(url: &str) {
-    let tasks = |options: &[&str]| {
-        let mut command = Command::new(emberline());
-        command
-            .args(["tasks", "--url", url, "--task", "qr", "--limit", "1"])
-            .args(options);
-        let output = output(command.env("TZ", "<+0530>-5:30"));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let json = tasks(&["--from", "-1h", "--format", "json"]);
+    let json = tasks_in_zone(url, &["--from", "-1h", "--format", "json"]);
     let answer: Value = serde_json::from_str(&json).unwrap();
     let start = answer["tasks"][0]["start"].as_str().unwrap();
     let in_utc = format!("{} {}", &start[..10], &start[11..23]);
-    let utc = tasks(&["--from", "-1h", "--utc"]);
+    let utc = tasks_in_zone(url, &["--from", "-1h", "--utc"]);
     assert!(
         utc.contains("START (UTC)") && utc.contains(&in_utc),
         "{in_utc}: {utc}"
     );
-    let local = tasks(&["--from", "-1h"]);
+    let local = tasks_in_zone(url, &["--from", "-1h"]);
     assert!(
         local.contains("START (local time)") && !local.contains(&in_utc),
         "{local}"
     );
     let printed = &local.lines().last().unwrap()[..in_utc.len()];
     assert_eq!(
-        tasks(&["--from", printed]),
+        tasks_in_zone(url, &["--from", printed]),
         local,
         "a printed time is read back"
     );
+}
+
+fn tasks_in_zone(url: &str, options: &[&str]) -> String {
+    let mut command = Command::new(emberline());
+    command
+        .args(["tasks", "--url", url, "--task", "qr", "--limit", "1"])
+        .args(options);
+    let output = output(command.env("TZ", "<+0530>-5:30"));
+    String::from_utf8(output.stdout).unwrap()
 }

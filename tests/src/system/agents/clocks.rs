@@ -80,12 +80,15 @@ fn residuals(collector: &Collector, worker: &str, record: &Value) -> Vec<(i64, i
         let [before, after, before_end, after_end] = times[..] else {
             panic!("{times:?}")
         };
-        let off = |time: i64, from: i64, to: i64| (time - time.clamp(from, to)).abs();
-        let start = off(row["start_ns"].as_i64().unwrap(), before, after);
-        let stop = off(row["stop_ns"].as_i64().unwrap(), before_end, after_end);
+        let start = distance(row["start_ns"].as_i64().unwrap(), before, after);
+        let stop = distance(row["stop_ns"].as_i64().unwrap(), before_end, after_end);
         residuals.push((before - begin, start.max(stop)));
     }
     residuals
+}
+
+fn distance(time: i64, from: i64, to: i64) -> i64 {
+    (time - time.clamp(from, to)).abs()
 }
 
 /// The worst error of one round, by worker. Every task and window must be present.
@@ -125,11 +128,10 @@ fn round(number_of_round: u32, workers: &[&Wrong]) -> Vec<i64> {
         ] {
             assert_eq!(number(report, lost), 0, "{}: {lost}", wrong.name);
         }
-        let near_leap = |since_ns: i64| (since_ns / MS - LEAP_S * 1_000).abs() < 2_500;
         let residuals = residuals(&collector, wrong.name, &record);
         let counts = residuals
             .iter()
-            .filter(|(at, _)| wrong.leap_ms == 0 || !near_leap(*at));
+            .filter(|(at, _)| wrong.leap_ms == 0 || !is_near_leap(*at));
         let counted: Vec<i64> = counts.map(|(_, residual)| *residual).collect();
         let worst = counted.iter().copied().max().unwrap();
         let tasks = counted.len();
@@ -145,6 +147,10 @@ fn round(number_of_round: u32, workers: &[&Wrong]) -> Vec<i64> {
         worst
     };
     workers.iter().zip(running).map(worst).collect()
+}
+
+fn is_near_leap(since_ns: i64) -> bool {
+    (since_ns / MS - LEAP_S * 1_000).abs() < 2_500
 }
 
 /// Tasks of one thread do not overlap, although the worker's clock gains 2 ms a second and each
@@ -175,10 +181,9 @@ fn corrections_of_a_clock_keep_the_order_of_a_threads_tasks() {
         "{record}"
     );
     assert_eq!(number(&record["report"], "lost_tasks"), 0, "{record}");
-    let time = |row: &Value, name: &str| row[name].as_i64().unwrap_or_else(|| panic!("{row}"));
     let mut tasks: Vec<(i64, i64)> = rows
         .iter()
-        .map(|row| (time(row, "start_ns"), time(row, "stop_ns")))
+        .map(|row| (time_of(row, "start_ns"), time_of(row, "stop_ns")))
         .collect();
     tasks.sort_unstable();
     let overlaps = tasks
@@ -186,6 +191,10 @@ fn corrections_of_a_clock_keep_the_order_of_a_threads_tasks() {
         .filter(|pair| pair[1].0 < pair[0].1)
         .count();
     assert_eq!(overlaps, 0, "of {} tasks", tasks.len());
+}
+
+fn time_of(row: &Value, name: &str) -> i64 {
+    row[name].as_i64().unwrap_or_else(|| panic!("{row}"))
 }
 
 /// Six workers with wrong clocks side by side: every task is where it really was, to 5 ms, so all

@@ -129,7 +129,6 @@ fn a_hostile_collector_costs_little_and_loses_nothing() {
 }
 
 fn check_cost(case: &Case, server: &Server, cost: &Value, memory: u64) -> Result<(), String> {
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let connections = count(&server.counts.connections);
     let written = count(&server.counts.written_bytes);
     let replies = count(&server.counts.replies);
@@ -158,6 +157,10 @@ fn check_cost(case: &Case, server: &Server, cost: &Value, memory: u64) -> Result
     })
 }
 
+fn count(counter: &std::sync::atomic::AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
 /// The log has few lines, none with text that controls a terminal, and no panic.
 fn check_log(log: &str) -> Result<(), String> {
     ensure(log.lines().count() <= 8, || {
@@ -174,17 +177,19 @@ fn check_log(log: &str) -> Result<(), String> {
 /// Everything is accounted for, and what the healthy collector stores is there once.
 fn check_kept(case: &Case, record: &Value, collector: &Collector) -> Result<(), String> {
     let report = &record["report"];
-    let of = |field| number(report, field);
-    let lost = of("lost_rejected_ns") + of("lost_by_collector_ns") + of("lost_queue_ns");
-    ensure(of("unacked_ns") == 0, || {
+    let lost = number(report, "lost_rejected_ns")
+        + number(report, "lost_by_collector_ns")
+        + number(report, "lost_queue_ns");
+    ensure(number(report, "unacked_ns") == 0, || {
         format!("unacknowledged at the end: {record}")
     })?;
-    ensure(of("accepted_ns") == of("stored_ns") + lost, || {
-        format!("the account: {record}")
-    })?;
+    ensure(
+        number(report, "accepted_ns") == number(report, "stored_ns") + lost,
+        || format!("the account: {record}"),
+    )?;
     let profile = collector.json("/api/v1/profile?from=-1h&threads=all");
     let stored = number(&profile["totals"], "total_ns");
-    ensure(stored == of("stored_ns"), || {
+    ensure(stored == number(report, "stored_ns"), || {
         format!("{stored} ns stored: {record}")
     })?;
     let answer = collector.json("/api/v1/tasks?from=-1h&limit=10000");
@@ -197,7 +202,7 @@ fn check_kept(case: &Case, record: &Value, collector: &Collector) -> Result<(), 
         "a task is stored twice".into()
     })?;
     if case.kept == Retained::All {
-        ensure(lost == 0 && of("lost_tasks") == 0, || {
+        ensure(lost == 0 && number(report, "lost_tasks") == 0, || {
             format!("something is lost: {record}")
         })?;
         ensure(keys.len() == TASKS, || {
@@ -229,10 +234,10 @@ fn a_peer_that_never_answers_a_handshake_costs_little() {
         let (record, log) = worker.finish_with_log();
         check_log(&log)?;
         let report = &record["report"];
-        let of = |field| number(report, field);
-        ensure(of("accepted_ns") == of("unacked_ns"), || {
-            format!("the account: {record}")
-        })
+        ensure(
+            number(report, "accepted_ns") == number(report, "unacked_ns"),
+            || format!("the account: {record}"),
+        )
     });
 }
 
@@ -247,10 +252,12 @@ fn the_end_of_an_agent_keeps_its_limit_under_attack() {
         worker.line();
         let record = worker.finish();
         let report = &record["report"];
-        let of = |field| number(report, field);
-        let kept_ns = of("stored_ns") + of("unacked_ns") + of("lost_rejected_ns");
-        let sum = kept_ns + of("lost_by_collector_ns") + of("lost_queue_ns");
-        ensure(of("accepted_ns") == sum, || {
+        let kept_ns = number(report, "stored_ns")
+            + number(report, "unacked_ns")
+            + number(report, "lost_rejected_ns");
+        let sum =
+            kept_ns + number(report, "lost_by_collector_ns") + number(report, "lost_queue_ns");
+        ensure(number(report, "accepted_ns") == sum, || {
             format!("the account: {record}")
         })?;
         let finish_ms = number(&record, "finish_ms");

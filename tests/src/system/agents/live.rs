@@ -10,7 +10,6 @@ const WORKER: &str = "live-1";
 fn ask(collector: &Collector, arguments: &[&str], code: i32) -> (String, String) {
     let url = collector.url();
     let output = run(&[arguments, &["--url", &url]].concat());
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let said = text(&output.stdout);
     let noted = text(&output.stderr);
     assert_eq!(
@@ -19,6 +18,10 @@ fn ask(collector: &Collector, arguments: &[&str], code: i32) -> (String, String)
         "{arguments:?}: {said}{noted}"
     );
     (said, noted)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// The worker in mode `known`, once something of it is stored.
@@ -59,17 +62,8 @@ fn settings_reach_a_running_worker() {
     let _alone = alone();
     let collector = Collector::start();
     let worker = start(&collector);
-    let set = |change: &[&str]| {
-        let (said, _) = ask(
-            &collector,
-            &[&["workers", "set", WORKER], change].concat(),
-            0,
-        );
-        assert!(said.contains("yes"), "{said}");
-        said
-    };
 
-    assert!(set(&["--interval", "50ms"]).contains("50.0 ms"));
+    assert!(set(&collector, &["--interval", "50ms"]).contains("50.0 ms"));
     let profile = from_now(&collector);
     let due = number(&profile, "sampled_ns") / 50_000_000;
     let expected = number(&profile, "ticks_expected");
@@ -81,7 +75,7 @@ fn settings_reach_a_running_worker() {
     assert!(ask(&collector, &["workers"], 0).0.contains("50.0 ms"));
 
     // While sampling is off nothing is accepted, and the ledger goes on.
-    assert!(set(&["--enabled", "false"]).contains("off"));
+    assert!(set(&collector, &["--enabled", "false"]).contains("off"));
     let before = two_flushes_on(&collector);
     let after = two_flushes_on(&collector);
     assert_eq!(after["accepted_ns"], before["accepted_ns"]);
@@ -91,7 +85,7 @@ fn settings_reach_a_running_worker() {
     assert!(noted.contains("sampling is off"), "{noted}");
 
     // On again, with a part of the states.
-    set(&["--enabled", "true", "--state", "cpu"]);
+    set(&collector, &["--enabled", "true", "--state", "cpu"]);
     let totals = from_now(&collector)["totals"].clone();
     assert!(number(&totals, "cpu_ns") > 0);
     assert_eq!(totals["total_ns"], totals["cpu_ns"], "{totals}");
@@ -101,6 +95,16 @@ fn settings_reach_a_running_worker() {
     let epoch = &collector.epochs()[0];
     assert_eq!(epoch["account"]["stored_ns"], report["accepted_ns"]);
     assert!(epoch["account"]["balanced"].as_bool().unwrap());
+}
+
+fn set(collector: &Collector, change: &[&str]) -> String {
+    let (said, _) = ask(
+        collector,
+        &[&["workers", "set", WORKER], change].concat(),
+        0,
+    );
+    assert!(said.contains("yes"), "{said}");
+    said
 }
 
 /// The only group with the thread of this name.
@@ -142,11 +146,7 @@ fn a_thread_dump_shows_every_thread() {
         &["workers", "set", "--all", "--interval", "1s"],
         0,
     );
-    let stacks = || -> Value {
-        let (said, _) = ask(&collector, &["thread-dump", "--format", "json"], 0);
-        serde_json::from_str(&said).unwrap()
-    };
-    let first = stacks();
+    let first = stacks(&collector);
     let spinner = group_of(&first, "spinner");
     assert_eq!(spinner["task"], "spin");
     assert!(
@@ -154,7 +154,7 @@ fn a_thread_dump_shows_every_thread() {
         "{spinner}"
     );
     assert!(has_function(&spinner, "spins"), "{spinner}");
-    let second = stacks();
+    let second = stacks(&collector);
     for (thread, task, function) in [
         ("locked", Value::from("guarded"), "waits_for_lock"),
         ("sleeper", Value::Null, "sleeps"),
@@ -185,6 +185,11 @@ fn a_thread_dump_shows_every_thread() {
     let (said, _) = ask(&collector, &["thread-dump", "--threads", "agent"], 0);
     assert!(said.contains("emberline-syms"), "{said}");
     worker.finish();
+}
+
+fn stacks(collector: &Collector) -> Value {
+    let (said, _) = ask(collector, &["thread-dump", "--format", "json"], 0);
+    serde_json::from_str(&said).unwrap()
 }
 
 /// Threads that block the sampler's signal are counted wherever the worker is shown, and their time is

@@ -83,12 +83,6 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
     let pid = doomed.process.id();
     doomed.process.kill();
 
-    let gone = |collector: &Collector, worker: &str| {
-        wait_for("the end of a life", || {
-            let life = life(collector, worker);
-            (life["state"] == "gone").then(|| life["disconnect"].clone())
-        })
-    };
     let crash = gone(&collector, "doomed-1");
     assert_eq!(crash["reason"], "crashed", "{crash}");
     let next_step = crash["next_step"].as_str().unwrap();
@@ -102,19 +96,18 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
         (&"clean".into(), &Value::Null)
     );
 
-    let event = |worker: &str| {
-        let path = format!("/api/v1/events/recent?kind=worker_gone&worker={worker}");
-        collector.json(&path)["events"][0]["data"].clone()
-    };
-    assert_eq!(event("doomed-1")["disconnect"], crash);
-    assert_eq!(number(&event("doomed-1"), "pid"), u64::from(pid));
+    assert_eq!(event(&collector, "doomed-1")["disconnect"], crash);
+    assert_eq!(
+        number(&event(&collector, "doomed-1"), "pid"),
+        u64::from(pid)
+    );
     assert!(
-        event("doomed-1")["last_seen"]
+        event(&collector, "doomed-1")["last_seen"]
             .as_str()
             .unwrap()
             .ends_with('Z')
     );
-    assert_eq!(event("clean-1")["disconnect"], exit);
+    assert_eq!(event(&collector, "clean-1")["disconnect"], exit);
 
     let workers = run(&["workers", "--url", &collector.url()]);
     let table = String::from_utf8_lossy(&workers.stdout);
@@ -154,4 +147,16 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
     wait_for("the worker that lives", || {
         (life(&collector, "steady-1")["state"] == "connected").then_some(())
     });
+}
+
+fn event(collector: &Collector, worker: &str) -> Value {
+    let path = format!("/api/v1/events/recent?kind=worker_gone&worker={worker}");
+    collector.json(&path)["events"][0]["data"].clone()
+}
+
+fn gone(collector: &Collector, worker: &str) -> Value {
+    wait_for("the end of a life", || {
+        let life = life(collector, worker);
+        (life["state"] == "gone").then(|| life["disconnect"].clone())
+    })
 }

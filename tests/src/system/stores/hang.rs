@@ -59,16 +59,9 @@ fn a_disk_that_hangs_ends_the_collector_with_its_stacks_and_loses_nothing_acknow
     let folder = tempfile::tempdir().unwrap();
     let before = Collector::start_with_data("127.0.0.1:0", folder.path());
     let worker = Worker::start("steady", "before", &before.url(), &[]);
-    let stored = |collector: &Collector| -> u64 {
-        collector
-            .epochs()
-            .iter()
-            .map(|epoch| number(&epoch["account"], "stored_ns"))
-            .sum()
-    };
-    wait_for("a flush", || (stored(&before) > 0).then_some(()));
+    wait_for("a flush", || (stored_ns(&before) > 0).then_some(()));
     drop(worker);
-    let acknowledged_ns = stored(&before);
+    let acknowledged_ns = stored_ns(&before);
     drop(before);
     fs::remove_file(folder.path().join("wal/acknowledged")).unwrap();
 
@@ -88,9 +81,17 @@ fn a_disk_that_hangs_ends_the_collector_with_its_stacks_and_loses_nothing_acknow
     fs::remove_file(folder.path().join("wal/acknowledged")).unwrap();
     let collector = Collector::start_with_data("127.0.0.1:0", folder.path());
     assert!(
-        stored(&collector) >= acknowledged_ns,
+        stored_ns(&collector) >= acknowledged_ns,
         "{acknowledged_ns} ns were acknowledged"
     );
+}
+
+fn stored_ns(collector: &Collector) -> u64 {
+    collector
+        .epochs()
+        .iter()
+        .map(|epoch| number(&epoch["account"], "stored_ns"))
+        .sum()
 }
 
 #[test]

@@ -40,9 +40,8 @@ fn stored_ns(collector: &Collector) -> u64 {
 /// Waits until both workers have sent more; returns the sum.
 fn wait_for_more(collector: &Collector, than: &Stored) -> u64 {
     let more = |(epoch, ns): (&String, &u64)| *ns > than.get(epoch).copied().unwrap_or(0);
-    let all_more = |now: &Stored| now.len() == 2 && now.iter().all(more);
     let now = wait_for("more samples of both", || {
-        Some(stored(collector)).filter(all_more)
+        Some(stored(collector)).filter(|now: &Stored| now.len() == 2 && now.iter().all(more))
     });
     now.values().sum()
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -50,19 +50,7 @@ fn the_demo_answers_queries_and_writes_its_files() {
     let (url, token) = link
         .and_then(|link| link.split_once("/login#token="))
         .expect(&first);
-    let run_as = |home: &Path, arguments: &[&str]| {
-        let mut command = Command::new(emberline());
-        command
-            .args(arguments)
-            .args(["--url", url])
-            .env("NO_COLOR", "1")
-            .stdin(Stdio::null());
-        command
-            .env("XDG_RUNTIME_DIR", home)
-            .env_remove("EMBERLINE_TOKEN_FILE");
-        output(command.env_remove("EMBERLINE_TOKEN"))
-    };
-    let run = |arguments: &[&str]| run_as(home.path(), arguments);
+    let run = |arguments: &[&str]| run_as(url, home.path(), arguments);
 
     for task in SAMPLED {
         wait_for(&format!("samples of {task}"), || {
@@ -92,7 +80,7 @@ fn the_demo_answers_queries_and_writes_its_files() {
     );
     assert!(fs::read_to_string(&svg).unwrap().contains("matrixmultiply"));
     let stranger = tempfile::tempdir().unwrap();
-    let refused = run_as(stranger.path(), &["tasks"]);
+    let refused = run_as(url, stranger.path(), &["tasks"]);
     let refused = String::from_utf8_lossy(&refused.stderr);
     assert!(
         refused.contains("this collector needs a token"),
@@ -110,6 +98,19 @@ fn the_demo_answers_queries_and_writes_its_files() {
     let left = fs::read_dir(home.path().join("emberline")).unwrap().count();
     assert_eq!(left, 0, "the tokens' files are removed");
     check_files(out.path());
+}
+
+fn run_as(url: &str, home: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(emberline());
+    command
+        .args(arguments)
+        .args(["--url", url])
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null());
+    command
+        .env("XDG_RUNTIME_DIR", home)
+        .env_remove("EMBERLINE_TOKEN_FILE");
+    output(command.env_remove("EMBERLINE_TOKEN"))
 }
 
 /// Only this user can read the files, and the link's token is one of them.

@@ -106,7 +106,6 @@ fn the_report_of_the_golden_store_is_the_golden_file() {
     if std::env::var_os(UPDATE_VARIABLE).is_some() {
         fs::write(&golden, &found).unwrap();
     }
-    let parts = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap();
     let expected = parts(&fs::read_to_string(&golden).unwrap());
     let found = parts(&found);
     assert!(found.keys().eq(expected.keys()), "{:?}", found.keys());
@@ -119,6 +118,10 @@ fn the_report_of_the_golden_store_is_the_golden_file() {
             golden.display()
         );
     }
+}
+
+fn parts(text: &str) -> Map<String, Value> {
+    serde_json::from_str::<Map<String, Value>>(text).unwrap()
 }
 
 #[test]

@@ -150,9 +150,11 @@ fn an_upload_names_the_functions_of_a_stripped_program_in_the_past() {
 
     let before = profile(&collector, "stripped");
     // The C library has no names either.
-    let own = |module: &&Value| module["module"].as_str().unwrap().ends_with("/stripped");
     let modules = before["unnamed"]["modules"].as_array().unwrap();
-    let module = modules.iter().find(own).unwrap();
+    let module = modules
+        .iter()
+        .find(|module: &&Value| module["module"].as_str().unwrap().ends_with("/stripped"))
+        .unwrap();
     assert_eq!(module["reason"], "no_file", "{before}");
     let build_id = module["build_id"].as_str().unwrap();
     assert!(
@@ -172,8 +174,11 @@ fn an_upload_names_the_functions_of_a_stripped_program_in_the_past() {
         number(&after["totals"], "total_ns"),
         number(&before["totals"], "total_ns")
     );
-    let unnamed = |profile: &Value| number(&profile["unnamed"], "total_ns");
-    assert!(unnamed(&after) < unnamed(&before), "{}", after["unnamed"]);
+    assert!(
+        unnamed_ns(&after) < unnamed_ns(&before),
+        "{}",
+        after["unnamed"]
+    );
     let named = places(&collector, "named");
     assert_eq!(named.len(), 4, "{named:?}");
     assert_eq!(places(&collector, "stripped"), named);
@@ -182,12 +187,19 @@ fn an_upload_names_the_functions_of_a_stripped_program_in_the_past() {
     assert!(again.contains("already there"), "{again}");
     collector.process.kill();
     collector = Collector::start_with_data("127.0.0.1:0", &programs.data());
-    assert_eq!(unnamed(&profile(&collector, "stripped")), unnamed(&after));
+    assert_eq!(
+        unnamed_ns(&profile(&collector, "stripped")),
+        unnamed_ns(&after)
+    );
     let list = text(&symbols(&collector, &["list"]).stdout);
     assert!(list.contains("1 symbol file, "), "{list}");
     assert!(symbols(&collector, &["verify"]).status.success());
     let removed = text(&symbols(&collector, &["gc"]).stdout);
     assert!(removed.contains("0 symbol files removed"), "{removed}");
+}
+
+fn unnamed_ns(profile: &Value) -> u64 {
+    number(&profile["unnamed"], "total_ns")
 }
 
 #[test]
@@ -296,24 +308,13 @@ fn a_worker_sends_its_symbols_when_it_is_asked() {
     assert_eq!(named.len(), 4, "{named:?}");
 
     let build_id = programs.build_id();
-    let start = |collector: &Collector, id: &str| {
-        let mut command = Command::new(&compressed);
-        command
-            .args(["known", id, &collector.url()])
-            .env("EMBERLINE_SYMBOLS", "collector");
-        let worker = Worker::start_by(&mut command);
-        wait_for("three seconds of samples", || {
-            (number(&profile(collector, id), "sampled_ns") >= 3_000_000_000).then_some(())
-        });
-        worker
-    };
     let nobody = symbols(&collector, &["fetch", &build_id]);
     assert!(
         text(&nobody.stderr).contains("no connected worker"),
         "{}",
         text(&nobody.stderr)
     );
-    let worker = start(&collector, "asked");
+    let worker = start_compressed(&compressed, &collector, "asked");
     assert!(!has_names(&collector, "asked"));
     let fetches = &collector.json("/api/v1/symbols")["fetches"];
     assert_eq!(
@@ -348,12 +349,24 @@ fn a_worker_sends_its_symbols_when_it_is_asked() {
         data,
         "--symbols-from-agents",
     ]);
-    let worker = start(&collector, "by-itself");
+    let worker = start_compressed(&compressed, &collector, "by-itself");
     wait_for("names from the worker", || {
         has_names(&collector, "by-itself").then_some(())
     });
     assert_eq!(places(&collector, "by-itself"), named);
     worker.finish();
+}
+
+fn start_compressed(program: &Path, collector: &Collector, id: &str) -> Worker {
+    let mut command = Command::new(program);
+    command
+        .args(["known", id, &collector.url()])
+        .env("EMBERLINE_SYMBOLS", "collector");
+    let worker = Worker::start_by(&mut command);
+    wait_for("three seconds of samples", || {
+        (number(&profile(collector, id), "sampled_ns") >= 3_000_000_000).then_some(())
+    });
+    worker
 }
 
 #[test]
@@ -368,14 +381,9 @@ fn files_that_are_no_symbols_are_rejected_with_the_reason() {
     let whole = fs::read(programs.whole()).unwrap();
     let script = write("script", b"#!/bin/sh\n");
     let half = write("half", &whole[..whole.len() / 2]);
-    let rejected = |file: &str| {
-        let done = symbols(&collector, &["upload", file]);
-        assert!(!done.status.success());
-        text(&done.stderr)
-    };
-    assert!(rejected(&script).contains("it is not an ELF file"));
-    assert!(rejected(&half).contains("it is truncated"));
-    assert!(rejected("/none").contains("No such file"));
+    assert!(rejected(&collector, &script).contains("it is not an ELF file"));
+    assert!(rejected(&collector, &half).contains("it is truncated"));
+    assert!(rejected(&collector, "/none").contains("No such file"));
     let list = text(&symbols(&collector, &["list"]).stdout);
     assert!(list.contains("0 symbol files, "), "{list}");
 
@@ -387,6 +395,12 @@ fn files_that_are_no_symbols_are_rejected_with_the_reason() {
         "{}",
         text(&done.stderr)
     );
+}
+
+fn rejected(collector: &Collector, file: &str) -> String {
+    let done = symbols(collector, &["upload", file]);
+    assert!(!done.status.success());
+    text(&done.stderr)
 }
 
 /// Compiles a program with a package of split debug information next to it.

@@ -230,18 +230,16 @@ fn transfers_of_the_account_are_in_the_trace_and_in_the_firefox_profile() {
         let times: &mut Vec<_> = of_trace.entry(event["id"].to_string()).or_default();
         times.push((at_ns, event["args"]["bytes"].clone()));
     }
-    let time = |row: &Value, name: &str| row[name].as_i64().unwrap();
-    let begin_end = |row: &Value| {
-        let begin = (time(row, "start_ns"), row["bytes"].clone());
-        vec![begin, (time(row, "stop_ns"), Value::Null)]
-    };
-    let sorted = |mut pairs: Vec<Vec<(i64, Value)>>| {
-        pairs.sort_by_key(|pair| format!("{pair:?}"));
-        pairs
-    };
     assert_eq!(
         sorted(of_trace.into_values().collect()),
-        sorted(rows.iter().map(begin_end).collect())
+        sorted(
+            rows.iter()
+                .map(|row: &Value| {
+                    let begin = (time(row, "start_ns"), row["bytes"].clone());
+                    vec![begin, (time(row, "stop_ns"), Value::Null)]
+                })
+                .collect()
+        )
     );
 
     let profile = export("golden.firefox.json");
@@ -255,4 +253,13 @@ fn transfers_of_the_account_are_in_the_trace_and_in_the_firefox_profile() {
         .sum();
     let bytes_of_rows: u64 = rows.iter().map(|row| number(row, "bytes")).sum();
     assert_eq!(bytes, bytes_of_rows as f64);
+}
+
+fn time(row: &Value, name: &str) -> i64 {
+    row[name].as_i64().unwrap()
+}
+
+fn sorted(mut pairs: Vec<Vec<(i64, Value)>>) -> Vec<Vec<(i64, Value)>> {
+    pairs.sort_by_key(|pair| format!("{pair:?}"));
+    pairs
 }

@@ -97,11 +97,13 @@ impl Graph {
         for target in targets {
             let Target::Item(to) = target else { continue };
             if to != from {
-                let new = || Reference {
-                    line,
-                    names: BTreeSet::new(),
-                };
-                let reference = self.references.entry(Edge { from, to }).or_insert_with(new);
+                let reference =
+                    self.references
+                        .entry(Edge { from, to })
+                        .or_insert_with(|| Reference {
+                            line,
+                            names: BTreeSet::new(),
+                        });
                 reference.line = reference.line.min(line);
                 reference.names.insert(name.to_owned());
             }

@@ -192,11 +192,7 @@ fn an_adopter_that_is_killed_leaves_a_store_that_the_next_one_adopts() {
 #[test]
 fn adoptions_that_cannot_be_are_refused_with_the_reason() {
     let Some(server) = server() else { return };
-    let check = |done: &Output, expected: &str| {
-        let text = said(done);
-        assert!(!done.status.success() && text.contains(expected), "{text}");
-    };
-    check(
+    check_refused(
         &adopt(&server, "none", "300ms", &[]),
         "no store in s3://profiles/none/c1",
     );
@@ -205,7 +201,7 @@ fn adoptions_that_cannot_be_are_refused_with_the_reason() {
         "lives",
         &["--name", "c1", "--owner-watch", "300ms"],
     );
-    check(
+    check_refused(
         &adopt(&server, "lives", "15000ms", &[]),
         "belongs to a collector that runs as process",
     );
@@ -219,7 +215,7 @@ fn adoptions_that_cannot_be_are_refused_with_the_reason() {
         "5s",
     ];
     let early = emberline_with(&server.environment(), &early);
-    check(&early, "--adopt-after must be from 30s to");
+    check_refused(&early, "--adopt-after must be from 30s to");
     let data = tempfile::tempdir().unwrap();
     let folder = data.path().to_str().unwrap();
     let on_disk = ["--name", "c1", "--owner-watch", "300ms", "--data", folder];
@@ -234,7 +230,7 @@ fn adoptions_that_cannot_be_are_refused_with_the_reason() {
     });
     let stored_ns = number(&worker.finish()["report"], "stored_ns");
     collector.process.kill();
-    check(
+    check_refused(
         &adopt(&server, "disk", "300ms", &[]),
         "acknowledged from its own disk",
     );
@@ -246,4 +242,9 @@ fn adoptions_that_cannot_be_are_refused_with_the_reason() {
     assert!(with_disk.status.success(), "{}", said(&with_disk));
     let reader = start(&server, "disk", &["--read-only"]);
     assert_eq!(found_ns(&reader), stored_ns);
+}
+
+fn check_refused(done: &Output, expected: &str) {
+    let text = said(done);
+    assert!(!done.status.success() && text.contains(expected), "{text}");
 }

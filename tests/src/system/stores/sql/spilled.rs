@@ -83,9 +83,10 @@ fn a_query_that_is_cancelled_or_whose_collector_is_killed_leaves_no_files() {
     for is_collector_killed in [false, true] {
         let mut reader = sort(&["--url", &collector.url()], folder);
         // The process of the query before may still be waited for by the collector.
-        let is_running = |query: &String| has_ended(query).is_none();
         let query = wait_for("the query's process", || {
-            children(&collector).into_iter().find(is_running)
+            children(&collector)
+                .into_iter()
+                .find(|query: &String| has_ended(query).is_none())
         });
         wait_for_sort(&query, &spilled);
         if is_collector_killed {

@@ -81,17 +81,17 @@ impl Shown {
 
     /// Stacks of the worker's threads that do not occur by chance. The main thread's depend on when it ends.
     fn frequent(&self) -> impl Iterator<Item = (&Vec<ShownFrame>, u64)> {
-        let is_known = |stack: &[ShownFrame]| {
-            stack
-                .iter()
-                .any(|frame| frame.name == "test_worker::stacks::next")
-        };
         self.sampled().filter(move |(stack, _)| is_known(stack))
     }
 }
 
+fn is_known(stack: &[ShownFrame]) -> bool {
+    stack
+        .iter()
+        .any(|frame| frame.name == "test_worker::stacks::next")
+}
+
 fn shown(node: &Value, program: &str) -> ShownFrame {
-    let text = |field: &str| node[field].as_str().unwrap().to_owned();
     let is_code = matches!(node["kind"].as_str().unwrap(), "function" | "unresolved");
     if is_code && node["module"] != program {
         let [name, file] = [String::new(), String::new()];
@@ -104,12 +104,16 @@ fn shown(node: &Value, program: &str) -> ShownFrame {
         };
     }
     ShownFrame {
-        kind: text("kind"),
-        name: text("name"),
-        file: text("file"),
+        kind: text(node, "kind"),
+        name: text(node, "name"),
+        file: text(node, "file"),
         line: number(node, "line"),
         inlined: node["inlined"].as_bool().unwrap(),
     }
+}
+
+fn text(node: &Value, field: &str) -> String {
+    node[field].as_str().unwrap().to_owned()
 }
 
 fn as_text(stack: &[ShownFrame]) -> String {

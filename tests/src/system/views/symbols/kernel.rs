@@ -68,8 +68,10 @@ fn compile(folder: &Path) -> PathBuf {
 /// The addresses of a function.
 fn addresses(program: &Path, function: &str) -> Range<u64> {
     let listed = text(&output(Command::new("nm").arg("-S").arg(program)).stdout);
-    let is_it = |line: &&str| line.split(' ').next_back() == Some(function);
-    let line = listed.lines().find(is_it).unwrap();
+    let line = listed
+        .lines()
+        .find(|line: &&str| line.split(' ').next_back() == Some(function))
+        .unwrap();
     let mut numbers = line.split(' ').map(|field| u64::from_str_radix(field, 16));
     let mut next = || numbers.next().unwrap().unwrap();
     let start = next();
@@ -238,17 +240,8 @@ fn the_symbols_of_a_kernel_are_uploaded_and_name_its_addresses() {
         (&missing["module"], &missing["build_id"]),
         (&"vmlinux".into(), &build_id.into())
     );
-    let offsets = |answer: &Value| {
-        let nodes = answer["profile"]["nodes"].as_array().unwrap().clone();
-        let unresolved = nodes
-            .into_iter()
-            .filter(|node| node["kind"] == "unresolved");
-        unresolved
-            .map(|node| node["offset"].as_u64().unwrap())
-            .collect::<BTreeSet<_>>()
-    };
     assert_eq!(
-        offsets(&before),
+        unresolved_offsets(&before),
         sum.collect(),
         "addresses as they are in vmlinux"
     );
@@ -286,4 +279,14 @@ fn the_symbols_of_a_kernel_are_uploaded_and_name_its_addresses() {
             .all(|(name, ..)| ["sum", "twice"].contains(name)),
         "{named:?}"
     );
+}
+
+fn unresolved_offsets(answer: &Value) -> BTreeSet<u64> {
+    let nodes = answer["profile"]["nodes"].as_array().unwrap().clone();
+    let unresolved = nodes
+        .into_iter()
+        .filter(|node| node["kind"] == "unresolved");
+    unresolved
+        .map(|node| node["offset"].as_u64().unwrap())
+        .collect::<BTreeSet<_>>()
 }

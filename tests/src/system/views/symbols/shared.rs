@@ -42,17 +42,18 @@ fn ids(folder: &Path, program: &Path) -> [String; 2] {
     let done = run(&arguments);
     let printed = text(&done.stdout);
     let warning = text(&done.stderr);
-    let after = |text: &str, words: &str| {
-        let rest = text
-            .split_once(words)
-            .unwrap_or_else(|| panic!("no {words:?} in {text}"))
-            .1;
-        rest.split([',', ' ']).next().unwrap().to_owned()
-    };
     [
-        after(&printed, "build id "),
-        after(&warning, "shared.debug with the id "),
+        word_after(&printed, "build id "),
+        word_after(&warning, "shared.debug with the id "),
     ]
+}
+
+fn word_after(text: &str, words: &str) -> String {
+    let rest = text
+        .split_once(words)
+        .unwrap_or_else(|| panic!("no {words:?} in {text}"))
+        .1;
+    rest.split([',', ' ']).next().unwrap().to_owned()
 }
 
 /// Puts a file where packages put their debug files.
@@ -95,18 +96,23 @@ fn shared_debug_information_is_found_by_its_link_and_by_its_id() {
     assert!(reduce_limited(folder, found.to_str().unwrap()).contains(WHOLE));
 
     // By a server.
-    let at = |id: &str| format!("/buildid/{id}/debuginfo");
     let whole = [
-        (at(&build_id), PROGRAM.to_vec()),
-        (at(&shared_id), SHARED.to_vec()),
+        (debug_path(&build_id), PROGRAM.to_vec()),
+        (debug_path(&shared_id), SHARED.to_vec()),
     ];
     let server = serve_files(BTreeMap::from(whole.clone()));
-    assert!(reduce_limited(folder, &format!("{server}{}", at(&build_id))).contains(WHOLE));
+    assert!(reduce_limited(folder, &format!("{server}{}", debug_path(&build_id))).contains(WHOLE));
     let without = serve_files(BTreeMap::from([whole[0].clone()]));
-    assert!(reduce_limited(folder, &format!("{without}{}", at(&build_id))).contains(PARTIAL));
+    assert!(
+        reduce_limited(folder, &format!("{without}{}", debug_path(&build_id))).contains(PARTIAL)
+    );
 
     // It replaces what has less.
     fs::write(folder.join(LINK), SHARED).unwrap();
     assert!(upload(&collector, &program).contains(WHOLE));
     assert!(text(&symbols(&collector, &["list"]).stdout).contains("1 symbol file, "));
+}
+
+fn debug_path(id: &str) -> String {
+    format!("/buildid/{id}/debuginfo")
 }
