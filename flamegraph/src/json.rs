@@ -84,37 +84,38 @@ impl FrameTexts {
     fn of(profile: &Profile) -> FrameTexts {
         let mut all = Vec::new();
         let frames = (0..profile.symbols().frame_count()).map(|id| profile.frame(FrameId(id)));
-        let ranges = frames.map(|frame| {
-            let name = frame.label();
-            let Frame {
-                kind,
-                file,
-                line,
-                module,
-                build_id,
-                offset,
-                inlined,
-                ..
-            } = frame;
-            let kind = kind_name(kind);
-            let told = FrameText {
-                name,
-                kind,
-                file,
-                line,
-                module,
-                build_id,
-                offset,
-                inlined,
-            };
-            let start = all.len();
-            serde_json::to_writer(&mut all, &told).expect("memory takes texts and numbers");
-            // These are members of the node's own object.
-            all[start] = b',';
-            all.pop();
-            start..all.len()
-        });
-        let ranges = ranges.collect();
+        let ranges = frames
+            .map(|frame| {
+                let name = frame.label();
+                let Frame {
+                    kind,
+                    file,
+                    line,
+                    module,
+                    build_id,
+                    offset,
+                    inlined,
+                    ..
+                } = frame;
+                let kind = kind_name(kind);
+                let told = FrameText {
+                    name,
+                    kind,
+                    file,
+                    line,
+                    module,
+                    build_id,
+                    offset,
+                    inlined,
+                };
+                let start = all.len();
+                serde_json::to_writer(&mut all, &told).expect("memory takes texts and numbers");
+                // These are members of the node's own object.
+                all[start] = b',';
+                all.pop();
+                start..all.len()
+            })
+            .collect();
         FrameTexts { all, ranges }
     }
 

@@ -64,8 +64,8 @@ impl Backoff {
     /// The high half of SplitMix64, which is good enough to spread a fleet and needs no dependency.
     fn random(&mut self) -> u32 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let half_mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (half_mixed ^ (half_mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed >> 32) as u32
     }
 }

@@ -140,8 +140,8 @@ fn futures_have_the_outcome_of_their_end() {
     assert!(poll(pin!(task("fine").try_future(failing(None)))).is_ready());
     assert!(poll(pin!(task("dropped").future(pause()))).is_pending());
     drop(task("never polled").future(pause()));
-    let panicking = Box::pin(task("panicked").future(async { panic!("on purpose") }));
-    let mut panicking: Pin<Box<dyn Future<Output = ()>>> = panicking;
+    let boxed = Box::pin(task("panicked").future(async { panic!("on purpose") }));
+    let mut panicking: Pin<Box<dyn Future<Output = ()>>> = boxed;
     assert!(catch_unwind(AssertUnwindSafe(|| poll(panicking.as_mut()))).is_err());
     drop(panicking);
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -212,23 +212,24 @@ impl FunctionChanges {
             };
         let in_state = |weight: &Weight, state| weight.get(state);
         let in_all = |weight: &Weight, _| weight.total_ns();
-        let rows = sums.iter().map(|(name, sum)| {
-            let change = |state: State| {
-                let (before_ns, after_ns) = per_task(sum, in_state, state);
-                (after_ns - before_ns).abs()
-            };
-            let states = State::ALL.into_iter();
-            let state = states.max_by(|a, b| change(*a).total_cmp(&change(*b)));
-            let (before_ns, after_ns) = per_task(sum, in_all, State::Cpu);
-            FunctionChange {
-                name: name.clone(),
-                state: state.unwrap_or(State::Cpu),
-                before_ns,
-                after_ns,
-            }
-        });
-        // Callers have no time of their own.
-        let mut rows: Vec<FunctionChange> = rows
+        let mut rows: Vec<FunctionChange> = sums
+            .iter()
+            .map(|(name, sum)| {
+                let change = |state: State| {
+                    let (before_ns, after_ns) = per_task(sum, in_state, state);
+                    (after_ns - before_ns).abs()
+                };
+                let states = State::ALL.into_iter();
+                let state = states.max_by(|a, b| change(*a).total_cmp(&change(*b)));
+                let (before_ns, after_ns) = per_task(sum, in_all, State::Cpu);
+                FunctionChange {
+                    name: name.clone(),
+                    state: state.unwrap_or(State::Cpu),
+                    before_ns,
+                    after_ns,
+                }
+            })
+            // Callers have no time of their own.
             .filter(|row| row.before_ns.max(row.after_ns) >= 1.0)
             .collect();
         rows.sort_by(|a, b| b.ns().abs().total_cmp(&a.ns().abs()));

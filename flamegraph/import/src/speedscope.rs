@@ -75,24 +75,28 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         .exporter
         .as_deref()
         .is_some_and(|exporter| exporter.starts_with("emberline "));
-    let frames = file.shared.frames.iter().map(|frame| {
-        let source = frame.file.as_deref().unwrap_or_default();
-        // A line that is no number of 32 bits becomes 0, which is unknown.
-        let line = frame.line.map_or(0, |line| line as u32);
-        // Ours have no modules, but addresses begin with their names.
-        let prefix = frame
-            .name
-            .rsplit_once("+0x")
-            .filter(|_| is_ours)
-            .map_or("", |(module, _)| module);
-        let module = if prefix == "[unknown]" { "" } else { prefix };
-        let function = Frame {
-            module,
-            ..Frame::function(&frame.name, source, line)
-        };
-        builder.frame(&frame_of_label(function))
-    });
-    let frames: Vec<FrameId> = frames.collect::<Result<_, _>>()?;
+    let frames: Vec<FrameId> = file
+        .shared
+        .frames
+        .iter()
+        .map(|frame| {
+            let source = frame.file.as_deref().unwrap_or_default();
+            // A line that is no number of 32 bits becomes 0, which is unknown.
+            let line = frame.line.map_or(0, |line| line as u32);
+            // Ours have no modules, but addresses begin with their names.
+            let prefix = frame
+                .name
+                .rsplit_once("+0x")
+                .filter(|_| is_ours)
+                .map_or("", |(module, _)| module);
+            let module = if prefix == "[unknown]" { "" } else { prefix };
+            let function = Frame {
+                module,
+                ..Frame::function(&frame.name, source, line)
+            };
+            builder.frame(&frame_of_label(function))
+        })
+        .collect::<Result<_, _>>()?;
     let starts = file.profiles.iter().map(|profile| profile.start_value);
     let start = starts.reduce(f64::min).unwrap_or(0.0);
     let mut parser = Parser {

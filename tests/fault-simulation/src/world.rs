@@ -218,11 +218,12 @@ pub fn run(seed: u64, is_traced: bool) -> Result<Summary, Failure> {
 impl World {
     fn new(scenario: Scenario, random: Random, is_traced: bool) -> World {
         let now_ns = Arc::new(AtomicI64::new(START_NS));
-        let hosts = (0..scenario.collectors).map(|index| {
-            let random = random.fork(if index == 0 { 1 } else { 10 + index });
-            Host::new(&scenario, random, &now_ns)
-        });
-        let hosts: Vec<_> = hosts.collect();
+        let hosts: Vec<_> = (0..scenario.collectors)
+            .map(|index| {
+                let random = random.fork(if index == 0 { 1 } else { 10 + index });
+                Host::new(&scenario, random, &now_ns)
+            })
+            .collect();
         // Each seed has its own, because the order in which a worker prefers collectors depends on them.
         let suffix = random.fork(3).below(1 << 20);
         let host_names = (0..hosts.len())

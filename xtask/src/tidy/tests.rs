@@ -71,7 +71,7 @@ fn long_files_are_found_and_generated_ones_are_not() {
     check_source("cli/src/main.rs", &"\n".repeat(700), expect![""]);
     check_source(
         "cli/src/main.rs",
-        &"\n".repeat(601),
+        &"\n".repeat(701),
         expect![[r#"
         cli/src/main.rs: has 701 lines; at most 700 are allowed [length]
     "#]],

@@ -237,9 +237,9 @@ impl Queries<'_> {
                 ))
             })
             .collect::<Result<_, _>>()?;
-        let parts = parts.iter().filter(|(_, profile)| !profile.is_empty());
+        let filled = parts.iter().filter(|(_, profile)| !profile.is_empty());
         Ok(Profile::grouped(
-            parts.map(|(name, profile)| (name.as_str(), profile)),
+            filled.map(|(name, profile)| (name.as_str(), profile)),
         ))
     }
 }

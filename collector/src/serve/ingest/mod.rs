@@ -215,8 +215,8 @@ impl Stream {
             }
             Err(status) => {
                 if let Some(Admitted { suppressed }) = BROKEN.admit() {
-                    let reason = bounded(status.message(), STATUS_BYTES_MAX);
-                    let reason = &*reason;
+                    let message = bounded(status.message(), STATUS_BYTES_MAX);
+                    let reason = &*message;
                     tracing::info!(worker, %epoch, reason, suppressed, "agent's stream broke");
                 }
                 self.finish(status);

@@ -152,24 +152,25 @@ async fn few_of_a_hundred_queries_run_at_once() {
     let reader = Reader::new(collector);
     // No query runs before all are queued.
     let turns = all_turns(&reader).await;
-    let queries = (0..100).map(|_| {
-        let reader = reader.clone();
-        tokio::spawn(async move {
-            let pairs = Pairs {
-                pairs: Ok(Query(Vec::new())),
-                account: account(),
-            };
-            let answer = reader.answer(pairs, |_| {
-                MOST.fetch_max(RUNNING.fetch_add(1, SeqCst) + 1, SeqCst);
-                // Lets others start, if they may.
-                std::thread::yield_now();
-                RUNNING.fetch_sub(1, SeqCst);
-                answer::json(&())
-            });
-            answer.await.is_ok()
+    let queries: Vec<_> = (0..100)
+        .map(|_| {
+            let reader = reader.clone();
+            tokio::spawn(async move {
+                let pairs = Pairs {
+                    pairs: Ok(Query(Vec::new())),
+                    account: account(),
+                };
+                let answer = reader.answer(pairs, |_| {
+                    MOST.fetch_max(RUNNING.fetch_add(1, SeqCst) + 1, SeqCst);
+                    // Lets others start, if they may.
+                    std::thread::yield_now();
+                    RUNNING.fetch_sub(1, SeqCst);
+                    answer::json(&())
+                });
+                answer.await.is_ok()
+            })
         })
-    });
-    let queries: Vec<_> = queries.collect();
+        .collect();
     // Those that find no slot are rejected at once; all others wait.
     let slots = SlotPool::capacity(QUERIES_MAX + QUERIES_WAITING_MAX);
     let rejected = || queries.iter().filter(|query| query.is_finished()).count();

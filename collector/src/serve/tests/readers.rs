@@ -299,11 +299,13 @@ async fn task_columns_equal_task_rows() {
     let (mut other, mut others) = attached(&running, "other").await;
     for (worker, client) in [(&mut worker, &mut client), (&mut other, &mut others)] {
         let stops = [Some(33), None, Some(31), Some(39), Some(35)];
-        let tasks = (3..).zip(stops).map(|(id, stop)| {
-            let name = if id % 2 == 0 { "load" } else { "merge" };
-            worker.task(id, name, (20 + i64::try_from(id).unwrap() % 4, stop))
-        });
-        let tasks = tasks.collect();
+        let tasks = (3..)
+            .zip(stops)
+            .map(|(id, stop)| {
+                let name = if id % 2 == 0 { "load" } else { "merge" };
+                worker.task(id, name, (20 + i64::try_from(id).unwrap() % 4, stop))
+            })
+            .collect();
         let flush = worker.flush(40, tasks);
         let dictionary = worker.dictionary().unwrap();
         client

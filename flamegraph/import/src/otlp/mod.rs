@@ -135,8 +135,8 @@ pub fn otlp_profiles(
     let dictionary = request.dictionary.unwrap_or_default();
     let mut profiles = Vec::new();
     for resource in request.resource_profiles {
-        let attributes = resource.resource.map(|resource| resource.attributes);
-        let attributes: BTreeMap<String, String> = (attributes.unwrap_or_default().iter())
+        let given = resource.resource.map(|resource| resource.attributes);
+        let attributes: BTreeMap<String, String> = (given.unwrap_or_default().iter())
             .filter_map(|attribute| Some((attribute.key.clone(), text(attribute.value.as_ref()?)?)))
             .collect();
         for scope in resource.scope_profiles {

@@ -207,8 +207,8 @@ async fn queries_past_a_quota_are_answered_with_429() {
         let mut stream = tokio::net::TcpStream::connect(shared.running.address)
             .await
             .unwrap();
-        let bearer = shared.reader.bearer();
-        let bearer = &*bearer;
+        let token = shared.reader.bearer();
+        let bearer = &*token;
         let request =
             format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {bearer}\r\n\r\n");
         tokio::io::AsyncWriteExt::write_all(&mut stream, request.as_bytes())
