@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use self::local::Recorder;
 use crate::builder::{AgentBuilder, StartError};
-use crate::control::Control;
 use crate::sampler::{self, OverheadCounters, Sampler, SamplerOptions};
 use crate::spawn::spawn;
 use crate::symbolizer::{Sink, Symbolizer};
-use crate::tables::Tables;
 use crate::{Overhead, Recording, SamplerMode, fork, log, wanted};
+use ship::control::Control;
+use ship::tables::Tables;
 use system::address_space::{self, Shortage};
 use system::descriptors;
 use system::probe;
@@ -267,7 +267,7 @@ impl Launch {
             running,
             options,
             control: Arc::new(Control::new(options.settings())),
-            tables: Arc::new(Mutex::new(Tables::new())),
+            tables: Arc::new(Mutex::new(Tables::default())),
         })
     }
 

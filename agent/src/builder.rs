@@ -1,6 +1,5 @@
 //! Settings of an agent.
 
-mod mode;
 mod naming;
 mod start_error;
 
@@ -9,7 +8,6 @@ use std::time::Duration;
 
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, LABELS_MAX, WORKER_BYTES_MAX};
 
-pub use self::mode::SamplerMode;
 pub use self::naming::Symbols;
 #[cfg(feature = "ship")]
 use self::start_error::LABELS_VARIABLE;

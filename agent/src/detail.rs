@@ -142,27 +142,6 @@ impl Phases {
     }
 }
 
-/// Adds a task's phase to the sums of several tasks, of which there are at most
-/// [`TASK_PHASES_MAX`].
-pub(crate) fn add_to_totals(totals: &mut Vec<PhaseInterval>, phase: &PhaseInterval) {
-    let mut place = totals.iter().position(|sum| sum.name == phase.name);
-    if place.is_none() && totals.len() >= TASK_PHASES_MAX {
-        place = Some(TASK_PHASES_MAX - 1);
-        totals[TASK_PHASES_MAX - 1].name = registry::name(NameId::OVERFLOW);
-    }
-    match place {
-        Some(place) => {
-            let sum = &mut totals[place];
-            sum.duration_ns = sum.duration_ns.saturating_add(phase.duration_ns);
-            sum.count = sum.count.saturating_add(phase.count);
-        }
-        None => totals.push(PhaseInterval {
-            start_ns: 0,
-            ..phase.clone()
-        }),
-    }
-}
-
 fn add_to_sums(sums: &mut Vec<PhaseSum>, interval: Interval) {
     let Interval { phase, start, stop } = interval;
     let place = sums.iter().position(|sum| sum.phase == phase).or_else(|| {

@@ -3,6 +3,4 @@
 //! Compiled with `--cfg emberline_fuzzing` only, so it is part of no ordinary build.
 
 pub use crate::sampler::fuzzing::{Tables, Unwound, unwind, with_vdso};
-#[cfg(feature = "ship")]
-pub use crate::ship::fuzzing::{Conversation, connection, replies};
 pub use crate::symbols::fuzzing::symbols;

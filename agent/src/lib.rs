@@ -42,8 +42,8 @@
 //! much is sampled.
 //!
 //! # Inside
-//! Samples: `sampler` (ticks, stacks as addresses) → `symbolizer` (names, whole cycles) → `ship` (outbox,
-//! one gRPC stream) or [`LocalAgent`] (this process's memory). Tasks: `task` (guards, futures,
+//! Samples: `sampler` (ticks, stacks as addresses) → `symbolizer` (names, whole cycles) → the crate `emberline-ship`
+//! (outbox, one gRPC stream) or [`LocalAgent`] (this process's memory). Tasks: `task` (guards, futures,
 //! handles) → `registry` (a ring for each thread) → `symbolizer`. Transfers and the like: `telemetry` (a
 //! ring for each thread) → `symbolizer`.
 
@@ -60,12 +60,8 @@ mod agent;
 #[cfg(not(sampler))]
 #[path = "unsupported.rs"]
 mod agent;
-#[cfg(sampler)]
-mod batch;
 mod builder;
 mod clock;
-#[cfg(sampler)]
-mod control;
 mod detail;
 mod fork;
 #[cfg(all(sampler, emberline_fuzzing))]
@@ -77,23 +73,16 @@ mod overhead;
 mod recording;
 mod registry;
 #[cfg(feature = "ship")]
-mod report;
-#[cfg(feature = "ship")]
 mod report_file;
 #[cfg(sampler)]
 mod resources;
 #[cfg(sampler)]
 mod sampler;
-#[cfg(all(sampler, feature = "ship"))]
-mod ship;
 mod spawn;
 #[cfg(sampler)]
 mod symbolizer;
 #[cfg(sampler)]
 mod symbols;
-mod sync;
-#[cfg(sampler)]
-mod tables;
 mod task;
 mod telemetry;
 mod threads;
@@ -111,19 +100,18 @@ pub use profiler_core::{
 #[cfg(feature = "ship")]
 pub use agent::Agent;
 pub use agent::LocalAgent;
-pub use builder::{AgentBuilder, SamplerMode, StartError, Symbols};
+pub use builder::{AgentBuilder, StartError, Symbols};
 #[doc(hidden)]
 pub use clock::ClockShift;
 pub use overhead::Overhead;
 pub use recording::Recording;
 #[cfg(feature = "ship")]
-pub use report::ShipReport;
-#[cfg(feature = "ship")]
 pub use report_file::{ReportError, ReportGuard, report};
-/// The shipper without threads and sockets, for simulations of Emberline itself.
-#[cfg(all(sampler, feature = "simulation"))]
-#[doc(hidden)]
-pub use ship::simulation;
+#[doc(inline)]
+pub use ship::SamplerMode;
+#[cfg(feature = "ship")]
+#[doc(inline)]
+pub use ship::ShipReport;
 #[cfg(feature = "tracing-layer")]
 pub use task::TaskLayer;
 pub use task::{

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::fork::PerProcess;
-use crate::sync::lock;
 use system::descriptors;
+use system::sync::lock;
 
 /// Most lines that wait to be written. Further ones are dropped.
 const QUEUED_MAX: usize = 64;
@@ -41,19 +41,6 @@ pub(crate) fn emit(event: impl FnOnce() + Send + 'static) {
         // The agent has ended, and this thread has no descriptor to write to.
         None => {}
     }
-}
-
-/// Writes `line` to standard error if the program has no subscriber of `tracing`, so that nobody
-/// would see an event.
-#[cfg(all(sampler, feature = "ship"))]
-pub(crate) fn emit_without_subscriber(line: String) {
-    emit(move || {
-        if !tracing::dispatcher::has_been_set() {
-            // Without the standard library's lock, which the program may hold. There is nobody to
-            // tell if it fails.
-            let _ = nix::unistd::write(std::io::stderr(), line.as_bytes());
-        }
-    });
 }
 
 /// Queues the lines of [`emit`] from now on.

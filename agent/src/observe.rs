@@ -29,8 +29,8 @@ use rustc_hash::FxHashMap;
 use crate::detail::{self, Detail, Interval, Phases};
 use crate::fork::{self, PerProcess};
 use crate::registry::NameId;
-use crate::sync::lock;
 use crate::{StartError, clock, spawn, wanted};
+use system::sync::lock;
 
 /// Called at the start of each task, on its thread, which waits. What it returns is called at the task's end; `None`
 /// if the end is of no interest.

@@ -15,11 +15,7 @@ use profiler_core::{
 };
 
 use self::ledger::{Ledger, SealedTasks};
-use crate::batch::{Batch, Span};
 use crate::clock;
-#[cfg(feature = "ship")]
-use crate::control::SymbolReply;
-use crate::control::{Control, ThreadDumpReply};
 use crate::log;
 use crate::registry;
 use crate::sampler::{
@@ -27,11 +23,15 @@ use crate::sampler::{
     RawThreadDump, SamplerOptions, TreeDelta,
 };
 use crate::symbols::{Address, Resolver};
-use crate::sync::lock;
-use crate::tables::{StackNode, Tables};
 use crate::telemetry::collect::TelemetryCollector;
 use crate::threads;
+use ship::batch::{Batch, Span};
+#[cfg(feature = "ship")]
+use ship::control::SymbolReply;
+use ship::control::{Control, ThreadDumpReply};
+use ship::tables::{StackNode, Tables};
 use system::process::{thread_cpu_ns, thread_name};
+use system::sync::lock;
 use system::task_list::ThreadName;
 
 /// How often the threads' rings are drained while rows arrive.

@@ -7,11 +7,11 @@ use profiler_core::{
     Delta, Filter, Profile, TaskId, TaskRecord, TaskTotals, Telemetry, ThreadKind, Ticks,
 };
 
-use crate::batch::{Batch, coarsen_totals, merge_telemetry, merge_totals};
 use crate::recording::Recording;
 use crate::symbolizer::Sink;
-use crate::sync::lock;
-use crate::tables::Tables;
+use ship::batch::{Batch, coarsen_totals, merge_telemetry, merge_totals};
+use ship::tables::Tables;
+use system::sync::lock;
 
 /// Most tasks of a recording; the oldest are dropped and counted as lost.
 const TASKS_MAX: usize = 100_000;

@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use profiler_core::token::TokenError;
-use profiler_core::{Epoch, SessionKey, Timestamp, Token};
+use profiler_core::{SessionKey, Timestamp, Token};
 
-use crate::batch::Batch;
 use crate::builder::{AgentBuilder, StartError, host_name};
 use crate::clock;
-use crate::control::{Control, ThreadDumpReply};
 use crate::fork::PerProcess;
 use crate::log;
-use crate::report::ShipReport;
-use crate::ship::{
+use crate::symbolizer::Sink;
+use ship::ShipReport;
+use ship::batch::Batch;
+use ship::control::{Control, ThreadDumpReply};
+use ship::shipper::{
     self, AgentClock, BatchQueue, Limits, ShipError, ShipOptions, ShipThread, Shipper, TokenSource,
 };
-use crate::symbolizer::Sink;
-use crate::sync::lock;
-use crate::tables::Tables;
+use ship::tables::Tables;
+use system::sync::lock;
 
 const URL_DEFAULT: &str = "http://127.0.0.1:4747";
 const URL_VARIABLE: &str = "EMBERLINE_URL";
@@ -88,19 +88,22 @@ impl Shipping {
             key: random_key(),
             host: host_name(),
             pid: std::process::id(),
+            agent_version: env!("CARGO_PKG_VERSION"),
             control,
             started_at: clock::now(),
             limits: Limits::default(),
+            log: log::emit,
             notice: !log::is_silenced(),
         };
-        let parts = ship::prepare(options, tables, Arc::new(ProcessClock)).map_err(start_error)?;
-        let ship::Parts {
+        let parts =
+            shipper::prepare(options, tables, Arc::new(ProcessClock)).map_err(start_error)?;
+        let shipper::Parts {
             shipper,
             queue,
             thread,
         } = parts;
         let shipping = Shipping {
-            first_report: ShipReport::of(&shipper.report()),
+            first_report: shipper.report(),
             shipper,
             flush_timeout: builder.flush_timeout,
             process: std::process::id(),
@@ -123,8 +126,7 @@ impl Shipping {
             // In a forked child the lock may be held forever.
             return self.first_report;
         }
-        self.final_report
-            .unwrap_or_else(|| ShipReport::of(&self.shipper.report()))
+        self.final_report.unwrap_or_else(|| self.shipper.report())
     }
 
     /// How often the ship thread looked for something to do.
@@ -188,25 +190,4 @@ fn random_key() -> SessionKey {
     bytes[..8].copy_from_slice(&half(0));
     bytes[8..].copy_from_slice(&half(1));
     SessionKey::new(bytes)
-}
-
-impl ShipReport {
-    pub(crate) fn of(report: &ship::ShipReport) -> ShipReport {
-        let account = &report.account;
-        ShipReport {
-            epoch: Epoch(report.epoch),
-            accepted_ns: account.accepted_ns,
-            stored_ns: account.acked_ns,
-            unacked_ns: account.unacked_ns,
-            lost_rejected_ns: account.lost_rejected_ns,
-            lost_by_collector_ns: account.lost_by_collector_ns,
-            lost_queue_ns: account.lost_queue_ns,
-            lost_unseen_ns: account.lost_unseen_ns,
-            lost_tasks: account.lost_tasks,
-            lost_telemetry: account.lost_telemetry,
-            aggregated_tasks: account.aggregated_tasks,
-            connected: report.connected,
-            connects: report.connects,
-        }
-    }
 }

@@ -21,8 +21,8 @@ pub(crate) use self::ring::{
 };
 pub(crate) use self::spill::SpillSum;
 use crate::fork::PerProcess;
-use crate::sync::lock;
 use system::push_list::{Elements, PushList};
+use system::sync::lock;
 
 /// The cells of all threads.
 ///

@@ -54,5 +54,4 @@ pub(crate) use self::page_trie::RawDelta;
 pub(crate) use self::raw::{RawCycle, RawThread, RawThreadDump};
 pub(crate) use self::sys::modules::build_id_in;
 pub(crate) use self::sys::signal::allow_on_this_thread as allow_own_signal;
-pub(crate) use self::thread_frames::OTHER_THREADS;
 pub(crate) use self::tick::Sampler;

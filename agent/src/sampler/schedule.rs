@@ -7,7 +7,7 @@
 
 use profiler_core::Settings;
 
-use crate::control::{Control, DesiredSettings};
+use ship::control::{Control, DesiredSettings};
 
 /// While a request is open, the next tick comes this soon: even at long intervals a reply takes
 /// only two of these.

@@ -10,6 +10,7 @@ use super::page_map::PageMap;
 use super::page_trie::Full;
 use super::thread::{Thread, ThreadFrame};
 use crate::registry::NameId;
+use ship::tables::OTHER_THREADS;
 use system::process;
 use system::task_list::ThreadName;
 
@@ -24,9 +25,6 @@ const NAMES_MAX: usize = 1_024;
 const YOUNG_NS: u64 = 1_000_000_000;
 /// Part of the tree that may be threads; past it they are the [`OTHER_THREADS`] of their task.
 const NODES_MAX: usize = AGENT_NODES_MAX / 4;
-
-/// The name of threads past a limit.
-pub(crate) const OTHER_THREADS: &str = "[other threads]";
 
 /// The frames and nodes of threads, within the limits.
 #[derive(Debug, Default)]

@@ -27,10 +27,10 @@ use super::time_account::TimeAccount;
 use super::visits::Visits;
 use crate::SamplerMode;
 use crate::clock::monotonic_ns;
-use crate::control::{Control, DesiredSettings};
 use crate::registry::ThreadCell;
 use crate::telemetry::run;
 use crate::{log, registry, threads};
+use ship::control::{Control, DesiredSettings};
 use system::page_vec::PageVec;
 use system::{process, processor};
 

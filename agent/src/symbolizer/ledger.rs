@@ -13,6 +13,7 @@ use crate::registry::{
     self, Drained, LocalTaskId, NameId, PhaseRow, ResultRow, Row, SpillSum, TaskRow, ThreadCell,
 };
 use crate::threads::ThreadIdentity;
+use ship::batch::add_to_totals;
 
 /// Most open tasks that are tracked. A task beyond gets a row when it ends, without its phases.
 const OPEN_MAX: usize = 200_000;
@@ -264,7 +265,7 @@ impl Ledger {
         let sums = self.sums_of(stop, registry::name_id(&record.name), record.outcome);
         sums.add(duration_ns, [(bucket(duration_ns), 1)]);
         let phases = record.detail.iter().flat_map(|detail| &detail.phases);
-        phases.for_each(|phase| detail::add_to_totals(&mut sums.phases, phase));
+        phases.for_each(|phase| add_to_totals(&mut sums.phases, phase));
     }
 
     /// Adds a sum of a thread whose ring was full.
@@ -297,7 +298,7 @@ impl Ledger {
                 // The tasks themselves have rows or sums of their own, which do not include these
                 // phases.
                 let sums = self.sums_of(stop, task_name, Outcome::Ok);
-                detail::add_to_totals(&mut sums.phases, &phase);
+                add_to_totals(&mut sums.phases, &phase);
             }
         }
     }

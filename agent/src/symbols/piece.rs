@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::file::ChunkCache;
 use super::{OpenModule, Resolver};
-use crate::control::SymbolPiece;
 use crate::sampler::CodeModule;
+use ship::control::SymbolPiece;
 
 /// Most bytes of a piece.
 const PIECE_BYTES_MAX: usize = 128 << 10;

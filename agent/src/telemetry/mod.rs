@@ -22,9 +22,9 @@ pub use self::transfer::{
     TransferBuilder, TransferGuard, TransferReader, TransferWriter, transfer,
 };
 use crate::fork::{self, PerProcess};
-use crate::sync::lock;
 use crate::threads;
 use system::queue::{Reader, Writer, queue};
+use system::sync::lock;
 
 /// Events that one thread can write between two drains, of which there are forty a second. More are
 /// counted as lost.

@@ -21,5 +21,6 @@ mod linux;
 mod linux;
 #[expect(unsafe_code, reason = "the list has no safe interface to its links")]
 pub mod push_list;
+pub mod sync;
 
 pub use linux::*;

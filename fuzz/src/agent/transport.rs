@@ -1,12 +1,12 @@
 //! Messages of a collector: `replies` decodes and handles them, `http2` reads a whole connection.
 
-use agent::fuzzing;
 use fuzz::Target;
 use fuzz::mutation::Shape;
 use fuzz::parts;
 use profiler_core::wire::v1;
 use profiler_core::wire::v1::collector_message::Kind;
 use prost::Message as _;
+use ship::shipper::fuzzing;
 
 /// Each part is a message; an empty one ends the stream, and the next begins another.
 pub(crate) const REPLIES: Target = Target {

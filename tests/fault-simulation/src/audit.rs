@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::collector::{Content, LifeContent, TaskContent};
-use agent::simulation::UNSETTLED_MAX;
 use profiler_core::Outcome;
+use ship::shipper::simulation::UNSETTLED_MAX;
 
 use crate::worker::{Fate, Life};
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use agent::ShipReport;
-use agent::simulation::{Action, FlushContent, SimulatedAgent, SimulatedCycle, SimulatedWorker};
 use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::{Frame, NodeId, Outcome, TaskId, TaskRecord, Telemetry, TimeRange, Timestamp};
+use ship::ShipReport;
+use ship::shipper::simulation::{
+    Action, FlushContent, SimulatedAgent, SimulatedCycle, SimulatedWorker,
+};
 use simulation::random::Random;
 
 use crate::faults::Fault;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use agent::simulation::{Action, SimulatedAgent, SimulatedCycle, SimulatedWorker, SocketEnd};
 use base::clock::Clock;
 use emberline_fault_simulation::collector::{Answer, SimulatedCollector, SimulatedDisk, timestamp};
 use profiler_core::limits::{
@@ -19,6 +18,9 @@ use profiler_core::{
     Direction, ExpectedTasks, Frame, Outcome, PhaseInterval, Resource, ResourceSample, RunId,
     RunMarker, TaskDetail, TaskId, TaskRecord, TaskTotals, Telemetry, TimeRange, Timestamp,
     TransferEvent, TransferId,
+};
+use ship::shipper::simulation::{
+    Action, SimulatedAgent, SimulatedCycle, SimulatedWorker, SocketEnd,
 };
 use simulation::random::Random;
 

@@ -18,7 +18,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("symbols", &["profiler-core"]),
     ("symbol-files", &["profiler-core", "symbols"]),
     ("system", &[]),
-    ("agent", &["profiler-core", "symbols", "tls", "system"]),
+    ("ship", &["profiler-core", "tls", "system"]),
+    ("agent", &["profiler-core", "symbols", "system", "ship"]),
     ("diagnostics", &["profiler-core", "agent"]),
     // The collector, from the lowest floor up. Only `front`, `bridge` and `collector` know sockets.
     ("collector-base", &["profiler-core"]),
@@ -136,7 +137,7 @@ const COLLECTOR: &[&str] = &[
 const FAULT_SIMULATION: &[&str] = &[
     "profiler-core",
     "flamegraph",
-    "agent",
+    "ship",
     "collector-base",
     "shares",
     "store",
@@ -158,7 +159,7 @@ const FREE: &[&str] = &[
 
 /// The crates of a worker's side and those of the collector's side meet on the wire only, even in their tests.
 const SIDES: [&[&str]; 2] = [
-    &["system", "agent", "diagnostics"],
+    &["system", "ship", "agent", "diagnostics"],
     &[
         "collector",
         "collector-base",
@@ -313,7 +314,7 @@ mod tests {
                 ("agent", "symbol-files", Some("dev")),
             ],
             expect![[r#"
-                agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbols, tls, system [edges]
+                agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbols, system, ship [edges]
                 collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, import, tls, collector-base, naming, shares, store, front, state, query, bridge [edges]
                 diagnostics/Cargo.toml: diagnostics must not depend on store; it may use profiler-core, agent [edges]
             "#]],

@@ -41,8 +41,17 @@ fn protocols_signals_and_formats_have_a_home() {
         "agent/src/folder.rs",
         code,
         expect![[r#"
-            agent/src/folder.rs:1: `SigSet` belongs in agent/system, agent/src/sampler/sys only [signals]
-            agent/src/folder.rs:1: `nix::sys::signal` belongs in agent/system, agent/src/sampler/sys only [signals]
+            agent/src/folder.rs:1: `SigSet` belongs in agent/system, agent/src/sampler/sys, agent/tests only [signals]
+            agent/src/folder.rs:1: `nix::sys::signal` belongs in agent/system, agent/src/sampler/sys, agent/tests only [signals]
+        "#]],
+    );
+    let protocol = "use h2::client;";
+    check_source("agent/ship/src/shipper/call.rs", protocol, expect![""]);
+    check_source(
+        "agent/ship/src/batch/mod.rs",
+        protocol,
+        expect![[r#"
+            agent/ship/src/batch/mod.rs:1: `h2::` belongs in agent/ship/src/shipper only [protocols]
         "#]],
     );
     check_source(

@@ -19,7 +19,7 @@ use super::super::wait::WaitSite;
 use super::*;
 use crate::registry::{NameId, TaskContext, ThreadCell};
 use crate::symbols::{Address, Resolver};
-use crate::sync::lock;
+use system::sync::lock;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::collector::{Answer, StreamEnd};
-use agent::simulation::{Action, Outgoing, SocketEnd};
 use profiler_core::wire::v1::{AgentMessage, agent_message};
+use ship::shipper::simulation::{Action, Outgoing, SocketEnd};
 
 use super::host::Unread;
 use super::{Event, SILENCE_NS, World};

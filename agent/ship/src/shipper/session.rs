@@ -11,13 +11,13 @@ use profiler_core::wire::{
 };
 use profiler_core::{Telemetry, Timestamp};
 
+use super::LogEvent;
 use super::clock::{Exchange, OffsetEstimator};
 use super::control::{ControlError, ControlStream, SETTINGS_PER_SECOND};
 use super::outbox::{Outbox, UnexpectedAnswer, UnknownSeq};
 use crate::batch::Batch;
-use crate::log;
-use crate::sync::lock;
 use crate::tables::Tables;
+use system::sync::lock;
 
 /// Most dictionaries that a collector may reject on one stream, or ask for again by other rejections.
 /// The first may be a disagreement about what the collector has; repeating does not heal one that
@@ -67,6 +67,7 @@ pub(crate) enum SessionError {
 pub(crate) struct Session<'a> {
     outbox: &'a Mutex<Outbox>,
     tables: &'a Mutex<Tables>,
+    log: fn(LogEvent),
     offsets: &'a mut OffsetEstimator,
     control: ControlStream<'a>,
     /// The part of the tables that the collector has.
@@ -82,6 +83,8 @@ pub(crate) struct Session<'a> {
 pub(crate) struct OutboxRefs<'a> {
     pub(crate) outbox: &'a Mutex<Outbox>,
     pub(crate) tables: &'a Mutex<Tables>,
+    /// Logs an event.
+    pub(crate) log: fn(LogEvent),
 }
 
 #[derive(Debug)]
@@ -104,7 +107,11 @@ impl<'a> Session<'a> {
     /// # Errors
     /// If it is not a Welcome, or acknowledges flushes that this epoch never sent.
     pub(crate) fn open(
-        OutboxRefs { outbox, tables }: OutboxRefs<'a>,
+        OutboxRefs {
+            outbox,
+            tables,
+            log,
+        }: OutboxRefs<'a>,
         offsets: &'a mut OffsetEstimator,
         control: ControlStream<'a>,
         first: v1::CollectorMessage,
@@ -124,6 +131,7 @@ impl<'a> Session<'a> {
         let mut session = Session {
             outbox,
             tables,
+            log,
             offsets,
             control,
             marks: Marks::default(),
@@ -249,22 +257,22 @@ impl<'a> Session<'a> {
             // Once per stream: a collector that rejects everything would fill the host's log.
             if !std::mem::replace(&mut self.flush_refused, true) {
                 let reason = reason.clone().into_owned();
-                log::emit(move || {
+                (self.log)(Box::new(move || {
                     tracing::warn!(
                         seq,
                         ?reason,
                         "the collector rejected samples; they count as lost"
                     );
-                });
+                }));
             }
         } else {
             let reason = reason.clone().into_owned();
-            log::emit(move || {
+            (self.log)(Box::new(move || {
                 tracing::debug!(
                     ?reason,
                     "the collector rejected a dictionary; sending it again"
                 );
-            });
+            }));
         }
         if is_dictionary_refused && self.dictionary_refusals >= DICTIONARY_REFUSALS_MAX {
             return Err(SessionError::DictionaryRefused {

@@ -14,7 +14,7 @@ use profiler_core::SessionKey;
 use super::ShipError;
 use super::outbox::{Outbox, OutboxAccount};
 use super::target::Target;
-use crate::sync::lock;
+use system::sync::lock;
 
 /// Most collectors in a list.
 pub(super) const DESTINATIONS_MAX: usize = 16;

@@ -1,6 +1,7 @@
 //! Ships batches to the collector, on one thread of its own.
 //!
-//! Reading order: [`outbox`] (the queue), [`resend`] (state for a collector that lost its memory),
+//! Reading order: [`outbox`] (the queue), [`sizing`] (room of batches),
+//! [`resend`] (state for a collector that lost its memory),
 //! [`stays`] and [`moves`] (several collectors), [`clock`] and [`backoff`], [`control`] (requests of the
 //! collector), [`session`] (the protocol), [`stream`] (the connection), [`target`] (its address), [`call`]
 //! (gRPC), [`allowance`] (how much work a collector may cause), [`network`] (what is needed of the system),
@@ -13,7 +14,7 @@ mod call;
 mod clock;
 mod control;
 #[cfg(emberline_fuzzing)]
-#[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
+#[doc(hidden)]
 pub mod fuzzing;
 mod moves;
 mod network;
@@ -22,7 +23,9 @@ mod reactor;
 mod resend;
 mod session;
 #[cfg(feature = "simulation")]
+#[doc(hidden)]
 pub mod simulation;
+mod sizing;
 mod socket;
 mod stays;
 mod stream;
@@ -39,51 +42,62 @@ use std::time::{Duration, Instant};
 
 use profiler_core::limits::{LABELS_MAX, bounded_name};
 use profiler_core::wire::{PROTOCOL, v1};
-use profiler_core::{SessionKey, Timestamp};
+use profiler_core::{Epoch, SessionKey, Timestamp};
+use system::sync::lock;
 
 use self::backoff::Backoff;
 use self::clock::OffsetEstimator;
-pub(crate) use self::outbox::Limits;
-use self::outbox::{Outbox, OutboxAccount};
+pub use self::outbox::Limits;
+use self::outbox::Outbox;
 use self::reactor::{Reactor, WakeFlag};
-#[cfg(test)]
-pub(crate) use self::session::encode;
 use self::stays::EndedStays;
 use self::stream::Link;
-pub(crate) use self::token::TokenSource;
+pub use self::token::TokenSource;
+use crate::ShipReport;
 use crate::batch::Batch;
 use crate::control::{Control, ThreadDumpReply};
-use crate::log;
-use crate::sync::lock;
 use crate::tables::Tables;
 
 /// How long before its deadline an agent says Goodbye although answers are missing.
 const GOODBYE_RESERVE: Duration = Duration::from_millis(200);
 
+/// An event for the log of the program: it calls a macro of `tracing`.
+pub type LogEvent = Box<dyn FnOnce() + Send>;
+
 /// The collector's address, and the description of this worker.
 #[derive(Clone, Debug)]
-pub(crate) struct ShipOptions {
+pub struct ShipOptions {
     /// `http://host:port`, `https://host:port` or `unix:/path`; several of them separated by commas.
-    pub(crate) url: String,
-    pub(crate) token: TokenSource,
-    pub(crate) worker: String,
-    pub(crate) labels: Vec<(String, String)>,
+    pub url: String,
+    /// Where the token for the collector is.
+    pub token: TokenSource,
+    /// The worker's id.
+    pub worker: String,
+    /// Keys and values.
+    pub labels: Vec<(String, String)>,
     /// Different for each life of an agent.
-    pub(crate) key: SessionKey,
-    pub(crate) host: String,
-    pub(crate) pid: u32,
+    pub key: SessionKey,
+    /// Name of the host.
+    pub host: String,
+    /// Id of the process.
+    pub pid: u32,
+    /// Version of the crate `emberline-agent`.
+    pub agent_version: &'static str,
     /// The connection to the sampler.
-    pub(crate) control: Arc<Control>,
-    pub(crate) started_at: Timestamp,
-    pub(crate) limits: Limits,
+    pub control: Arc<Control>,
+    /// When the agent started.
+    pub started_at: Timestamp,
+    /// Limits of the outbox.
+    pub limits: Limits,
+    /// Logs an event. The shipper's thread may have no descriptor to which the program's log goes.
+    pub log: fn(LogEvent),
     /// Whether to write to standard error that there is no collector.
-    pub(crate) notice: bool,
+    pub notice: bool,
 }
 
 /// Why shipping cannot start.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum ShipError {
+pub enum ShipError {
     /// The collector's URL is invalid.
     #[error(
         "invalid collector URL {url:?}: {reason}; expected http://HOST:PORT, https://HOST:PORT or unix:/PATH, \
@@ -104,25 +118,15 @@ pub(crate) enum ShipError {
 }
 
 /// The agent's clock: monotonic, anchored to real time.
-pub(crate) trait AgentClock: Send + Sync + 'static {
+pub trait AgentClock: Send + Sync + 'static {
     /// Returns the present time.
     fn now(&self) -> Timestamp;
-}
-
-/// Account of the samples. Weights are in nanoseconds, and
-/// `accepted = acked + unacked + lost_rejected + lost_by_collector + lost_queue`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ShipReport {
-    pub(crate) epoch: u64,
-    pub(crate) account: OutboxAccount,
-    pub(crate) connected: bool,
-    /// Number of opened streams.
-    pub(crate) connects: u64,
 }
 
 /// State that the ship thread shares with the others.
 #[derive(Debug)]
 struct Shared {
+    log: fn(LogEvent),
     /// Of the present stay. Locked after `ended`.
     outbox: Mutex<Outbox>,
     ended: Mutex<EndedStays>,
@@ -145,6 +149,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn log(&self, event: impl FnOnce() + Send + 'static) {
+        (self.log)(Box::new(event));
+    }
+
     fn finish_by(&self) -> Option<Instant> {
         *lock(&self.finish_by)
     }
@@ -162,34 +170,37 @@ impl Shared {
 
 /// The program's side of shipping.
 #[derive(Debug)]
-pub(crate) struct Shipper {
+pub struct Shipper {
     shared: Arc<Shared>,
     epoch: u64,
 }
 
 /// The symbolizer's side of shipping. Dropping it says that no further batch will come.
 #[derive(Debug)]
-pub(crate) struct BatchQueue {
+pub struct BatchQueue {
     shared: Arc<Shared>,
 }
 
 /// The ship thread's work.
-pub(crate) struct ShipThread {
+pub struct ShipThread {
     link: Link,
 }
 
 /// The three sides of shipping.
-pub(crate) struct Parts {
-    pub(crate) shipper: Shipper,
-    pub(crate) queue: BatchQueue,
-    pub(crate) thread: ShipThread,
+pub struct Parts {
+    /// The program's.
+    pub shipper: Shipper,
+    /// The symbolizer's.
+    pub queue: BatchQueue,
+    /// The thread's.
+    pub thread: ShipThread,
 }
 
 /// Prepares shipping; nothing is sent until [`ShipThread::run`].
 ///
 /// # Errors
 /// If the URL is invalid or there are too many labels. An unreachable collector is not an error.
-pub(crate) fn prepare(
+pub fn prepare(
     options: ShipOptions,
     tables: Arc<Mutex<Tables>>,
     clock: Arc<dyn AgentClock>,
@@ -201,6 +212,7 @@ pub(crate) fn prepare(
         });
     }
     let shared = Arc::new(Shared {
+        log: options.log,
         outbox: Mutex::new(Outbox::new(options.limits)),
         ended: Mutex::default(),
         present_url: Arc::new(Mutex::new(destinations[0].url.clone())),
@@ -247,33 +259,42 @@ pub(crate) fn prepare(
 
 impl Shipper {
     /// Returns what happened to the samples so far.
-    pub(crate) fn report(&self) -> ShipReport {
+    pub fn report(&self) -> ShipReport {
         let ended = lock(&self.shared.ended);
         let mut account = ended.account();
         account += lock(&self.shared.outbox).current_account();
         drop(ended);
         ShipReport {
-            epoch: self.epoch,
-            account,
+            epoch: Epoch(self.epoch),
+            accepted_ns: account.accepted_ns,
+            stored_ns: account.acked_ns,
+            unacked_ns: account.unacked_ns,
+            lost_rejected_ns: account.lost_rejected_ns,
+            lost_by_collector_ns: account.lost_by_collector_ns,
+            lost_queue_ns: account.lost_queue_ns,
+            lost_unseen_ns: account.lost_unseen_ns,
+            lost_tasks: account.lost_tasks,
+            lost_telemetry: account.lost_telemetry,
+            aggregated_tasks: account.aggregated_tasks,
             connected: self.shared.connected.load(Ordering::Relaxed),
             connects: self.shared.connects.load(Ordering::Relaxed),
         }
     }
 
     /// The URL of the collector that the agent ships to, which changes when it moves.
-    pub(crate) fn present_url(&self) -> Arc<Mutex<String>> {
+    pub fn present_url(&self) -> Arc<Mutex<String>> {
         self.shared.present_url.clone()
     }
 
     /// How often the thread looked for something to do.
-    pub(crate) fn wakeups(&self) -> u64 {
+    pub fn wakeups(&self) -> u64 {
         self.shared.wake.polls()
     }
 
     /// Asks the thread to send all queued batches, wait for their acknowledgments, send Goodbye and
     /// end, at `until` at the latest, which is `limit` from now. It says Goodbye shortly before in any case, so that the collector does
     /// not take the end for a crash. Weight without acknowledgment is `unacked` in the report.
-    pub(crate) fn request_finish(&self, until: Instant, limit: Duration) {
+    pub fn request_finish(&self, until: Instant, limit: Duration) {
         *lock(&self.shared.last_goodbye_at) = Some(until - GOODBYE_RESERVE.min(limit / 4));
         *lock(&self.shared.finish_by) = Some(until);
         self.shared.wake.notify();
@@ -282,19 +303,19 @@ impl Shipper {
 
 impl BatchQueue {
     /// Queues a batch. Never waits for the network, only for the outbox's lock.
-    pub(crate) fn push(&self, batch: Batch) {
+    pub fn push(&self, batch: Batch) {
         lock(&self.shared.outbox).push(batch);
         self.shared.wake.notify();
     }
 
     /// Queues a thread dump; the tables already hold its nodes.
-    pub(crate) fn thread_dump(&self, reply: ThreadDumpReply) {
+    pub fn thread_dump(&self, reply: ThreadDumpReply) {
         *lock(&self.shared.dump_reply) = Some(reply);
         self.shared.wake.notify();
     }
 
     /// An answer to a request for symbols is in [`Control`].
-    pub(crate) fn symbols_answered(&self) {
+    pub fn symbols_answered(&self) {
         self.shared.wake.notify();
     }
 }
@@ -308,7 +329,7 @@ impl Drop for BatchQueue {
 
 impl ShipThread {
     /// Ships until the request to finish is fulfilled, on the calling thread.
-    pub(crate) fn run(self) {
+    pub fn run(self) {
         let shared = self.link.shared.clone();
         let reactor = Reactor::new(shared.wake.clone());
         // Not dropped after a panic: what a panic has left behind may panic again when it is dropped,
@@ -316,7 +337,7 @@ impl ShipThread {
         let mut running = ManuallyDrop::new(Box::pin(self.link.run(&reactor)));
         match catch_unwind(AssertUnwindSafe(|| reactor.block_on(running.as_mut()))) {
             Ok(()) => drop(ManuallyDrop::into_inner(running)),
-            Err(_) => log::emit(|| {
+            Err(_) => shared.log(|| {
                 tracing::error!(
                     "shipping panicked, which is a bug in Emberline; sampling continues"
                 );
@@ -338,7 +359,7 @@ fn hello(options: &ShipOptions) -> v1::Hello {
             .collect(),
         host: bounded(&options.host),
         pid: options.pid,
-        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        agent_version: options.agent_version.to_owned(),
         // Set when it is sent, as are the zeros.
         epoch: 0,
         session_key: Vec::new(),

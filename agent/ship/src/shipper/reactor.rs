@@ -21,7 +21,7 @@ use super::call::{Call, CallError};
 use super::network::Network;
 use super::socket::Socket;
 use super::target::Target;
-use crate::sync::lock;
+use system::sync::lock;
 
 /// Longest wait for the socket: the delay of a wake-up while an answer is due.
 const SOCKET_WAIT_MAX: Duration = Duration::from_millis(20);

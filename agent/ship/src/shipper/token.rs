@@ -12,7 +12,7 @@ use profiler_core::token::{TOKEN_FILE_BYTES_MAX, TokenError};
 
 /// Where the token is.
 #[derive(Clone, Default, Debug)]
-pub(crate) enum TokenSource {
+pub enum TokenSource {
     /// There is none.
     #[default]
     None,

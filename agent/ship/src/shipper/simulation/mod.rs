@@ -21,12 +21,12 @@ use self::network::SimulatedNetwork;
 pub use self::network::SocketEnd;
 use super::network::Network as _;
 use super::{AgentClock, BatchQueue, Limits, Parts, ShipOptions, Shipper, TokenSource, prepare};
+use crate::SamplerMode;
+use crate::ShipReport;
 use crate::batch::{Batch, Span};
-use crate::builder::SamplerMode;
 use crate::control::Control;
-use crate::report::ShipReport;
-use crate::sync::lock;
 use crate::tables::{StackNode, Tables};
+use system::sync::lock;
 
 /// Most stays at once that an agent has left and awaits answers of; beyond, it gives up the oldest.
 pub const UNSETTLED_MAX: usize = super::stays::UNSETTLED_MAX;
@@ -172,6 +172,7 @@ impl SimulatedAgent {
             key: SessionKey::new(worker.key),
             host: "simulated".to_owned(),
             pid: 1,
+            agent_version: env!("CARGO_PKG_VERSION"),
             control,
             started_at: now(),
             limits: Limits {
@@ -180,9 +181,10 @@ impl SimulatedAgent {
                 flush_bytes_max: worker.flush_bytes_max,
                 ..Limits::default()
             },
+            log: |event| event(),
             notice: false,
         };
-        let tables = Arc::new(Mutex::new(Tables::new()));
+        let tables = Arc::new(Mutex::new(Tables::default()));
         let prepared = prepare(options, tables.clone(), Arc::new(ClockFn(now)));
         let Parts {
             shipper,
@@ -332,7 +334,7 @@ impl SimulatedAgent {
     /// Returns what happened to the samples so far.
     #[must_use]
     pub fn report(&self) -> ShipReport {
-        ShipReport::of(&self.shipper.report())
+        self.shipper.report()
     }
 }
 

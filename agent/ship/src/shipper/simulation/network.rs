@@ -14,10 +14,10 @@ use profiler_core::wire::{FlushDeltaCodec, decode_cycle};
 use profiler_core::{Delta, Token};
 
 use super::{Action, FlushContent, Outgoing};
-use crate::ship::call::CallError;
-use crate::ship::network::{MessageStream, Network};
-use crate::ship::socket::CONNECT_TIMEOUT;
-use crate::ship::target::Target;
+use crate::shipper::call::CallError;
+use crate::shipper::network::{MessageStream, Network};
+use crate::shipper::socket::CONNECT_TIMEOUT;
+use crate::shipper::target::Target;
 
 /// See the module.
 pub(super) struct SimulatedNetwork {

@@ -4,12 +4,13 @@
 //! Room on the wire includes the names that are in the dictionary: the collector's log, whose records are
 //! limited too, has them in each record.
 
+mod telemetry;
+
 use profiler_core::wire::weight_bytes_max;
 use profiler_core::{Delta, NodeId, PhaseInterval, TaskId, TaskRecord, TaskTotals, Ticks};
 use rustc_hash::FxHashSet;
 
-use super::merge::{coarsen_totals, merge_telemetry, merge_totals};
-use super::{Batch, Span, telemetry};
+use crate::batch::{Batch, Span, coarsen_totals, merge_telemetry, merge_totals};
 
 /// Memory of a batch without its entries and rows, in bytes.
 const BATCH_BYTES: usize = size_of::<Batch>();
@@ -296,7 +297,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ship::encode;
+    use crate::shipper::session::encode;
     use crate::tables::Tables;
 
     const QUANTUM_NS: u64 = 10;
@@ -373,7 +374,7 @@ mod tests {
             let whole = Batch { tasks, totals, lost_queue_ns: 7, ..samples };
             let mut rest = Some(whole.clone());
             let mut parts = Vec::new();
-            let tables = Mutex::new(Tables::new());
+            let tables = Mutex::new(Tables::default());
             while let Some(batch) = rest {
                 let (part, after) = batch.split(bytes_max);
                 let items = part.tasks.len() + part.totals.len();

@@ -12,7 +12,7 @@ use profiler_core::wire::{
 
 use super::allowance::Allowance;
 use crate::control::{Control, SymbolReply, SymbolRequest, ThreadDumpReply};
-use crate::sync::lock;
+use system::sync::lock;
 
 /// Most requests that wait for a dump. Further ones are rejected.
 const REQUESTS_MAX: usize = 16;

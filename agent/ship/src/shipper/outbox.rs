@@ -50,13 +50,17 @@ pub(crate) const RUNNING_BYTES_MAX: usize = 1 << 20;
 
 /// The outbox's limits; the defaults are the constants of this module.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) outbox_bytes_max: usize,
-    pub(crate) waiting_max: usize,
-    pub(crate) in_flight_max: usize,
-    pub(crate) running_bytes_max: usize,
+pub struct Limits {
+    /// Most memory of all batches, in bytes.
+    pub outbox_bytes_max: usize,
+    /// Most waiting batches.
+    pub waiting_max: usize,
+    /// Most sent flushes without an answer.
+    pub in_flight_max: usize,
+    /// Most bytes of records of running tasks.
+    pub running_bytes_max: usize,
     /// Largest encoded flush, in bytes.
-    pub(crate) flush_bytes_max: usize,
+    pub flush_bytes_max: usize,
 }
 
 impl Default for Limits {

@@ -8,7 +8,7 @@ use profiler_core::limits::EXPECTED_MAX;
 use profiler_core::{ExpectedTasks, RunId, RunMarker, TaskId, TaskRecord, Telemetry};
 use rustc_hash::FxHashMap;
 
-use crate::batch::row_bytes;
+use super::sizing::row_bytes;
 
 /// Most named runs.
 const RUNS_MAX: usize = 1_000;

@@ -32,6 +32,7 @@ fn start(url: &str, labels: usize) -> Result<Started, ShipError> {
         key: SessionKey::new([7; 16]),
         host: "host".to_owned(),
         pid: 1,
+        agent_version: env!("CARGO_PKG_VERSION"),
         control: Arc::new(Control::new(Settings {
             interval_ns: 10_000_000,
             enabled: true,
@@ -39,9 +40,10 @@ fn start(url: &str, labels: usize) -> Result<Started, ShipError> {
         })),
         started_at: Timestamp::from_unix_ns(5),
         limits: Limits::default(),
+        log: |event| event(),
         notice: false,
     };
-    let tables = Arc::new(Mutex::new(Tables::new()));
+    let tables = Arc::new(Mutex::new(Tables::default()));
     let Parts {
         shipper,
         queue,
@@ -125,20 +127,16 @@ fn too_many_labels_are_rejected() {
 
 /// Checks the report of one cycle that reached no collector.
 fn check_unacked(report: ShipReport) {
-    let expected = OutboxAccount {
+    let expected = ShipReport {
+        epoch: SessionKey::new([7; 16]).epoch(),
         accepted_ns: 34,
         unacked_ns: 30,
         lost_queue_ns: 4,
         lost_tasks: 2,
         lost_telemetry: 3,
-        ..OutboxAccount::default()
+        ..ShipReport::default()
     };
-    assert_eq!(report.account, expected);
-    let epoch = SessionKey::new([7; 16]).epoch().0;
-    assert_eq!(
-        (report.epoch, report.connected, report.connects),
-        (epoch, false, 0)
-    );
+    assert_eq!(report, expected);
 }
 
 #[test]
@@ -154,7 +152,14 @@ fn finishing_with_an_empty_outbox_takes_one_attempt() {
     let started = start(NOBODY, 1).unwrap();
     let shared = Arc::downgrade(&started.shipper.shared);
     let report = started.finish(Duration::from_secs(3_600));
-    assert_eq!(report.account, OutboxAccount::default());
+    let epoch = SessionKey::new([7; 16]).epoch();
+    assert_eq!(
+        report,
+        ShipReport {
+            epoch,
+            ..ShipReport::default()
+        }
+    );
     assert_eq!(
         shared.strong_count(),
         0,

@@ -1,14 +1,11 @@
 //! The epoch's tables of names and call nodes. They never exceed what a collector accepts.
 
-#[cfg(feature = "ship")]
 use profiler_core::StringId;
 use profiler_core::limits::{
     AGENT_TASK_NAMES_MAX, DEPTH_MAX, DICTIONARY_FRAMES_MAX, DICTIONARY_NODES_MAX,
     DICTIONARY_STRINGS_MAX,
 };
 use profiler_core::{CallTrie, Frame, FrameId, FrameKind, NodeId, SymbolTable};
-
-use crate::sampler::OTHER_THREADS;
 
 /// Most functions of a stack: above them are its task, its phase and `[truncated]`.
 const FUNCTIONS_MAX: usize = DEPTH_MAX as usize - 3;
@@ -29,35 +26,44 @@ const THREADS_PAST_LIMIT_MAX: usize = 16 << 10;
 /// Most other nodes of the tree.
 const NODES_MAX: usize = DICTIONARY_NODES_MAX - TASKS_PAST_LIMIT_MAX - THREADS_PAST_LIMIT_MAX;
 
+/// The name of threads past a limit.
+pub const OTHER_THREADS: &str = "[other threads]";
+
 /// The epoch's tables, which only grow. The symbolizer adds to them; the shipper sends the part
 /// that the collector does not hold yet.
 #[derive(Debug)]
-pub(crate) struct Tables {
-    pub(crate) symbols: SymbolTable,
-    pub(crate) trie: CallTrie,
+pub struct Tables {
+    /// Names and frames.
+    pub symbols: SymbolTable,
+    /// The tree of calls.
+    pub trie: CallTrie,
     nodes_max: usize,
 }
 
 /// A node of the tree, at which a stack ends or goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct StackNode {
-    pub(crate) id: NodeId,
+pub struct StackNode {
+    /// The node.
+    pub id: NodeId,
     /// Functions from the outermost one to here, with those that were cut.
     functions: u32,
 }
 
 impl StackNode {
-    pub(crate) const ROOT: StackNode = StackNode {
+    /// The root of the tree, above all tasks.
+    pub const ROOT: StackNode = StackNode {
         id: NodeId::ROOT,
         functions: 0,
     };
 }
 
-impl Tables {
-    pub(crate) fn new() -> Self {
+impl Default for Tables {
+    fn default() -> Self {
         Tables::with_nodes_max(NODES_MAX)
     }
+}
 
+impl Tables {
     fn with_nodes_max(nodes_max: usize) -> Self {
         Tables {
             symbols: SymbolTable::new(),
@@ -67,7 +73,7 @@ impl Tables {
     }
 
     /// The id of a frame; that of `[overflow]` if it is new and there is no room for it.
-    pub(crate) fn frame_id<S: AsRef<str>>(&mut self, frame: &Frame<S>) -> FrameId {
+    pub fn frame_id<S: AsRef<str>>(&mut self, frame: &Frame<S>) -> FrameId {
         let has_room = self.symbols.frame_count() as usize + RESERVE < DICTIONARY_FRAMES_MAX
             && self.has_room_for_strings();
         if has_room {
@@ -78,8 +84,7 @@ impl Tables {
     }
 
     /// The id of a text; that of `[overflow]` if it is new and there is no room for it.
-    #[cfg(feature = "ship")]
-    pub(crate) fn string_id(&mut self, text: &str) -> StringId {
+    pub fn string_id(&mut self, text: &str) -> StringId {
         if self.has_room_for_strings() {
             return self.symbols.intern_string(text);
         }
@@ -93,7 +98,7 @@ impl Tables {
 
     /// Returns the node at the end of `path` below `parent`; adds missing nodes. Of a stack that would be too
     /// deep, the outer functions are replaced by `[truncated]`.
-    pub(crate) fn node(&mut self, parent: StackNode, path: &[FrameId]) -> StackNode {
+    pub fn node(&mut self, parent: StackNode, path: &[FrameId]) -> StackNode {
         let new = path
             .iter()
             .filter(|frame| self.is_function(**frame))
@@ -120,7 +125,7 @@ impl Tables {
 
     /// Returns the node of a thread. When the tree is full, it is that of all other threads: at most one more
     /// node for each parent.
-    pub(crate) fn thread_node(&mut self, parent: StackNode, thread: FrameId) -> StackNode {
+    pub fn thread_node(&mut self, parent: StackNode, thread: FrameId) -> StackNode {
         let inserted = self.trie.insert(parent.id, thread);
         let id = inserted.unwrap_or_else(|_| {
             let others = self.symbols.intern(&Frame::thread(OTHER_THREADS, 0));
@@ -244,7 +249,7 @@ mod tests {
             bytes_max in prop_oneof![Just(1usize), Just(4 << 10), Just(1 << 20)],
         ) {
             let levels = &[Frame::task("load"), Frame::phase("read"), Frame::truncated()][..levels];
-            let mut tables = Tables::new();
+            let mut tables = Tables::default();
             for stack in &stacks {
                 let node = insert(&mut tables, levels, stack);
                 let functions: Vec<_> = stack.iter().flatten().map(|name| format!("f{name}")).collect();
@@ -268,7 +273,7 @@ mod tests {
     /// Stacks that differ by one call share all but a few nodes, also where they are cut.
     #[test]
     fn deep_recursion_takes_few_nodes() {
-        let mut tables = Tables::new();
+        let mut tables = Tables::default();
         let stack = vec![vec![0, 1, 2, 1]; 512];
         insert(&mut tables, &[Frame::task("load")], &stack);
         let nodes = tables.trie.node_count();

@@ -27,7 +27,7 @@ pub struct ShipReport {
     pub lost_tasks: u64,
     /// Transfers, resource samples and other telemetry that was lost, for any of these reasons.
     pub lost_telemetry: u64,
-    /// Tasks that ended beyond [the row limit](crate::AgentBuilder::task_rows_per_second). They are
+    /// Tasks that ended beyond the row limit, `AgentBuilder::task_rows_per_second`. They are
     /// not lost: their counts, durations and phases are in sums by name.
     pub aggregated_tasks: u64,
     /// Whether a collector is connected.

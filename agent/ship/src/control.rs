@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use profiler_core::Settings;
 use profiler_core::wire::{SignalBlocked, ThreadDump};
 
+use system::clock::monotonic_ns;
+use system::sync::lock;
+
 use crate::SamplerMode;
-use crate::clock::monotonic_ns;
-use crate::sync::lock;
 
 /// Shared by one agent's threads.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub struct Control {
     desired: Mutex<DesiredSettings>,
     /// Number of the desired settings.
     desired_number: AtomicU64,
@@ -28,67 +29,64 @@ pub(crate) struct Control {
     dump_request: AtomicU64,
     mode: Mutex<SamplerMode>,
     signal_blocked: Mutex<Option<SignalBlocked>>,
-    #[cfg(feature = "ship")]
     symbols: Mutex<SymbolExchange>,
     /// The sampler's thread, to be woken.
     sampler: OnceLock<Thread>,
     /// When the symbolizer gives up finding names, because the agent ends.
-    pub(crate) names_until: Arc<OnceLock<Instant>>,
+    pub names_until: Arc<OnceLock<Instant>>,
 }
 
 /// The latest settings that were requested.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DesiredSettings {
+pub struct DesiredSettings {
     /// Rises with each change.
-    pub(crate) number: u64,
-    pub(crate) settings: Settings,
+    pub number: u64,
+    /// The settings.
+    pub settings: Settings,
     /// The collector's number for the change; 0 before the first.
-    #[cfg_attr(
-        not(feature = "ship"),
-        expect(dead_code, reason = "only a collector asks")
-    )]
-    pub(crate) revision: u64,
+    pub revision: u64,
 }
 
 /// The state of every thread at one moment; nodes are in the [`Tables`](crate::tables::Tables).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ThreadDumpReply {
+pub struct ThreadDumpReply {
     /// Number of the request; the dump answers earlier requests too.
-    pub(crate) request: u64,
-    pub(crate) dump: ThreadDump,
+    pub request: u64,
+    /// What every thread does.
+    pub dump: ThreadDump,
 }
 
 /// A collector's request for a piece of the symbols of a module. It is compared as a whole, because
 /// another stream may use the same id.
-#[cfg(feature = "ship")]
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SymbolRequest {
+pub struct SymbolRequest {
     /// The collector's id of the request.
-    pub(crate) id: u64,
-    pub(crate) build_id: String,
+    pub id: u64,
+    /// The module.
+    pub build_id: String,
     /// Where the piece begins.
-    pub(crate) offset: u64,
+    pub offset: u64,
 }
 
 /// A piece of the symbols of a module.
-#[cfg(feature = "ship")]
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SymbolPiece {
+pub struct SymbolPiece {
     /// Size of the whole.
-    pub(crate) bytes: u64,
-    pub(crate) content: Vec<u8>,
+    pub bytes: u64,
+    /// The piece.
+    pub content: Vec<u8>,
 }
 
 /// The symbolizer's answer, or why there is none.
-#[cfg(feature = "ship")]
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SymbolReply {
-    pub(crate) request: SymbolRequest,
-    pub(crate) piece: Result<SymbolPiece, &'static str>,
+pub struct SymbolReply {
+    /// The answered request.
+    pub request: SymbolRequest,
+    /// The piece, or why there is none.
+    pub piece: Result<SymbolPiece, &'static str>,
 }
 
 /// At most one request and one answer.
-#[cfg(feature = "ship")]
 #[derive(Debug, Default)]
 struct SymbolExchange {
     request: Option<SymbolRequest>,
@@ -97,7 +95,7 @@ struct SymbolExchange {
 
 impl Control {
     /// For an agent that starts with these settings.
-    pub(crate) fn new(settings: Settings) -> Control {
+    pub fn new(settings: Settings) -> Control {
         Control {
             desired: Mutex::new(DesiredSettings {
                 number: 0,
@@ -109,7 +107,6 @@ impl Control {
             dump_request: AtomicU64::new(0),
             mode: Mutex::new(SamplerMode::Starting),
             signal_blocked: Mutex::new(None),
-            #[cfg(feature = "ship")]
             symbols: Mutex::default(),
             sampler: OnceLock::new(),
             names_until: Arc::default(),
@@ -117,7 +114,7 @@ impl Control {
     }
 
     /// Wakes the sampler, if it sleeps.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         if let Some(sampler) = self.sampler.get() {
             sampler.unpark();
         }
@@ -127,33 +124,33 @@ impl Control {
 /// The sampler's side.
 impl Control {
     /// Sets the sampling mode; called on the sampler's thread.
-    pub(crate) fn start(&self, mode: SamplerMode) {
+    pub fn start(&self, mode: SamplerMode) {
         // A sampler starts once, so the cell is still empty.
         let _ = self.sampler.set(thread::current());
         self.set_mode(mode);
     }
 
     /// Sets the sampling mode from now on.
-    pub(crate) fn set_mode(&self, mode: SamplerMode) {
+    pub fn set_mode(&self, mode: SamplerMode) {
         *lock(&self.mode) = mode;
     }
 
     /// Sets the threads that block the sampler's signal now; not while another thread reads them: the
     /// next cycle sets them again.
-    pub(crate) fn set_signal_blocked(&self, blocked: Option<SignalBlocked>) {
+    pub fn set_signal_blocked(&self, blocked: Option<SignalBlocked>) {
         if let Ok(mut known) = self.signal_blocked.try_lock() {
             *known = blocked;
         }
     }
 
     /// The sampling mode in this process.
-    pub(crate) fn mode(&self) -> SamplerMode {
+    pub fn mode(&self) -> SamplerMode {
         lock(&self.mode).clone()
     }
 
     /// The desired settings, if they are newer than the sampler's. Also `None` while they are being
     /// changed: the sampler tries again at its next tick.
-    pub(crate) fn newer_than(&self, number: u64) -> Option<DesiredSettings> {
+    pub fn newer_than(&self, number: u64) -> Option<DesiredSettings> {
         if self.desired_number.load(Ordering::Acquire) == number {
             return None;
         }
@@ -161,17 +158,17 @@ impl Control {
     }
 
     /// The sampler now uses the settings with this number.
-    pub(crate) fn set_applied(&self, number: u64) {
+    pub fn set_applied(&self, number: u64) {
         self.applied_number.store(number, Ordering::Release);
     }
 
     /// Number of the latest request for a thread dump; 0 before the first.
-    pub(crate) fn dump_requested(&self) -> u64 {
+    pub fn dump_requested(&self) -> u64 {
         self.dump_request.load(Ordering::Acquire)
     }
 
     /// Sleeps until a time of the monotonic clock, or until [`Control::wake`].
-    pub(crate) fn sleep_until(&self, until_ns: u64) {
+    pub fn sleep_until(&self, until_ns: u64) {
         let nanoseconds = until_ns.saturating_sub(monotonic_ns());
         if nanoseconds > 0 {
             thread::park_timeout(Duration::from_nanos(nanoseconds));
@@ -179,16 +176,15 @@ impl Control {
     }
 
     /// Whether sampling is on, or is about to be switched on.
-    pub(crate) fn is_enabled(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         lock(&self.desired).settings.enabled
     }
 }
 
 /// The shipper's side.
-#[cfg(feature = "ship")]
 impl Control {
     /// Requests changed settings; `revision` is the collector's number for them.
-    pub(crate) fn change(&self, revision: u64, change: profiler_core::SettingsChange) {
+    pub fn change(&self, revision: u64, change: profiler_core::SettingsChange) {
         let mut desired = lock(&self.desired);
         desired.settings = desired.settings.with(change);
         desired.revision = revision;
@@ -199,19 +195,19 @@ impl Control {
     }
 
     /// The threads that block the sampler's signal, if there are any.
-    pub(crate) fn signal_blocked(&self) -> Option<SignalBlocked> {
+    pub fn signal_blocked(&self) -> Option<SignalBlocked> {
         *lock(&self.signal_blocked)
     }
 
     /// Requests a thread dump and returns the request's number.
-    pub(crate) fn request_dump(&self) -> u64 {
+    pub fn request_dump(&self) -> u64 {
         let number = self.dump_request.fetch_add(1, Ordering::AcqRel) + 1;
         self.wake();
         number
     }
 
     /// Requests a piece of symbols from the symbolizer, in place of an earlier one.
-    pub(crate) fn request_symbols(&self, request: SymbolRequest) {
+    pub fn request_symbols(&self, request: SymbolRequest) {
         *lock(&self.symbols) = SymbolExchange {
             request: Some(request),
             reply: None,
@@ -219,7 +215,7 @@ impl Control {
     }
 
     /// Whether this request is answered.
-    pub(crate) fn has_symbols(&self, request: &SymbolRequest) -> bool {
+    pub fn has_symbols(&self, request: &SymbolRequest) -> bool {
         lock(&self.symbols)
             .reply
             .as_ref()
@@ -227,14 +223,14 @@ impl Control {
     }
 
     /// Takes the answer to this request.
-    pub(crate) fn take_symbols(&self, request: &SymbolRequest) -> Option<SymbolReply> {
+    pub fn take_symbols(&self, request: &SymbolRequest) -> Option<SymbolReply> {
         lock(&self.symbols)
             .reply
             .take_if(|reply| reply.request == *request)
     }
 
     /// The desired settings, and whether the sampler has applied them.
-    pub(crate) fn desired(&self) -> (DesiredSettings, bool) {
+    pub fn desired(&self) -> (DesiredSettings, bool) {
         let desired = *lock(&self.desired);
         (
             desired,
@@ -244,15 +240,14 @@ impl Control {
 }
 
 /// The symbolizer's side.
-#[cfg(feature = "ship")]
 impl Control {
     /// Takes the request for a piece of symbols.
-    pub(crate) fn take_symbol_request(&self) -> Option<SymbolRequest> {
+    pub fn take_symbol_request(&self) -> Option<SymbolRequest> {
         lock(&self.symbols).request.take()
     }
 
     /// Answers a request, unless another one came meanwhile.
-    pub(crate) fn answer_symbols(&self, reply: SymbolReply) {
+    pub fn answer_symbols(&self, reply: SymbolReply) {
         let mut symbols = lock(&self.symbols);
         if symbols.request.is_none() {
             symbols.reply = Some(reply);
@@ -260,7 +255,7 @@ impl Control {
     }
 }
 
-#[cfg(all(test, feature = "ship"))]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 

@@ -2,60 +2,54 @@
 //! shipper or a local recording.
 
 mod merge;
-#[cfg(feature = "ship")]
-mod sizing;
-#[cfg(feature = "ship")]
-mod telemetry;
 
 use profiler_core::{Delta, TaskRecord, TaskTotals, Telemetry, Ticks, TimeRange};
 
-pub(crate) use self::merge::{coarsen_totals, merge_telemetry, merge_totals};
-#[cfg(feature = "ship")]
-pub(crate) use self::sizing::row_bytes;
+pub use self::merge::{add_to_totals, coarsen_totals, merge_telemetry, merge_totals};
 
 /// When a batch's weights were counted, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
+pub struct Span {
     /// By the agent's clock.
-    pub(crate) range: TimeRange,
+    pub range: TimeRange,
     /// Every weight is a multiple of it; never 0.
-    pub(crate) quantum_ns: u64,
+    pub quantum_ns: u64,
     /// Ticks of the sampler over `range`.
-    pub(crate) ticks: Ticks,
+    pub ticks: Ticks,
 }
 
 /// A sealed cycle, several merged into one, or a part of one: the content of a flush. Names in
 /// `tasks` and the nodes of `delta` and `threads` are in the [`Tables`](crate::tables::Tables).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Batch {
+pub struct Batch {
     /// `None` if there are no samples; then the deltas are empty.
-    pub(crate) span: Option<Span>,
+    pub span: Option<Span>,
     /// Weights by stack.
-    pub(crate) delta: Delta,
+    pub delta: Delta,
     /// The same weights by thread, at paths of task, phase (if any) and thread.
-    pub(crate) threads: Delta,
+    pub threads: Delta,
     /// Tasks that started or ended, each once, in its latest state; the latest changes are last.
-    pub(crate) tasks: Vec<TaskRecord>,
+    pub tasks: Vec<TaskRecord>,
     /// Ended tasks without rows, by name, outcome and second.
-    pub(crate) totals: Vec<TaskTotals>,
+    pub totals: Vec<TaskTotals>,
     /// Transfers, resource samples, expected tasks and run markers.
-    pub(crate) telemetry: Telemetry,
+    pub telemetry: Telemetry,
     /// Number of tasks in `totals`.
-    pub(crate) aggregated_tasks: u64,
+    pub aggregated_tasks: u64,
     /// Rows of tasks that found a thread's ring full.
-    pub(crate) lost_tasks: u64,
+    pub lost_tasks: u64,
     /// Telemetry that found a queue full.
-    pub(crate) lost_telemetry: u64,
+    pub lost_telemetry: u64,
     /// Weight that found no memory on its way to the symbolizer, or was not counted, in nanoseconds; it is not
     /// in `delta`.
-    pub(crate) lost_queue_ns: u64,
+    pub lost_queue_ns: u64,
     /// Thread time in `lost_queue_ns` that the kernel has shown and the sampler has not counted.
-    pub(crate) lost_unseen_ns: u64,
+    pub lost_unseen_ns: u64,
 }
 
 impl Batch {
     /// The samples of one cycle.
-    pub(crate) fn of_samples(span: Span, delta: Delta, threads: Delta) -> Batch {
+    pub fn of_samples(span: Span, delta: Delta, threads: Delta) -> Batch {
         // Encoding a weight that is not a multiple of the quantum would panic. There should be
         // none; if there is, a quantum of one nanosecond keeps it exact and costs only bytes.
         let is_exact =

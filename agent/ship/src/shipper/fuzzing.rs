@@ -53,7 +53,7 @@ fn at(second: i64) -> Timestamp {
 
 impl Agent {
     fn new() -> Agent {
-        let mut tables = Tables::new();
+        let mut tables = Tables::default();
         let frames = [
             Frame::task("load"),
             Frame::function("main", "src/main.rs", 3),
@@ -123,6 +123,7 @@ impl Agent {
         let refs = OutboxRefs {
             outbox: &self.outbox,
             tables: &self.tables,
+            log: |event| event(),
         };
         let control = ControlStream::new(&self.control, &self.dump_reply);
         let Ok(mut session) = Session::open(refs, &mut self.offsets, control, first, at(5)) else {

@@ -18,7 +18,7 @@ use super::*;
 use crate::batch::Span;
 use crate::control::Control;
 use crate::control::ThreadDumpReply;
-use crate::ship::outbox::Limits;
+use crate::shipper::outbox::Limits;
 
 fn at(nanoseconds: i64) -> Timestamp {
     Timestamp::from_unix_ns(nanoseconds)
@@ -134,7 +134,7 @@ impl Agent {
     fn new() -> Self {
         Agent {
             outbox: Mutex::new(Outbox::new(Limits::default())),
-            tables: Mutex::new(Tables::new()),
+            tables: Mutex::new(Tables::default()),
             offsets: OffsetEstimator::default(),
             control: Control::new(Settings {
                 interval_ns: 10_000_000,
@@ -150,6 +150,7 @@ impl Agent {
         let held = OutboxRefs {
             outbox: &self.outbox,
             tables: &self.tables,
+            log: |event| event(),
         };
         let control = ControlStream::new(&self.control, &self.dump_reply);
         let mut session = Session::open(held, &mut self.offsets, control, first, at(0))?;

@@ -11,8 +11,9 @@ use profiler_core::{
 };
 use proptest::prelude::*;
 
+use super::super::sizing::row_bytes;
 use super::*;
-use crate::batch::{Span, row_bytes};
+use crate::batch::Span;
 
 const SECOND_NS: i64 = 1_000_000_000;
 const QUANTUM_NS: u64 = 10;

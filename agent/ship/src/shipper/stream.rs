@@ -25,9 +25,8 @@ use super::stays::{Destination, UnsettledStay};
 use super::token::{TokenReadError, TokenSource};
 use super::{AgentClock, Shared};
 use crate::control::Control;
-use crate::log;
-use crate::sync::lock;
 use crate::tables::Tables;
+use system::sync::lock;
 
 /// Timeout from the start of an attempt to the collector's Welcome: longer than that of the attempt to
 /// connect, or that more exact error would never be seen.
@@ -165,7 +164,7 @@ impl Link {
             };
             if matches!(error, StreamError::Stolen) {
                 // It would do so again, and each socket is another number that it may reuse.
-                log::emit(|| {
+                self.shared.log(|| {
                     tracing::warn!(
                         "the program closes descriptors of others, so shipping has ended; the system \
                          refuses the agent a descriptor table of its own"
@@ -190,7 +189,7 @@ impl Link {
                 self.away = true;
                 self.away_logged = Some(network.now());
                 let url = self.destination().url.clone();
-                log::emit(move || {
+                self.shared.log(move || {
                     tracing::warn!(
                         url,
                         error,
@@ -290,6 +289,7 @@ impl Link {
         let refs = OutboxRefs {
             outbox,
             tables: &self.tables,
+            log: shared.log,
         };
         let control = ControlStream::new(&self.control, &shared.dump_reply);
         let elsewhere = if unsettled.is_none() {
@@ -313,7 +313,7 @@ impl Link {
             }
             if std::mem::take(&mut self.away) {
                 let url = self.destinations[self.at].url.clone();
-                log::emit(move || tracing::info!(url, "collector connected again"));
+                shared.log(move || tracing::info!(url, "collector connected again"));
             }
             shared.connects.fetch_add(1, Ordering::Relaxed);
             shared.connected.store(true, Ordering::Relaxed);
@@ -386,10 +386,17 @@ impl Notice {
         } else {
             reason
         };
-        log::emit_without_subscriber(format!(
+        let line = format!(
             "emberline: no collector at {url} ({reason}); samples wait in memory, and the agent \
              keeps trying. EMBERLINE_LOG=off silences this.\n"
-        ));
+        );
+        shared.log(move || {
+            if !tracing::dispatcher::has_been_set() {
+                // Without the standard library's lock, which the program may hold. There is nobody to
+                // tell if it fails.
+                let _ = nix::unistd::write(std::io::stderr(), line.as_bytes());
+            }
+        });
         true
     }
 }

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use profiler_core::{RunId, TaskTotals, Telemetry};
+use profiler_core::limits::TASK_PHASES_MAX;
+use profiler_core::{Frame, PhaseInterval, RunId, TaskTotals, Telemetry};
 use rustc_hash::FxHashSet;
 
-use crate::detail::add_to_totals;
-
 /// Appends later records. Of an expected name and of a run, the later record stays.
-pub(crate) fn merge_telemetry(earlier: &mut Telemetry, later: Telemetry) {
+pub fn merge_telemetry(earlier: &mut Telemetry, later: Telemetry) {
     let expected: FxHashSet<&str> = later.expected.iter().map(|new| &*new.name).collect();
     earlier
         .expected
@@ -20,7 +19,7 @@ pub(crate) fn merge_telemetry(earlier: &mut Telemetry, later: Telemetry) {
 }
 
 /// Adds `later` to `totals`, by name, outcome and second, and sorts the result in that order.
-pub(crate) fn merge_totals(totals: &mut Vec<TaskTotals>, later: Vec<TaskTotals>) {
+pub fn merge_totals(totals: &mut Vec<TaskTotals>, later: Vec<TaskTotals>) {
     if later.is_empty() {
         return;
     }
@@ -28,7 +27,7 @@ pub(crate) fn merge_totals(totals: &mut Vec<TaskTotals>, later: Vec<TaskTotals>)
 }
 
 /// Merges sums that differ only by their second, under the earliest: less detail, the same totals.
-pub(crate) fn coarsen_totals(totals: &mut Vec<TaskTotals>) {
+pub fn coarsen_totals(totals: &mut Vec<TaskTotals>) {
     merge_by(totals, Vec::new(), |_| 0);
 }
 
@@ -48,6 +47,27 @@ fn merge_by(
         }
     }
     totals.extend(sums.into_values());
+}
+
+/// Adds a task's phase to the sums of several tasks, of which there are at most
+/// [`TASK_PHASES_MAX`].
+pub fn add_to_totals(totals: &mut Vec<PhaseInterval>, phase: &PhaseInterval) {
+    let mut place = totals.iter().position(|sum| sum.name == phase.name);
+    if place.is_none() && totals.len() >= TASK_PHASES_MAX {
+        place = Some(TASK_PHASES_MAX - 1);
+        totals[TASK_PHASES_MAX - 1].name = Frame::overflow().label().into();
+    }
+    match place {
+        Some(place) => {
+            let sum = &mut totals[place];
+            sum.duration_ns = sum.duration_ns.saturating_add(phase.duration_ns);
+            sum.count = sum.count.saturating_add(phase.count);
+        }
+        None => totals.push(PhaseInterval {
+            start_ns: 0,
+            ..phase.clone()
+        }),
+    }
 }
 
 fn add(sum: &mut TaskTotals, next: TaskTotals) {

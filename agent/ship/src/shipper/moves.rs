@@ -7,8 +7,7 @@ use super::clock::OffsetEstimator;
 use super::network::Network;
 use super::stays::UnsettledStay;
 use super::stream::{LAST_TRIES, Link, StreamError};
-use crate::log;
-use crate::sync::lock;
+use system::sync::lock;
 
 /// Time without an answer after which an agent with several collectors goes on to the next one: longer than
 /// a collector's restart takes.
@@ -71,7 +70,8 @@ impl Link {
         drop(ended);
         let from = self.destinations[at].url.clone();
         let to = self.destinations[next].url.clone();
-        log::emit(move || tracing::info!(from, to, "shipping to another collector"));
+        self.shared
+            .log(move || tracing::info!(from, to, "shipping to another collector"));
     }
 
     /// The stays that ended at a collector and are not settled.
