@@ -12,7 +12,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("profiler-core", &[]),
     ("api", &["profiler-core"]),
     ("flamegraph", &["profiler-core"]),
-    ("import", &["profiler-core", "flamegraph"]),
+    ("jfr", &[]),
+    ("import", &["profiler-core", "flamegraph", "jfr"]),
     ("tls", &["profiler-core"]),
     // How code is named, for the process itself and for files.
     ("symbols", &["profiler-core"]),
