@@ -15,11 +15,13 @@ use super::query::{UrlArgs, milliseconds};
     emberline compare --before-run before --after-run after\n  \
     emberline import cpu.pprof --run monday --task load --time 2026-01-31\n  \
     perf script | emberline import - --run perf\n  \
+    java -XX:StartFlightRecording=filename=app.jfr -jar app.jar; emberline import app.jfr\n  \
     py-spy record -f raw -o app.txt -- python app.py; emberline import app.txt\n  \
     emberline profile --run monday\n\n\
     Formats, recognized by content, compressed by gzip or not: pprof; collapsed stacks of \
     Emberline, async-profiler and py-spy; the text of perf script; speedscope; the Firefox \
-    Profiler (also of samply); CPU profiles of Chrome and Node.js.\n\n\
+    Profiler (also of samply); CPU profiles of Chrome and Node.js; recordings (JFR) of Java's Flight \
+    Recorder and of async-profiler.\n\n\
     Each file becomes a run and a worker import:NAME, whose labels say source=import. A \
     collector with tokens needs one of role agent that covers it:\n  \
     emberline token new --role agent --worker 'import:*'\n\n\
@@ -77,6 +79,7 @@ pub(crate) enum Format {
     Speedscope,
     Firefox,
     Chrome,
+    Jfr,
 }
 
 impl From<Format> for ImportFormat {
@@ -88,6 +91,7 @@ impl From<Format> for ImportFormat {
             Format::Speedscope => ImportFormat::Speedscope,
             Format::Firefox => ImportFormat::Firefox,
             Format::Chrome => ImportFormat::Chrome,
+            Format::Jfr => ImportFormat::Jfr,
         }
     }
 }

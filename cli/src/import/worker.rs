@@ -104,7 +104,11 @@ impl ImportedWorker {
                 .map(|(key, value)| (key.to_owned(), value))
                 .collect(),
             agent_version: concat!("import ", env!("CARGO_PKG_VERSION")).to_owned(),
-            sampler_mode: format!("imported from {format}"),
+            sampler_mode: if self.imported.has_long_waits_only {
+                format!("imported from {format}; waits above a threshold")
+            } else {
+                format!("imported from {format}")
+            },
             started_at_ns: self.placement.start.unix_ns(),
             sent_at_ns: now.unix_ns(),
             ..v1::Hello::default()

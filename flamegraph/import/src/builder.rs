@@ -271,6 +271,11 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    /// Whether nothing was added.
+    pub(super) fn is_empty(&self) -> bool {
+        self.weights.is_empty()
+    }
+
     fn too_heavy(&self) -> ImportError {
         self.invalid("the sum of all weights exceeds 64 bits of nanoseconds")
     }
@@ -335,6 +340,7 @@ impl<'a> Builder<'a> {
             started_at: times.started_at,
             duration_ns,
             invalid_build_ids: self.invalid_build_ids,
+            has_long_waits_only: false,
             notes: self.notes.into_iter().collect(),
         })
     }

@@ -12,6 +12,9 @@ const TEXT_BYTES: usize = 64 << 10;
 
 /// The format of this content; `None` if it is none of them.
 pub(super) fn format(content: &[u8]) -> Option<ImportFormat> {
+    if jfr::is_recording(content) {
+        return Some(ImportFormat::Jfr);
+    }
     let start = content.iter().find(|byte| !byte.is_ascii_whitespace())?;
     if *start == b'{' {
         return json_format(content);
@@ -40,11 +43,6 @@ pub(super) fn other(content: &[u8]) -> ImportError {
     let has_events = start.contains("\"traceEvents\"") || start.contains("\"ph\"");
     if content.starts_with(b"PK\x03\x04") {
         named("a zip file", "import the files in it")
-    } else if content.starts_with(b"FLR\0") {
-        named(
-            "a recording of Java's Flight Recorder",
-            "convert it to collapsed stacks with `jfrconv`",
-        )
     } else if content.starts_with(b"PERFILE2") {
         named(
             "a recording of perf",

@@ -12,7 +12,9 @@ mod difference;
 mod error;
 mod firefox;
 mod gzip;
+mod jfr;
 mod json;
+mod labels;
 pub mod limits;
 mod model;
 mod otlp;
@@ -56,6 +58,7 @@ pub fn import(file: &[u8], options: &ImportOptions) -> Result<Imported, ImportEr
         ImportFormat::Speedscope => speedscope::parse(&content, options),
         ImportFormat::Firefox => firefox::parse(&content, options),
         ImportFormat::Chrome => chrome::parse(&content, options),
+        ImportFormat::Jfr => jfr::parse(&content, options),
     }
 }
 

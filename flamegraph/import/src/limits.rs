@@ -44,3 +44,16 @@ pub const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);
 
 /// Most gaps between samples from which an interval is estimated.
 pub const GAPS_MAX: usize = 100_000;
+
+/// Most bytes of the labels that come beside a recording of Java's Flight Recorder.
+pub const CONTEXTS_BYTES_MAX: usize = 2 << 20;
+
+/// Most frames that are inserted for the distinct pairs of task and stack of a recording. Past it, stacks count as
+/// `[overflow]` below their task.
+pub const STACK_FRAMES_MAX: usize = 16 << 20;
+
+/// Most parts, at most one a second, into which a wait is divided.
+pub const WAIT_PARTS_MAX: i64 = 60;
+
+/// Most types of events that a note names.
+pub const NAMED_EVENTS_MAX: usize = 8;

@@ -33,17 +33,20 @@ pub enum ImportFormat {
     Firefox,
     /// A CPU profile of Chrome or Node.js.
     Chrome,
+    /// A recording of Java's Flight Recorder.
+    Jfr,
 }
 
 impl ImportFormat {
     /// All formats.
-    pub const ALL: [ImportFormat; 6] = [
+    pub const ALL: [ImportFormat; 7] = [
         ImportFormat::Pprof,
         ImportFormat::Collapsed,
         ImportFormat::Perf,
         ImportFormat::Speedscope,
         ImportFormat::Firefox,
         ImportFormat::Chrome,
+        ImportFormat::Jfr,
     ];
 
     /// The name, as it is typed.
@@ -56,6 +59,7 @@ impl ImportFormat {
             ImportFormat::Speedscope => "speedscope",
             ImportFormat::Firefox => "firefox",
             ImportFormat::Chrome => "chrome",
+            ImportFormat::Jfr => "jfr",
         }
     }
 
@@ -99,6 +103,9 @@ pub struct ImportOptions {
     pub unit: Option<CollapsedUnit>,
     /// The time of one sample where the file has only samples.
     pub interval_ns: Option<u64>,
+    /// The labels of the samples of a recording of Java's Flight Recorder, as Pyroscope's agent sends them beside it;
+    /// empty if there are none.
+    pub jfr_labels: Vec<u8>,
     /// Largest content after decompression, at most [`CONTENT_BYTES_MAX`].
     pub content_bytes_max: usize,
 }
@@ -114,6 +121,7 @@ impl Default for ImportOptions {
             state: State::Cpu,
             unit: None,
             interval_ns: None,
+            jfr_labels: Vec::new(),
             content_bytes_max: CONTENT_BYTES_MAX,
         }
     }
@@ -138,6 +146,8 @@ pub struct Imported {
     pub duration_ns: u64,
     /// Number of times that a frame had an invalid build id, which was left out.
     pub invalid_build_ids: u64,
+    /// Whether waiting is only that of events above a threshold, so that shorter waits are missing.
+    pub has_long_waits_only: bool,
     /// Notes on assumptions and dropped data, for people.
     pub notes: Vec<String>,
 }

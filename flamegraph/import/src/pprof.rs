@@ -7,8 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use flamegraph::messages::pprof::{self as proto, NO_STACK};
-use profiler_core::limits::bounded_name;
-use profiler_core::{CodePlace, Frame, FrameId, FrameKind, State, Timestamp};
+use profiler_core::{CodePlace, Frame, FrameId, FrameKind, Timestamp};
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
@@ -16,8 +15,9 @@ use self::columns::Measure;
 use super::builder::{Builder, Sample, Times, frame_of_label};
 use super::error::ImportError;
 use super::json::check_table;
+use super::labels::SampleLabels;
 use super::limits::ENTRY_BYTES_MAX;
-use super::model::{ImportFormat, ImportOptions, Imported, Labels};
+use super::model::{ImportFormat, ImportOptions, Imported};
 
 /// Parses a message, decompressed.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
@@ -339,17 +339,6 @@ struct Parser<'a, 't> {
     frames: Vec<FrameId>,
 }
 
-/// The labels of a sample.
-#[derive(Default)]
-struct SampleLabels<'t> {
-    task: Option<&'t str>,
-    phase: Option<&'t str>,
-    thread: Option<&'t str>,
-    state: Option<State>,
-    /// Those that have no place in our profiles.
-    others: Labels,
-}
-
 impl<'t> Parser<'_, 't> {
     fn sample(&mut self, sample: &proto::Sample, number: usize) -> Result<(), ImportError> {
         let values = sample.value.len();
@@ -404,33 +393,8 @@ impl<'t> Parser<'_, 't> {
         for label in &sample.label {
             let key = self.tables.text(&self.builder, label.key)?;
             let text = self.tables.text(&self.builder, label.text)?;
-            match key {
-                _ if key == self.builder.options.task_label => labels.task = Some(text),
-                "phase" => labels.phase = Some(text),
-                "thread" | "thread_name" => labels.thread = Some(text),
-                "state" => labels.state = State::from_name(text),
-                _ if self.builder.options.keep_labels && is_kept(key, text) => {
-                    let [key, text] = [key, text].map(|text| bounded_name(text).into_owned());
-                    labels.others.insert(key, text);
-                }
-                _ => self
-                    .builder
-                    .note("labels other than task, phase, thread and state were dropped"),
-            }
+            labels.add(&mut self.builder, key, text);
         }
         Ok(labels)
     }
-}
-
-/// Whether a label of samples describes what ran. Numbers have no text, and ids of threads, spans and
-/// profiles have a value for each of these.
-fn is_kept(key: &str, text: &str) -> bool {
-    const IDS: [&str; 5] = [
-        "thread_id",
-        "span_id",
-        "trace_id",
-        "span_name",
-        "profile_id",
-    ];
-    !key.is_empty() && !text.is_empty() && !IDS.contains(&key)
 }

@@ -4,6 +4,7 @@ mod columns;
 mod firefox;
 mod fixtures;
 mod hostile;
+mod jfr;
 mod perf;
 mod producers;
 mod received;
@@ -199,7 +200,7 @@ fn unknown_content_names_the_known_formats() {
         assert!(
             error
                 .to_string()
-                .contains("pprof, collapsed, perf, speedscope, firefox, chrome")
+                .contains("pprof, collapsed, perf, speedscope, firefox, chrome, jfr:")
         );
     }
 }
@@ -225,7 +226,6 @@ fn formats_that_are_not_read_are_named() {
     let gperftools = [0_u64, 3, 0, 10_000, 0].map(u64::to_le_bytes).concat();
     for (content, name) in [
         (&b"PK\x03\x04\x14\0\0\0\x08\0"[..], "a zip file"),
-        (b"FLR\0\0\x02\0\0", "a recording of Java's Flight Recorder"),
         (b"PERFILE2\x68\0", "a recording of perf"),
         (&gperftools, "a profile of gperftools"),
         (b"{\"traceEvents\": []}", "a trace of Chrome"),

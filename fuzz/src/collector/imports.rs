@@ -5,6 +5,8 @@ use fuzz::Target;
 use fuzz::mutation::Shape;
 use fuzz::parts;
 use import::{ImportError, ImportFormat, ImportOptions, Imported, import};
+use jfr::Integers;
+use jfr::testing::{Datum, TestChunk};
 
 /// A byte that chooses the format, or its detection, then the file.
 pub(crate) const IMPORTS: Target = Target {
@@ -80,6 +82,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         ImportFormat::Speedscope => speedscope(&profile, &options).into_bytes(),
         ImportFormat::Firefox => firefox(&profile, &options).into_bytes(),
         ImportFormat::Chrome => CHROME.as_bytes().to_vec(),
+        ImportFormat::Jfr => recording(Integers::Raw),
     });
     let named = (0_u8..).zip(ImportFormat::ALL).zip(files);
     let mut seeds: Vec<(String, Vec<u8>)> = named
@@ -98,5 +101,27 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     ]
     .concat();
     seeds.push(("gzip".to_owned(), detected));
+    let jfr = ImportFormat::ALL.len() as u8 - 1;
+    let compressed = [&[jfr], &recording(Integers::Compressed)[..]].concat();
+    seeds.push(("jfr-compressed".to_owned(), compressed));
     seeds
+}
+
+/// A recording with a sample, a wait and a setting.
+fn recording(integers: Integers) -> Vec<u8> {
+    let mut chunk = TestChunk::new(integers);
+    chunk.setting("jdk.ExecutionSample", "interval", "10000000");
+    let values = [
+        ("sampledThread", chunk.thread("main", 1)),
+        ("eventThread", chunk.thread("main", 1)),
+        (
+            "stackTrace",
+            chunk.stack(&["app/Main.work:7", "app/Main.main:3"]),
+        ),
+        ("state", chunk.state("STATE_RUNNABLE")),
+        ("duration", Datum::Number(1_000_000)),
+    ];
+    chunk.event("jdk.ExecutionSample", &values);
+    chunk.event("jdk.ThreadSleep", &values);
+    chunk.bytes()
 }
