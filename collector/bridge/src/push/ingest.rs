@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, header};
+use import::limits::CONTEXTS_BYTES_MAX;
 use import::{CollapsedUnit, ImportFormat, ImportOptions};
 use multer::{Constraints, Multipart, SizeLimit};
 use profiler_core::{TimeRange, Timestamp};
@@ -31,10 +32,12 @@ pub(super) enum Format {
     /// A stack a line, once for each sample.
     Lines,
     Speedscope,
+    /// A recording of Java's Flight Recorder.
+    Jfr,
 }
 
 impl Format {
-    const ALLOWED: &str = "pprof, folded (or collapsed), lines, speedscope";
+    const ALLOWED: &str = "pprof, folded (or collapsed), lines, speedscope, jfr";
 
     const fn name(self) -> &'static str {
         match self {
@@ -42,6 +45,7 @@ impl Format {
             Format::Folded => "folded",
             Format::Lines => "lines",
             Format::Speedscope => "speedscope",
+            Format::Jfr => "jfr",
         }
     }
 
@@ -51,6 +55,7 @@ impl Format {
             "folded" | "collapsed" | "groups" => Ok(Format::Folded),
             "lines" => Ok(Format::Lines),
             "speedscope" => Ok(Format::Speedscope),
+            "jfr" => Ok(Format::Jfr),
             other => {
                 let other: String = other.chars().take(40).collect();
                 let allowed = Format::ALLOWED;
@@ -128,16 +133,32 @@ impl Query {
             return Err(Failure::new(Kind::Unsupported, text));
         }
         if media_type.starts_with("multipart/form-data") {
-            let form = Form::read(media_type, body).await?;
-            let format = self.format.unwrap_or(Format::Pprof);
-            let earlier = form.earlier.filter(|_| form.is_cumulative);
-            return Ok(Profile {
-                earlier,
-                ..self.into_profile(format, form.profile)
-            });
+            return self.of_form(Form::read(media_type, body).await?);
         }
         let format = self.format.unwrap_or(Format::Folded);
         Ok(self.into_profile(format, body))
+    }
+
+    fn of_form(self, form: Form) -> Result<Profile, Failure> {
+        let format = self.format.unwrap_or(match form.recording {
+            Some(_) => Format::Jfr,
+            None => Format::Pprof,
+        });
+        let content = match format {
+            Format::Jfr => form.recording.ok_or("`jfr`; allowed: jfr, labels"),
+            _ => form
+                .profile
+                .ok_or("`profile`; allowed: profile, prev_profile, sample_type_config"),
+        };
+        let content =
+            content.map_err(|part| Failure::invalid(format!("the form has no part {part}")))?;
+        let mut profile = self.into_profile(format, content);
+        if format == Format::Jfr {
+            profile.options.jfr_labels = form.labels.into();
+        } else {
+            profile.earlier = form.earlier.filter(|_| form.is_cumulative);
+        }
+        Ok(profile)
     }
 
     fn into_profile(self, format: Format, content: Bytes) -> Profile {
@@ -149,6 +170,7 @@ impl Query {
                 Format::Pprof => ImportFormat::Pprof,
                 Format::Folded | Format::Lines => ImportFormat::Collapsed,
                 Format::Speedscope => ImportFormat::Speedscope,
+                Format::Jfr => ImportFormat::Jfr,
             }),
             unit: Some(CollapsedUnit::Samples),
             interval_ns,
@@ -217,10 +239,15 @@ pub(super) fn range(start: Timestamp, stop: Timestamp) -> Result<TimeRange, Fail
 }
 
 /// The parts of a form.
+#[derive(Default)]
 struct Form {
-    profile: Bytes,
+    profile: Option<Bytes>,
     earlier: Option<Bytes>,
     is_cumulative: bool,
+    /// Of Java's Flight Recorder.
+    recording: Option<Bytes>,
+    /// The labels of the recording's samples.
+    labels: Bytes,
 }
 
 /// The part of a sample type's configuration that matters.
@@ -236,34 +263,26 @@ impl Form {
         let boundary = multer::parse_boundary(media_type).map_err(invalid)?;
         let limit = SizeLimit::new()
             .whole_stream(PUSH_CONTENT_BYTES_MAX as u64)
-            .for_field("sample_type_config", PUSH_TEXT_BYTES_MAX);
+            .for_field("sample_type_config", PUSH_TEXT_BYTES_MAX)
+            .for_field("labels", CONTEXTS_BYTES_MAX as u64);
         let constraints = Constraints::new().size_limit(limit);
         let stream = tokio_stream::once(Ok::<_, std::io::Error>(body));
         let mut parts = Multipart::with_constraints(stream, boundary, constraints);
-        let mut profile = None;
-        let mut earlier = None;
-        let mut is_cumulative = false;
+        let mut form = Form::default();
         while let Some(part) = parts.next_field().await.map_err(invalid)? {
             match part.name() {
-                Some("profile") => profile = Some(part.bytes().await.map_err(invalid)?),
-                Some("prev_profile") => earlier = Some(part.bytes().await.map_err(invalid)?),
+                Some("profile") => form.profile = Some(part.bytes().await.map_err(invalid)?),
+                Some("prev_profile") => form.earlier = Some(part.bytes().await.map_err(invalid)?),
                 Some("sample_type_config") => {
                     let text = part.bytes().await.map_err(invalid)?;
-                    is_cumulative = is_any_cumulative(&text)?;
+                    form.is_cumulative = is_any_cumulative(&text)?;
                 }
+                Some("jfr") => form.recording = Some(part.bytes().await.map_err(invalid)?),
+                Some("labels") => form.labels = part.bytes().await.map_err(invalid)?,
                 _ => {}
             }
         }
-        let profile = profile.ok_or_else(|| {
-            Failure::invalid(
-                "the form has no part `profile`; allowed: profile, prev_profile, sample_type_config",
-            )
-        })?;
-        Ok(Form {
-            profile,
-            earlier,
-            is_cumulative,
-        })
+        Ok(form)
     }
 }
 

@@ -106,6 +106,8 @@ struct Outcome {
     dropped: Vec<String>,
     /// Why profiles have nothing to store.
     empty: Vec<String>,
+    /// What was assumed, or not used of a profile that is stored.
+    notes: Vec<String>,
 }
 
 impl Outcome {
@@ -118,6 +120,9 @@ impl Outcome {
         }
         for reason in &self.empty {
             text.push_str(&format!("empty: {reason}\n"));
+        }
+        for note in &self.notes {
+            text.push_str(&format!("note: {note}\n"));
         }
         text
     }
@@ -376,6 +381,7 @@ impl Sender {
                 Parsed::Samples(samples) => {
                     let state = &self.inlet.collector.state;
                     state.note_invalid_build_ids(samples.invalid_build_ids(), &self.account);
+                    outcome.notes.extend_from_slice(samples.notes());
                     series.extend(samples.into_series());
                 }
                 Parsed::Empty(reason) => outcome.empty.push(reason),

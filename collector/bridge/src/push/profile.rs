@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use import::{ImportError, ImportOptions, Imported, decompressed, import};
+use import::{ImportError, ImportFormat, ImportOptions, Imported, decompressed, import};
 use profiler_core::{TimeRange, Timestamp};
 
 use super::failure::Failure;
@@ -66,6 +66,14 @@ impl Samples {
         self.imported.invalid_build_ids
     }
 
+    /// What senders of recordings are told: each has events that are no time.
+    pub(super) fn notes(&self) -> &[String] {
+        match self.imported.format {
+            ImportFormat::Jfr => &self.imported.notes,
+            _ => &[],
+        }
+    }
+
     /// The series of the samples, by their labels.
     pub(super) fn into_series(self) -> Vec<PushedSeries> {
         let used: BTreeSet<u16> = self
@@ -92,7 +100,11 @@ impl Samples {
             worker: series.worker(),
             labels: series.worker_labels(),
             client: self.client.clone(),
-            mode: self.mode.clone(),
+            mode: if self.imported.has_long_waits_only {
+                format!("{}; waits above a threshold", self.mode)
+            } else {
+                self.mode.clone()
+            },
             interval_ns: self.interval_ns,
         }
     }

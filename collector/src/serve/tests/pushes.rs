@@ -2,6 +2,7 @@
 
 mod access;
 mod connect;
+mod jfr;
 mod otlp;
 mod pprof;
 
@@ -538,11 +539,18 @@ async fn bad_pushes_are_refused_with_what_is_wrong_and_store_nothing() {
             "from must be a Unix time",
         ),
         (
-            format!("{name}&format=jfr"),
+            format!("{name}&format=trie"),
             &[],
             b"a 1",
             415,
-            "format \"jfr\" is not read; allowed: pprof",
+            "format \"trie\" is not read; allowed: pprof",
+        ),
+        (
+            format!("{name}&format=jfr"),
+            &[],
+            b"a 1",
+            400,
+            "invalid jfr: byte 0: a chunk must begin with `FLR`",
         ),
         (
             name.clone(),
