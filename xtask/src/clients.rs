@@ -1,9 +1,10 @@
 //! Runs unmodified clients of other profilers against a real collector, and compares what it answers with
 //! what they sent.
 //!
-//! The clients come from PyPI and npm, into folders below `target`, once.
+//! The clients come from PyPI, npm and Maven Central, into folders below `target`, once.
 
 mod go;
+mod java;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -158,6 +159,7 @@ pub(crate) fn run(emberline: &Path) -> Result<Option<String>> {
     send_otlp(emberline, &folder)?;
     ask_as_grafana(emberline, &folder)?;
     missing.extend(go::run(emberline, &folder)?);
+    missing.extend(java::run(emberline, &folder)?);
     Ok((!missing.is_empty()).then(|| missing.join("; ")))
 }
 

@@ -88,7 +88,7 @@ enum Step {
     /// With `--all`: the golden store, read with DuckDB; exported profiles, read with `go tool pprof` and others; the
     /// description of the HTTP API, read with a validator.
     Readers,
-    /// With `--all`: clients of other profilers from PyPI and npm, against a collector.
+    /// With `--all`: clients of other profilers from PyPI, npm and Maven Central, against a collector.
     Clients,
     /// With `--all`: a build for aarch64, and the agent's tests under emulation.
     Aarch64,
