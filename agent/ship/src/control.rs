@@ -52,7 +52,7 @@ pub struct DesiredSettings {
 pub struct ThreadDumpReply {
     /// Number of the request; the dump answers earlier requests too.
     pub request: u64,
-    /// What every thread does.
+    /// The stack and state of every thread.
     pub dump: ThreadDump,
 }
 

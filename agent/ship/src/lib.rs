@@ -1,4 +1,4 @@
-//! What Emberline's agent ships to a collector, and how. It knows neither signals nor tasks of the program.
+//! Shipping of samples, tasks and telemetry from Emberline's agent to a collector. It knows neither signals nor tasks of the program.
 //!
 //! The symbolizer adds names and stacks to [`tables::Tables`] and hands each second over as a [`batch::Batch`].
 //! [`control::Control`] brings a collector's requests to the sampler. With the feature `network`, [`shipper`] sends

@@ -420,7 +420,7 @@ pub fn no_folder(folder: &Path) -> Option<DataError> {
     })
 }
 
-/// What is there, if it is neither a folder nor nothing.
+/// Returns the kind of a file that is no folder; `None` for a folder or a missing file.
 fn other_kind(path: &Path) -> Option<&'static str> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => None,

@@ -45,7 +45,7 @@ pub const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);
 /// Most gaps between samples from which an interval is estimated.
 pub const GAPS_MAX: usize = 100_000;
 
-/// Most bytes of the labels that come beside a recording of Java's Flight Recorder.
+/// Most bytes of the labels that come with a recording of Java's Flight Recorder.
 pub const CONTEXTS_BYTES_MAX: usize = 2 << 20;
 
 /// Most frames that are inserted for the distinct pairs of task and stack of a recording. Past it, stacks count as

@@ -103,7 +103,7 @@ pub struct ImportOptions {
     pub unit: Option<CollapsedUnit>,
     /// The time of one sample where the file has only samples.
     pub interval_ns: Option<u64>,
-    /// The labels of the samples of a recording of Java's Flight Recorder, as Pyroscope's agent sends them beside it;
+    /// The labels of the samples of a recording of Java's Flight Recorder, as Pyroscope's agent sends them with it;
     /// empty if there are none.
     pub jfr_labels: Vec<u8>,
     /// Largest content after decompression, at most [`CONTENT_BYTES_MAX`].

@@ -184,9 +184,10 @@ impl<'a> Chunk<'a> {
         let pools = event.count()?;
         for _ in 0..pools {
             let type_id = event.long()?;
-            let type_index = self.types.index_of(type_id);
-            let type_index =
-                type_index.ok_or_else(|| event.damaged("constants of an unknown type"))?;
+            let type_index = self
+                .types
+                .index_of(type_id)
+                .ok_or_else(|| event.damaged("constants of an unknown type"))?;
             let count = event.count()?;
             for _ in 0..count {
                 let key = event.long()?;

@@ -118,8 +118,9 @@ impl Types {
         self.fields.shrink_to_fit();
         self.ids.sort_unstable();
         for at in 0..self.fields.len() {
-            let index = self.index_of(self.fields[at].type_id);
-            let index = index.ok_or_else(|| cursor.damaged("a field has an unknown type"))?;
+            let index = self
+                .index_of(self.fields[at].type_id)
+                .ok_or_else(|| cursor.damaged("a field has an unknown type"))?;
             self.fields[at].type_index = index;
         }
         Ok(self)

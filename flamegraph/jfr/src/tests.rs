@@ -22,10 +22,10 @@ fn chunk(integers: Integers) -> TestChunk {
     let mut chunk = TestChunk::new(integers);
     chunk.setting("jdk.ExecutionSample", "period", "20 ms");
     for number in 0..NUMBERS {
-        let names: Vec<String> = (0..number)
+        let methods: Vec<String> = (0..number)
             .map(|depth| format!("pkg/Class{depth}.method{depth}:{}", depth + 1))
             .collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<&str> = methods.iter().map(String::as_str).collect();
         let values = [
             ("startTime", Datum::Number(1 << (7 * number))),
             ("duration", Datum::Number(number)),
@@ -109,12 +109,16 @@ fn frame_text(chunk: &Chunk<'_>, frame: &Record<'_>) -> Result<String, JfrError>
     let Some(method) = method.transpose()?.flatten() else {
         return Ok(format!(" ?:{line} {kind}"));
     };
-    let class = method.constant(Key::Type).map(|class| chunk.resolve(class));
-    let class = class.transpose()?.flatten();
-    let class = class
+    let found = method
+        .constant(Key::Type)
+        .map(|class| chunk.resolve(class))
+        .transpose()?
+        .flatten();
+    let class = found
         .map(|class| chunk.text(&class, Key::Name))
-        .transpose()?;
-    let class = class.flatten().unwrap_or_default();
+        .transpose()?
+        .flatten()
+        .unwrap_or_default();
     let name = chunk.text(&method, Key::Name)?.unwrap_or_default();
     Ok(format!(" {class}.{name}:{line} {kind}"))
 }

@@ -85,7 +85,7 @@ fn agent(folder: &Path) -> Result<PathBuf> {
     Ok(agent)
 }
 
-/// What the JDK's reader says of a recording.
+/// Counts and sums of a recording by the JDK's reader.
 #[derive(Default)]
 struct Expected {
     /// Numbers of events by type.
@@ -138,8 +138,11 @@ fn compare_recording(emberline: &Path, folder: &Path) -> Result<()> {
         );
         println!("{state}: {events} events of {found_ns} ns, as jfr print has them");
     }
-    let samples = expected.counts.get("jdk.ExecutionSample").copied();
-    let samples = samples.context("the recording has no samples")?;
+    let samples = expected
+        .counts
+        .get("jdk.ExecutionSample")
+        .copied()
+        .context("the recording has no samples")?;
     let cpu_ns = time_ns(&collector.url, "cpu")?;
     let periods_ns = PERIODS_MS.map(|period_ms| period_ms * 1_000_000);
     ensure!(
@@ -203,10 +206,11 @@ fn duration_ns(text: &str) -> Option<u64> {
 /// Stored time in a state.
 fn time_ns(url: &str, state: &str) -> Result<u64> {
     let stacks = stacks(url, &format!("state={state}"))?;
-    let weights = stacks
+    let weights: Result<Vec<u64>, _> = stacks
         .lines()
-        .map(|line| line.rsplit(' ').next().unwrap_or_default());
-    let weights: Result<Vec<u64>, _> = weights.map(str::parse).collect();
+        .map(|line| line.rsplit(' ').next().unwrap_or_default())
+        .map(str::parse)
+        .collect();
     Ok(weights.context("a line has its time")?.iter().sum())
 }
 

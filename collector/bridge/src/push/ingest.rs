@@ -144,14 +144,14 @@ impl Query {
             Some(_) => Format::Jfr,
             None => Format::Pprof,
         });
-        let content = match format {
+        let found = match format {
             Format::Jfr => form.recording.ok_or("`jfr`; allowed: jfr, labels"),
             _ => form
                 .profile
                 .ok_or("`profile`; allowed: profile, prev_profile, sample_type_config"),
         };
         let content =
-            content.map_err(|part| Failure::invalid(format!("the form has no part {part}")))?;
+            found.map_err(|part| Failure::invalid(format!("the form has no part {part}")))?;
         let mut profile = self.into_profile(format, content);
         if format == Format::Jfr {
             profile.options.jfr_labels = form.labels.into();

@@ -106,7 +106,7 @@ struct Outcome {
     dropped: Vec<String>,
     /// Why profiles have nothing to store.
     empty: Vec<String>,
-    /// What was assumed, or not used of a profile that is stored.
+    /// Values of a stored profile that were assumed, and those that are not used.
     notes: Vec<String>,
 }
 

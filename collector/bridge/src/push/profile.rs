@@ -66,7 +66,7 @@ impl Samples {
         self.imported.invalid_build_ids
     }
 
-    /// What senders of recordings are told: each has events that are no time.
+    /// Notes for senders of recordings, each of which has events that are no time.
     pub(super) fn notes(&self) -> &[String] {
         match self.imported.format {
             ImportFormat::Jfr => &self.imported.notes,

@@ -1,4 +1,4 @@
-//! Labels of samples, which Pyroscope's agent for Java sends beside a recording.
+//! Labels of samples, which Pyroscope's agent for Java sends with a recording.
 
 use std::collections::BTreeMap;
 

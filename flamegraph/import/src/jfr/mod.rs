@@ -16,7 +16,7 @@ use profiler_core::{NodeId, State, Timestamp};
 use self::contexts::Contexts;
 use self::settings::{Interval, Meaning, Settings};
 use self::stacks::Stacks;
-use self::waits::{Place, Wait, Waits};
+use self::waits::{Attribution, Wait, Waits};
 use super::builder::{Builder, Sample, Times};
 use super::error::{ImportError, echo};
 use super::labels::SampleLabels;
@@ -60,7 +60,7 @@ impl From<JfrError> for ImportError {
     }
 }
 
-/// What an event is used as.
+/// Use of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum EventKind {
     Setting,
@@ -230,13 +230,13 @@ impl<'a> Parser<'a> {
         &mut self,
         stacks: &mut Stacks<'_, '_>,
         record: &Record<'_>,
-    ) -> Result<Place, ImportError> {
+    ) -> Result<Attribution, ImportError> {
         let context = self.context(record.number(Key::ContextId).unwrap_or(0))?;
         let stack = record.constant(Key::StackTrace);
         let inserted = &mut self.stack_frames;
         let node = stacks.node(&mut self.builder, context.top, stack, inserted)?;
         let thread = record.constant(Key::Thread);
-        Ok(Place {
+        Ok(Attribution {
             node,
             thread: stacks.thread(&mut self.builder, context.top, thread)?,
             labels: context.labels,
@@ -331,12 +331,14 @@ impl<'a> Parser<'a> {
             }
         };
         self.note_interval(interval);
-        let length_ns = interval.nanoseconds.checked_mul(samples);
-        let length_ns = length_ns.filter(|length_ns| *length_ns <= i64::MAX.unsigned_abs());
-        let length_ns = length_ns.ok_or_else(|| {
-            self.builder
-                .invalid("a sample is longer than 63 bits of nanoseconds")
-        })?;
+        let length_ns = interval
+            .nanoseconds
+            .checked_mul(samples)
+            .filter(|length_ns| *length_ns <= i64::MAX.unsigned_abs())
+            .ok_or_else(|| {
+                self.builder
+                    .invalid("a sample is longer than 63 bits of nanoseconds")
+            })?;
         let start_ns = chunk.time_ns(record.number(Key::StartTime).unwrap_or(0));
         let mut weight_ns = length_ns;
         if may_be_counted {
@@ -371,7 +373,7 @@ impl<'a> Parser<'a> {
     /// start or end.
     fn add(
         &mut self,
-        place: Place,
+        place: Attribution,
         state: State,
         start_ns: i64,
         length_ns: u64,

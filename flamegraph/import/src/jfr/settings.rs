@@ -1,4 +1,4 @@
-//! What samples stand for, by the settings of a recording.
+//! Meaning of samples, by the settings of a recording.
 
 use jfr::{Chunk, JfrError, Key};
 use profiler_core::State;
@@ -6,12 +6,12 @@ use profiler_core::State;
 use super::EventKind;
 use crate::json::unit_ns;
 
-/// Intervals where no setting says them, or where async-profiler was told none.
+/// Intervals of recordings without a setting, or whose setting for async-profiler is 0.
 const CPU_INTERVAL_NS: u64 = 10_000_000;
 const WALL_INTERVAL_NS: u64 = 50_000_000;
 const JDK_INTERVAL_NS: u64 = 20_000_000;
 
-/// What async-profiler samples.
+/// The event that async-profiler samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Engine {
     Cpu,
@@ -26,14 +26,14 @@ pub(super) struct Settings {
     engine: Option<Engine>,
     /// Of async-profiler's event.
     interval_ns: Option<u64>,
-    /// Of async-profiler's samples of all threads beside its event.
+    /// Of async-profiler's samples of all threads, next to its event.
     wall_ns: Option<u64>,
     /// Of the JDK's own samples.
     execution_ns: Option<u64>,
     native_ns: Option<u64>,
 }
 
-/// What a sample stands for.
+/// Time that a sample stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Meaning {
     /// Time on a CPU.
@@ -85,7 +85,7 @@ impl Settings {
         }
     }
 
-    /// What a sample stands for. `given_ns` is the interval where no setting says it.
+    /// Returns the time that a sample stands for. `given_ns` is the interval where no setting says it.
     pub(super) fn meaning(&self, kind: EventKind, state: &str, given_ns: Option<u64>) -> Meaning {
         let interval = |set_ns: Option<u64>, default_ns: u64| Interval {
             // async-profiler writes 0 for its own default.
@@ -105,7 +105,7 @@ impl Settings {
             (EventKind::NativeSample, _) => {
                 Meaning::Native(interval(self.native_ns, JDK_INTERVAL_NS))
             }
-            // Beside samples of all threads, those of the event have no state.
+            // Next to samples of all threads, those of the event have no state.
             _ if self.wall_ns.is_some() && state != "STATE_DEFAULT" => wall(),
             (_, Some(Engine::Other(name))) => Meaning::NoTime(name.clone()),
             (_, Some(Engine::Cpu)) => Meaning::Cpu(interval(self.interval_ns, CPU_INTERVAL_NS)),

@@ -179,14 +179,14 @@ impl<'c, 'a> Stacks<'c, 'a> {
     ) -> Result<FrameId, ImportError> {
         let chunk = self.chunk;
         let kind = chunk.text(record, Key::Type)?.unwrap_or_default();
-        let method = record.constant(Key::Method);
-        let method = method.map(|method| chunk.resolve(method)).transpose()?;
-        let Some(method) = method.flatten() else {
+        let method_id = record.constant(Key::Method);
+        let found = method_id.map(|id| chunk.resolve(id)).transpose()?;
+        let Some(method) = found.flatten() else {
             return builder.frame(&Frame::function("[unknown]", "", line));
         };
-        let class = method.constant(Key::Type);
-        let class = class.map(|class| chunk.resolve(class)).transpose()?;
-        let class = match class.flatten() {
+        let class_id = method.constant(Key::Type);
+        let found_class = class_id.map(|id| chunk.resolve(id)).transpose()?;
+        let class = match found_class.flatten() {
             Some(class) => chunk.text(&class, Key::Name)?.unwrap_or_default(),
             None => "".into(),
         };

@@ -4,7 +4,7 @@ use profiler_core::{NodeId, State};
 
 /// Where time belongs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Attribution {
     pub(super) node: NodeId,
     /// The thread, below the stack's task and phase.
     pub(super) thread: NodeId,
@@ -20,7 +20,7 @@ pub(super) struct Wait {
     pub(super) start_ns: i64,
     pub(super) stop_ns: i64,
     pub(super) state: State,
-    pub(super) place: Place,
+    pub(super) place: Attribution,
     /// Time of the thread's waits before this one.
     before_ns: i64,
 }
@@ -31,7 +31,7 @@ impl Wait {
         start_ns: i64,
         length_ns: u64,
         state: State,
-        place: Place,
+        place: Attribution,
     ) -> Wait {
         Wait {
             thread_key,
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Place = Place {
+    const PLACE: Attribution = Attribution {
         node: NodeId(1),
         thread: NodeId(2),
         labels: 0,
@@ -109,7 +109,9 @@ mod tests {
         #[test]
         fn each_moment_of_a_thread_counts_once(
             waits in proptest::collection::vec((1_u64..4, 0_i64..60, 0_u64..20), 0..12),
-            (thread, start, length) in (1_u64..4, 0_i64..70, 0_i64..30),
+            thread in 1_u64..4,
+            start in 0_i64..70,
+            length in 0_i64..30,
         ) {
             let mut marked = [[false; 100]; 4];
             for (thread, start, length) in &waits {

@@ -208,7 +208,7 @@ fn wall_samples_have_the_state_of_the_event() {
     assert!(!of(chunk.bytes()).has_long_waits_only);
 }
 
-/// Samples of all threads beside samples of CPU time: the latter have the CPU time, the former the rest.
+/// Samples of all threads next to samples of CPU time: the latter have the CPU time, the former the rest.
 #[test]
 fn time_on_a_cpu_counts_once_if_all_threads_are_sampled_too() {
     for name in ["jdk.ExecutionSample", "profiler.WallClockSample"] {
@@ -355,8 +355,8 @@ fn frames_have_class_line_kind_and_library() {
 
 #[test]
 fn deep_stacks_keep_their_inner_frames() {
-    let names: Vec<String> = (0..2_000).map(|depth| format!("A.m{depth}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let methods: Vec<String> = (0..2_000).map(|depth| format!("A.m{depth}")).collect();
+    let names: Vec<&str> = methods.iter().map(String::as_str).collect();
     let mut chunk = async_chunk("cpu");
     let stack = chunk.stack(&names);
     chunk.event("jdk.ExecutionSample", &[("stackTrace", stack)]);

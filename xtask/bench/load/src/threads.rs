@@ -57,15 +57,15 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
         thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(move || {
-            all_started.wait();
-            match kind {
-                Kind::Idle => loop {
-                    thread::park();
-                },
-                Kind::Waking => wake_forever(index, count, interval_ns),
-                Kind::Running(nice) => spin_forever(nice),
-            }
-        })
+                all_started.wait();
+                match kind {
+                    Kind::Idle => loop {
+                        thread::park();
+                    },
+                    Kind::Waking => wake_forever(index, count, interval_ns),
+                    Kind::Running(nice) => spin_forever(nice),
+                }
+            })
             .with_context(|| format!("starting thread {index} of {count}"))?;
     }
     all_started.wait();
@@ -90,10 +90,12 @@ pub(crate) fn run_bare(nice: i32, settings: &Settings) -> Result<()> {
     let all_started = Arc::new(Barrier::new(settings.threads + 1));
     for _ in 0..settings.threads {
         let all_started = all_started.clone();
-        thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-            all_started.wait();
-            spin_forever(nice)
-        })?;
+        thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                all_started.wait();
+                spin_forever(nice)
+            })?;
     }
     thread::Builder::new()
         .name(BARE_NAME.into())

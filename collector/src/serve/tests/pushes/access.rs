@@ -1,4 +1,4 @@
-//! Who may push, when a series ends, and pushes that cannot be logged.
+//! Tokens of pushes, the end of a series, and pushes that cannot be logged.
 
 use super::*;
 

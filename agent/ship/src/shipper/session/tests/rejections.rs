@@ -1,4 +1,4 @@
-//! What a collector rejects.
+//! Flushes and dictionaries that a collector rejects.
 
 use super::*;
 
