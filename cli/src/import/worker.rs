@@ -94,6 +94,10 @@ impl ImportedWorker {
             ("format", format.clone()),
             ("file", self.placement.file.clone()),
         ];
+        let waits = self
+            .imported
+            .has_long_waits_only
+            .then(|| ("waits", "above a threshold".to_owned()));
         v1::Hello {
             protocol: PROTOCOL,
             worker: self.worker(),
@@ -101,14 +105,11 @@ impl ImportedWorker {
             session_key: self.key.as_bytes().to_vec(),
             labels: labels
                 .into_iter()
+                .chain(waits)
                 .map(|(key, value)| (key.to_owned(), value))
                 .collect(),
             agent_version: concat!("import ", env!("CARGO_PKG_VERSION")).to_owned(),
-            sampler_mode: if self.imported.has_long_waits_only {
-                format!("imported from {format}; waits above a threshold")
-            } else {
-                format!("imported from {format}")
-            },
+            sampler_mode: format!("imported from {format}"),
             started_at_ns: self.placement.start.unix_ns(),
             sent_at_ns: now.unix_ns(),
             ..v1::Hello::default()

@@ -10,7 +10,7 @@ pub enum JfrError {
     Damaged {
         /// Where, from the start of the recording.
         at: usize,
-        /// The defect.
+        /// The problem found.
         reason: &'static str,
     },
     /// A limit is exceeded.

@@ -106,7 +106,7 @@ struct Outcome {
     dropped: Vec<String>,
     /// Why profiles have nothing to store.
     empty: Vec<String>,
-    /// Values of a stored profile that were assumed, and those that are not used.
+    /// Assumptions about stored profiles, and data of theirs that is not used.
     notes: Vec<String>,
 }
 
@@ -267,12 +267,13 @@ impl Content {
             Content::Otlp(transport) => {
                 let decoding = inlet.otlp_decoding.clone().lock_owned().await;
                 let headers = headers.clone();
-                spawn_blocking(move || {
+                let decode = move || {
                     let _decoding = decoding;
                     otlp::profiles(transport, &headers, &body)
-                })
-                .await
-                .unwrap_or_else(|_| Err(panicked()))
+                };
+                spawn_blocking(decode)
+                    .await
+                    .unwrap_or_else(|_| Err(panicked()))
             }
         }
     }
@@ -362,15 +363,16 @@ impl Sender {
     async fn parse(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {
         let task_label = self.inlet.task_label.clone();
         let now = self.inlet.collector.state.clock.now();
-        spawn_blocking(move || {
+        let parse = move || {
             let mut parser = Parser::new(&task_label, now);
             profiles
                 .into_iter()
                 .map(|profile| parser.parse(profile))
                 .collect()
-        })
-        .await
-        .unwrap_or_else(|_| Err(panicked()))
+        };
+        spawn_blocking(parse)
+            .await
+            .unwrap_or_else(|_| Err(panicked()))
     }
 
     async fn store_parsed(&self, parsed: Vec<Parsed>) -> Result<Outcome, Failure> {

@@ -66,7 +66,7 @@ impl Samples {
         self.imported.invalid_build_ids
     }
 
-    /// Notes for senders of recordings, each of which has events that are no time.
+    /// Notes for the sender of a recording, which always has events that are no time.
     pub(super) fn notes(&self) -> &[String] {
         match self.imported.format {
             ImportFormat::Jfr => &self.imported.notes,

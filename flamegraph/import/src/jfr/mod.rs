@@ -181,6 +181,13 @@ impl<'a> Parser<'a> {
                     let amount = event.record()?.number(Key::Amount);
                     self.lost_bytes = self.lost_bytes.saturating_add(amount.unwrap_or(0));
                 }
+                EventKind::Unused => {
+                    let stack = event.record()?.constant(Key::StackTrace);
+                    // Settings of the JVM have an empty one.
+                    if stack.is_none_or(|stack| stack.key == 0) {
+                        counts[event.type_index] -= 1;
+                    }
+                }
                 kind @ EventKind::ExecutionSample if !self.has_cpu => {
                     let record = event.record()?;
                     let meaning = self.meaning(chunk, &record, kind, settings)?;
@@ -213,7 +220,7 @@ impl<'a> Parser<'a> {
             });
         }
         let record = event.record()?;
-        let place = self.place(stacks, &record)?;
+        let attribution = self.attribution(stacks, &record)?;
         let start_ns = chunk.time_ns(record.number(Key::StartTime).unwrap_or(0));
         let length_ns = chunk.length_ns(record.number(Key::Duration).unwrap_or(0));
         self.waits.push(Wait::new(
@@ -221,12 +228,12 @@ impl<'a> Parser<'a> {
             start_ns,
             length_ns,
             state,
-            place,
+            attribution,
         ));
         Ok(())
     }
 
-    fn place(
+    fn attribution(
         &mut self,
         stacks: &mut Stacks<'_, '_>,
         record: &Record<'_>,
@@ -279,7 +286,13 @@ impl<'a> Parser<'a> {
         let waits = std::mem::take(&mut self.sorted_waits);
         for wait in waits.iter() {
             let length_ns = (wait.stop_ns - wait.start_ns).unsigned_abs();
-            self.add(wait.place, wait.state, wait.start_ns, length_ns, length_ns)?;
+            self.add(
+                wait.attribution,
+                wait.state,
+                wait.start_ns,
+                length_ns,
+                length_ns,
+            )?;
         }
         self.sorted_waits = waits;
         Ok(())
@@ -356,8 +369,8 @@ impl<'a> Parser<'a> {
         if weight_ns == 0 {
             return Ok(());
         }
-        let place = self.place(stacks, record)?;
-        self.add(place, state, start_ns, length_ns, weight_ns)
+        let attribution = self.attribution(stacks, record)?;
+        self.add(attribution, state, start_ns, length_ns, weight_ns)
     }
 
     fn note_interval(&mut self, interval: Interval) {
@@ -373,7 +386,7 @@ impl<'a> Parser<'a> {
     /// start or end.
     fn add(
         &mut self,
-        place: Attribution,
+        attribution: Attribution,
         state: State,
         start_ns: i64,
         length_ns: u64,
@@ -399,13 +412,13 @@ impl<'a> Parser<'a> {
             };
             let until_now_ns = if is_last { weight_ns } else { share(next_ns) };
             let sample = Sample {
-                node: place.node,
-                thread: place.thread,
+                node: attribution.node,
+                thread: attribution.thread,
                 state,
                 weight: until_now_ns - added_ns,
                 at_ns: at_ns.unsigned_abs(),
             };
-            self.builder.add_labeled(sample, place.labels)?;
+            self.builder.add_labeled(sample, attribution.labels)?;
             added_ns = until_now_ns;
             at_ns = next_ns;
             if is_last {

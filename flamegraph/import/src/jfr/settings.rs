@@ -1,4 +1,4 @@
-//! Meaning of samples, by the settings of a recording.
+//! The meaning of samples, by the settings of a recording.
 
 use jfr::{Chunk, JfrError, Key};
 use profiler_core::State;
@@ -6,7 +6,7 @@ use profiler_core::State;
 use super::EventKind;
 use crate::json::unit_ns;
 
-/// Intervals of recordings without a setting, or whose setting for async-profiler is 0.
+/// Intervals without a setting, and those that async-profiler uses without an option.
 const CPU_INTERVAL_NS: u64 = 10_000_000;
 const WALL_INTERVAL_NS: u64 = 50_000_000;
 const JDK_INTERVAL_NS: u64 = 20_000_000;
@@ -26,14 +26,14 @@ pub(super) struct Settings {
     engine: Option<Engine>,
     /// Of async-profiler's event.
     interval_ns: Option<u64>,
-    /// Of async-profiler's samples of all threads, next to its event.
+    /// Of async-profiler's samples of all threads, in addition to its event.
     wall_ns: Option<u64>,
     /// Of the JDK's own samples.
     execution_ns: Option<u64>,
     native_ns: Option<u64>,
 }
 
-/// Time that a sample stands for.
+/// Meaning of a sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Meaning {
     /// Time on a CPU.
@@ -85,7 +85,7 @@ impl Settings {
         }
     }
 
-    /// Returns the time that a sample stands for. `given_ns` is the interval where no setting says it.
+    /// Returns the meaning of a sample. `given_ns` is the interval where no setting says it.
     pub(super) fn meaning(&self, kind: EventKind, state: &str, given_ns: Option<u64>) -> Meaning {
         let interval = |set_ns: Option<u64>, default_ns: u64| Interval {
             // async-profiler writes 0 for its own default.

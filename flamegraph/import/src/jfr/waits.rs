@@ -2,7 +2,7 @@
 
 use profiler_core::{NodeId, State};
 
-/// Where time belongs.
+/// The node, thread and labels that time counts for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attribution {
     pub(super) node: NodeId,
@@ -20,7 +20,7 @@ pub(super) struct Wait {
     pub(super) start_ns: i64,
     pub(super) stop_ns: i64,
     pub(super) state: State,
-    pub(super) place: Attribution,
+    pub(super) attribution: Attribution,
     /// Time of the thread's waits before this one.
     before_ns: i64,
 }
@@ -31,14 +31,14 @@ impl Wait {
         start_ns: i64,
         length_ns: u64,
         state: State,
-        place: Attribution,
+        attribution: Attribution,
     ) -> Wait {
         Wait {
             thread_key,
             start_ns,
             stop_ns: start_ns.saturating_add_unsigned(length_ns),
             state,
-            place,
+            attribution,
             before_ns: 0,
         }
     }
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Attribution = Attribution {
+    const ATTRIBUTION: Attribution = Attribution {
         node: NodeId(1),
         thread: NodeId(2),
         labels: 0,
@@ -119,7 +119,7 @@ mod tests {
                 marked[*thread as usize][start..start + *length as usize].fill(true);
             }
             let made = waits.iter().map(|(thread, start, length)| {
-                Wait::new(*thread, *start, *length, State::Lock, PLACE)
+                Wait::new(*thread, *start, *length, State::Lock, ATTRIBUTION)
             });
             let waits = Waits::new(made.collect());
             let total: i64 = waits.iter().map(|wait| wait.stop_ns - wait.start_ns).sum();

@@ -110,6 +110,7 @@ fn each_event_is_time_of_its_kind_in_both_forms_of_integers() {
         for _ in 0..77 {
             add(&mut chunk, "jdk.ObjectAllocationInNewTLAB", 1, &[]);
         }
+        chunk.event("jdk.ObjectAllocationInNewTLAB", &[]);
         chunk.set_type("jdk.CPULoad", "startTime:long jvmUser:float");
         add(&mut chunk, "jdk.CPULoad", 1, &[]);
         check_times(
@@ -478,7 +479,7 @@ struct Context {
 }
 
 #[test]
-fn labels_beside_the_recording_name_tasks_and_series() {
+fn labels_next_to_the_recording_name_tasks_and_series() {
     let texts = ["task", "load", "region", "eu", "span_id", "17"];
     let texts = (1..).zip(texts.map(str::to_owned)).collect();
     let context = |labels: &[(i64, i64)]| Context {

@@ -191,7 +191,8 @@ async fn bad_recordings_are_rejected_with_what_is_wrong() {
         assert!(answer.body.contains(expected), "{}", answer.body);
     }
     let mut chunk = TestChunk::new(Integers::Raw);
-    chunk.event("jdk.ObjectAllocationInNewTLAB", &[]);
+    let stack = chunk.stack(&["Shop.main"]);
+    chunk.event("jdk.ObjectAllocationInNewTLAB", &[("stackTrace", stack)]);
     let body = form(&[("jfr", &chunk.bytes())]);
     let text = running.ingest(&query("bad"), &[FORM], &body).await;
     let expected =
