@@ -20,6 +20,7 @@ use ship::control::Control;
 use ship::tables::Tables;
 use system::address_space::{self, Shortage};
 use system::descriptors;
+use system::marker;
 use system::probe;
 use system::process::{lower_priority, raise_priority, shorten_slice};
 
@@ -249,6 +250,7 @@ struct FirstThread {
 
 impl Launch {
     fn new(builder: &AgentBuilder) -> Result<Launch, StartError> {
+        marker::keep();
         let options = builder.sampler_options();
         let running = Arc::new(Running::claim()?);
         address_space::check().map_err(

@@ -41,6 +41,8 @@ pub struct AgentBuilder {
     pub(crate) symbols: Option<Symbols>,
     #[cfg(feature = "ship")]
     pub(crate) symbol_upload: Option<bool>,
+    #[cfg(feature = "ship")]
+    pub(crate) is_silent: bool,
 }
 
 impl Default for AgentBuilder {
@@ -59,6 +61,8 @@ impl Default for AgentBuilder {
             symbols: None,
             #[cfg(feature = "ship")]
             symbol_upload: None,
+            #[cfg(feature = "ship")]
+            is_silent: false,
         }
     }
 }
@@ -162,6 +166,13 @@ impl AgentBuilder {
     #[cfg(feature = "ship")]
     pub fn symbol_upload(mut self, allowed: bool) -> Self {
         self.symbol_upload = Some(allowed);
+        self
+    }
+
+    /// Keeps the agent from writing to standard error if no collector is reached, like `EMBERLINE_LOG=off`.
+    #[cfg(feature = "ship")]
+    pub fn silent(mut self) -> Self {
+        self.is_silent = true;
         self
     }
 

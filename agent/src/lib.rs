@@ -122,6 +122,9 @@ pub use telemetry::{
     RunGuard, TransferBuilder, TransferGuard, TransferReader, TransferWriter, expect_tasks,
     mark_run, report_memory, transfer,
 };
+/// Shows the calling thread as the agent's, for libraries that start an agent on a thread of their own.
+#[doc(hidden)]
+pub use threads::enter as mark_agent_thread;
 
 /// Compiles and runs the examples of the crate's README.
 #[cfg(all(doctest, feature = "ship"))]

@@ -56,7 +56,7 @@ impl Drop for AgentThread {
 }
 
 /// Marks the calling thread as the agent's, until [`leave`].
-pub(crate) fn enter() {
+pub fn enter() {
     #[cfg(feature = "tracing-layer")]
     OF_AGENT.set(true);
     replace(0, own_id());

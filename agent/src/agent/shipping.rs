@@ -93,7 +93,7 @@ impl Shipping {
             started_at: clock::now(),
             limits: Limits::default(),
             log: log::emit,
-            notice: !log::is_silenced(),
+            notice: !builder.is_silent && !log::is_silenced(),
         };
         let parts =
             shipper::prepare(options, tables, Arc::new(ProcessClock)).map_err(start_error)?;

@@ -7,6 +7,7 @@ pub mod descriptors;
 pub mod directory;
 pub mod file;
 pub mod fork;
+pub mod marker;
 pub mod page_vec;
 pub mod pages;
 pub mod probe;
