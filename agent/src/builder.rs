@@ -16,6 +16,8 @@ use self::start_error::{
     CPU_LIMIT_MAX, CPU_LIMIT_MIN, RESOURCE_INTERVAL_MAX, RESOURCE_INTERVAL_MIN,
 };
 use crate::LocalAgent;
+#[cfg(sampler)]
+use crate::registry::{self, NameId};
 use system::process;
 
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);
@@ -39,6 +41,7 @@ pub struct AgentBuilder {
     pub(crate) task_rows_per_second: u32,
     pub(crate) phases: bool,
     pub(crate) symbols: Option<Symbols>,
+    pub(crate) default_task: Option<String>,
     #[cfg(feature = "ship")]
     pub(crate) symbol_upload: Option<bool>,
     #[cfg(feature = "ship")]
@@ -59,6 +62,7 @@ impl Default for AgentBuilder {
             task_rows_per_second: TASK_ROWS_PER_SECOND_DEFAULT,
             phases: false,
             symbols: None,
+            default_task: None,
             #[cfg(feature = "ship")]
             symbol_upload: None,
             #[cfg(feature = "ship")]
@@ -142,6 +146,13 @@ impl AgentBuilder {
     /// (`emberline profile --phases`).
     pub fn phases(mut self, phases: bool) -> Self {
         self.phases = phases;
+        self
+    }
+
+    /// Sets the task of threads that are in none, so that profiles of a program without guards are by task too.
+    /// Only samples belong to it: it is no row among the tasks.
+    pub fn default_task(mut self, name: impl Into<String>) -> Self {
+        self.default_task = Some(name.into());
         self
     }
 
@@ -325,6 +336,10 @@ impl AgentBuilder {
             resource_interval: self.resource_interval,
             task_rows_per_second: self.task_rows_per_second,
             symbols: self.symbols.unwrap_or_default(),
+            default_task: self
+                .default_task
+                .as_deref()
+                .map_or(NameId::NONE, registry::name_id),
             #[cfg(feature = "ship")]
             symbol_upload: self.symbol_upload.unwrap_or(true),
         }

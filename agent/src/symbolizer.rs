@@ -17,7 +17,7 @@ use profiler_core::{
 use self::ledger::{Ledger, SealedTasks};
 use crate::clock;
 use crate::log;
-use crate::registry;
+use crate::registry::{self, NameId};
 use crate::sampler::{
     AddressFrame, CycleReceiver, Difference, OverheadCounters, RawCycle, RawDelta, RawThread,
     RawThreadDump, SamplerOptions, TreeDelta,
@@ -82,6 +82,8 @@ pub(crate) struct Symbolizer {
     warned_unnamed: bool,
     /// The end of the cycle whose difference was logged last.
     logged_ns: Option<u64>,
+    /// The task of the program's threads that are in none.
+    default_task: NameId,
     /// Whether the collector may ask for symbols.
     #[cfg(feature = "ship")]
     symbol_upload: bool,
@@ -110,6 +112,7 @@ impl Symbolizer {
             resolver: Resolver::of_this_process(options.symbols).until(names_until),
             warned_unnamed: false,
             logged_ns: None,
+            default_task: options.default_task,
             #[cfg(feature = "ship")]
             symbol_upload: options.symbol_upload,
             #[cfg(feature = "ship")]
@@ -371,7 +374,10 @@ impl Symbolizer {
         match frame {
             AddressFrame::Task(name) => intern(&Frame::task(&registry::name(*name))),
             AddressFrame::Phase(name) => intern(&Frame::phase(&registry::name(*name))),
-            AddressFrame::NoTask => intern(&Frame::no_task()),
+            AddressFrame::NoTask => match self.default_task {
+                NameId::NONE => intern(&Frame::no_task()),
+                name => intern(&Frame::task(&registry::name(name))),
+            },
             AddressFrame::Agent => intern(&Frame::agent()),
             AddressFrame::Thread { name, id } => {
                 intern(&Frame::thread(&current_thread_name(*name, *id).text(), *id))

@@ -53,6 +53,28 @@ fn samples_go_to_the_innermost_running_task() {
     assert!(outer.start <= inner.start && inner.stop <= outer.stop);
 }
 
+#[test]
+fn threads_outside_of_tasks_belong_to_the_default_task() {
+    let _turn = lock(&TURN);
+    let agent = AgentBuilder::default()
+        .default_task("sort")
+        .start_local()
+        .unwrap();
+    work_outside(SLICE);
+    let inner = task("inner").start();
+    work_inside(SLICE);
+    drop(inner);
+    let recording = agent.finish();
+    assert_eq!(only_top(&recording, "work_outside"), "sort");
+    assert_eq!(only_top(&recording, "work_inside"), "inner");
+    let names: Vec<_> = recording
+        .profile
+        .top_level()
+        .map(|(frame, _)| frame.function)
+        .collect();
+    assert!(!names.contains(&"[no task]"), "{names:?}");
+}
+
 /// Guards may be dropped in any order: tasks that still run keep their samples.
 #[test]
 fn the_outer_task_may_end_first() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use profiler_core::{Settings, StateSet};
 
 use crate::Symbols;
+use crate::registry::NameId;
 
 /// Weights are multiples of a tenth of the interval; remainders are carried to the next sample.
 const QUANTA_PER_INTERVAL: u64 = 10;
@@ -22,6 +23,8 @@ pub(crate) struct SamplerOptions {
     pub(crate) task_rows_per_second: u32,
     /// For the symbolizer: who names functions.
     pub(crate) symbols: Symbols,
+    /// For the symbolizer: the task of the program's threads that are in none; [`NameId::NONE`] for no task.
+    pub(crate) default_task: NameId,
     /// For the symbolizer: whether it sends symbols when the collector asks for them.
     #[cfg(feature = "ship")]
     pub(crate) symbol_upload: bool,

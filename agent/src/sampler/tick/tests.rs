@@ -37,6 +37,7 @@ fn options() -> SamplerOptions {
         resource_interval: None,
         task_rows_per_second: 1,
         symbols: crate::Symbols::Agent,
+        default_task: NameId::NONE,
         #[cfg(feature = "ship")]
         symbol_upload: true,
     }
