@@ -22,6 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("ship", &["profiler-core", "tls", "system"]),
     ("agent", &["profiler-core", "symbols", "system", "ship"]),
     ("diagnostics", &["profiler-core", "agent"]),
+    ("preload", &["agent", "system"]),
     // The collector, from the lowest floor up. Only `front`, `bridge` and `collector` know sockets.
     ("collector-base", &["profiler-core"]),
     (
@@ -50,6 +51,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "symbol-files",
             "tls",
             "agent",
+            "preload",
             "collector",
             "examples",
         ],
@@ -160,7 +162,7 @@ const FREE: &[&str] = &[
 
 /// The crates of a worker's side and those of the collector's side meet on the wire only, even in their tests.
 const SIDES: [&[&str]; 2] = [
-    &["system", "ship", "agent", "diagnostics"],
+    &["system", "ship", "agent", "diagnostics", "preload"],
     &[
         "collector",
         "collector-base",
@@ -300,7 +302,7 @@ mod tests {
                 flamegraph/Cargo.toml: flamegraph must not depend on import; it may use profiler-core [edges]
                 examples/Cargo.toml: examples must not depend on collector; it may use profiler-core, flamegraph, agent [edges]
                 tests/Cargo.toml: tests must not depend on cli; it may use profiler-core, api, flamegraph, tls, agent, collector, examples, simulation [edges]
-                cli/Cargo.toml: cli must not depend on sql; it may use profiler-core, api, flamegraph, import, symbol-files, tls, agent, collector, examples [edges]
+                cli/Cargo.toml: cli must not depend on sql; it may use profiler-core, api, flamegraph, import, symbol-files, tls, agent, preload, collector, examples [edges]
             "#]],
         );
     }

@@ -35,10 +35,11 @@ const CONFINED: &[Confined] = &[
         rule: "unsafe",
         patterns: &["unsafe"],
         inside: "",
-        // The second is the hostile host of the tests: signals, stacks, filters, allocators.
+        // The last is the hostile host of the tests: signals, stacks, filters, allocators.
         homes: &[
             "agent/system",
             "agent/src/sampler/sys",
+            "agent/preload/src/sys",
             "tests/src/hostile/sys",
         ],
     },

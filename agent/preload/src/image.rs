@@ -1,0 +1,240 @@
+//! What a program's file says about whether this library may be loaded into it.
+//!
+//! Nothing here allocates except [`obstacle_of_own`]: a forked child may be about to become the program.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+
+/// Interpreters of scripts that are followed, as the kernel does.
+const INTERPRETERS_MAX: usize = 4;
+/// Limits of what is read of a file.
+const SEGMENTS_MAX: u16 = 64;
+const DYNAMIC_ENTRIES_MAX: usize = 1_024;
+const SECTIONS_MAX: u16 = 512;
+const SECTION_NAMES_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a path or of a library's name.
+const NAME_BYTES_MAX: usize = 256;
+
+#[cfg(target_arch = "x86_64")]
+const MACHINE: u16 = 62;
+#[cfg(target_arch = "x86_64")]
+const LOADER: &[u8] = b"ld-linux-x86-64.so.2";
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u16 = 183;
+#[cfg(target_arch = "aarch64")]
+const LOADER: &[u8] = b"ld-linux-aarch64.so.1";
+
+/// Libraries of sanitizers, which must be loaded before all others or see the agent's threads.
+const SANITIZERS: [&[u8]; 6] = [
+    b"libasan.so",
+    b"libtsan.so",
+    b"libhwasan.so",
+    b"libclang_rt.asan",
+    b"libclang_rt.tsan",
+    b"libclang_rt.hwasan",
+];
+
+/// Why a program is not profiled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Obstacle {
+    /// An address or thread sanitizer.
+    Sanitizer,
+    /// The file is for another processor.
+    OtherProcessor,
+    /// Another C library loads it.
+    OtherLibrary,
+    /// Go's runtime replaces all signal handlers.
+    Go,
+    /// The program has an agent of its own.
+    HasAgent,
+    /// A limit of the address space.
+    AddressSpace,
+    /// The program has confined itself before it began.
+    Confined,
+    /// The agent did not start.
+    Unknown,
+}
+
+impl Obstacle {
+    /// The reason in the journal.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Obstacle::Sanitizer => "sanitizer",
+            Obstacle::OtherProcessor => "processor",
+            Obstacle::OtherLibrary => "library",
+            Obstacle::Go => "go",
+            Obstacle::HasAgent => "agent",
+            Obstacle::AddressSpace => "address-space",
+            Obstacle::Confined => "seccomp",
+            Obstacle::Unknown => "unknown",
+        }
+    }
+}
+
+/// Why the file at `path`, or the interpreter that its first line names, must not get this library;
+/// `None` too if it cannot be read.
+pub(crate) fn obstacle_of(path: &CStr) -> Option<Obstacle> {
+    let mut file = open_file(path).ok()?;
+    for _ in 0..INTERPRETERS_MAX {
+        let mut start = [0; NAME_BYTES_MAX];
+        let length = file.read_at(&mut start, 0).ok()?;
+        let Some(line) = start[..length].strip_prefix(b"#!") else {
+            break;
+        };
+        let mut name = [0; NAME_BYTES_MAX];
+        let words = line.trim_ascii_start();
+        let end = words.iter().position(u8::is_ascii_whitespace)?;
+        name[..end].copy_from_slice(&words[..end]);
+        file = open_file(CStr::from_bytes_until_nul(&name).ok()?).ok()?;
+    }
+    Image::read(file)?.obstacle()
+}
+
+/// Why this process, which has this library, is not profiled.
+pub(crate) fn obstacle_of_own() -> Option<Obstacle> {
+    let image = Image::read(open_file(c"/proc/self/exe").ok()?)?;
+    let sections = image.section_names()?;
+    let has = |name: &[u8]| sections.split(|byte| *byte == 0).any(|one| one == name);
+    if has(b".go.buildinfo") {
+        return Some(Obstacle::Go);
+    }
+    has(b".emberline_agent").then_some(Obstacle::HasAgent)
+}
+
+fn open_file(path: &CStr) -> io::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    Ok(open(path, flags, Mode::empty())?.into())
+}
+
+/// An ELF file of 64 bits, little-endian.
+struct Image {
+    file: File,
+    header: [u8; 64],
+}
+
+/// A part of the file that is loaded into memory.
+struct Segment {
+    kind: u32,
+    offset: u64,
+    address: u64,
+    bytes: u64,
+}
+
+impl Image {
+    /// `None` if it is no ELF file.
+    fn read(file: File) -> Option<Image> {
+        let mut header = [0; 64];
+        file.read_exact_at(&mut header, 0).ok()?;
+        let is_elf = header.starts_with(b"\x7fELF");
+        is_elf.then_some(Image { file, header })
+    }
+
+    fn obstacle(&self) -> Option<Obstacle> {
+        const CLASS_64: u8 = 2;
+        const LITTLE_ENDIAN: u8 = 1;
+        let is_native = self.header[4..6] == [CLASS_64, LITTLE_ENDIAN];
+        if !is_native || half(&self.header, 18) != MACHINE {
+            return Some(Obstacle::OtherProcessor);
+        }
+        // Without a loader nothing is loaded.
+        let loader = self.segment(|segment| segment.kind == libc::PT_INTERP)?;
+        let mut name = [0; NAME_BYTES_MAX];
+        let read = self.file.read_at(&mut name, loader.offset).ok()?;
+        let length = read.min(usize::try_from(loader.bytes).ok()?);
+        let path = name[..length].split(|byte| *byte == 0).next()?;
+        if path.rsplit(|byte| *byte == b'/').next() != Some(LOADER) {
+            return Some(Obstacle::OtherLibrary);
+        }
+        self.needs_sanitizer().then_some(Obstacle::Sanitizer)
+    }
+
+    fn needs_sanitizer(&self) -> bool {
+        const NEEDED: u64 = 1;
+        const STRING_TABLE: u64 = 5;
+        let Some(dynamic) = self.segment(|segment| segment.kind == libc::PT_DYNAMIC) else {
+            return false;
+        };
+        let entries = (0..DYNAMIC_ENTRIES_MAX).map_while(|index| {
+            let mut entry = [0; 16];
+            let offset = dynamic.offset + 16 * index as u64;
+            self.file.read_exact_at(&mut entry, offset).ok()?;
+            let (tag, value) = (word(&entry, 0), word(&entry, 8));
+            (tag != 0).then_some((tag, value))
+        });
+        let strings = entries.clone().find(|(tag, _)| *tag == STRING_TABLE);
+        let strings = strings.and_then(|(_, address)| self.file_offset(address));
+        let Some(strings) = strings else {
+            return false;
+        };
+        entries
+            .filter(|(tag, _)| *tag == NEEDED)
+            .any(|(_, name_at)| {
+                let mut name = [0; 32];
+                let read = self
+                    .file
+                    .read_at(&mut name, strings.saturating_add(name_at));
+                let name = &name[..read.unwrap_or(0)];
+                SANITIZERS.iter().any(|library| name.starts_with(library))
+            })
+    }
+
+    /// Where the bytes of a memory address are in the file.
+    fn file_offset(&self, address: u64) -> Option<u64> {
+        let holds = |segment: &Segment| {
+            let offset = address.checked_sub(segment.address);
+            segment.kind == libc::PT_LOAD && offset.is_some_and(|offset| offset < segment.bytes)
+        };
+        let segment = self.segment(holds)?;
+        segment.offset.checked_add(address - segment.address)
+    }
+
+    fn segment(&self, is_it: impl Fn(&Segment) -> bool) -> Option<Segment> {
+        let first = word(&self.header, 32);
+        let size = u64::from(half(&self.header, 54));
+        let count = half(&self.header, 56).min(SEGMENTS_MAX);
+        let mut segments = (0..u64::from(count)).map_while(|index| {
+            let mut entry = [0; 56];
+            let offset = first.checked_add(index * size)?;
+            self.file.read_exact_at(&mut entry, offset).ok()?;
+            Some(Segment {
+                kind: u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]),
+                offset: word(&entry, 8),
+                address: word(&entry, 16),
+                bytes: word(&entry, 32),
+            })
+        });
+        segments.find(is_it)
+    }
+
+    /// The names of all sections, each with a 0 at its end.
+    fn section_names(&self) -> Option<Vec<u8>> {
+        let first = word(&self.header, 40);
+        let size = u64::from(half(&self.header, 58));
+        let index = half(&self.header, 62);
+        if first == 0 || index >= SECTIONS_MAX {
+            return None;
+        }
+        let mut entry = [0; 64];
+        let offset = first.checked_add(u64::from(index) * size)?;
+        self.file.read_exact_at(&mut entry, offset).ok()?;
+        let bytes = word(&entry, 32).min(SECTION_NAMES_BYTES_MAX);
+        let mut names = vec![0; usize::try_from(bytes).ok()?];
+        self.file.read_exact_at(&mut names, word(&entry, 24)).ok()?;
+        Some(names)
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}

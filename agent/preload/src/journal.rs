@@ -1,0 +1,59 @@
+//! Lines for `emberline record`, in a file that all processes append to.
+//!
+//! `+ PID COMMAND` a program began, `= PID COMMAND` it is sampled, `% PID COMMAND` a forked child is,
+//! `! PID REASON NAME` a program cannot be.
+
+use std::ffi::CStr;
+use std::io::{Cursor, Write as _};
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use nix::unistd::write;
+
+use crate::image::Obstacle;
+use crate::sys::environment;
+
+/// Names the file. Without it nothing is written.
+const VARIABLE: &CStr = c"EMBERLINE_PRELOAD_JOURNAL";
+
+/// Most bytes of a line.
+const LINE_BYTES_MAX: usize = 256;
+
+/// What happened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Entry {
+    Began,
+    Sampled,
+    SampledChild,
+    Refused(Obstacle),
+}
+
+/// Appends a line about `name`, a command or a path. Allocates nothing, because it may run in a forked child.
+pub(crate) fn add(entry: Entry, name: &str) {
+    let Some(path) = environment::variable(VARIABLE) else {
+        return;
+    };
+    let process = crate::sys::process::id();
+    let mut line = Cursor::new([0; LINE_BYTES_MAX]);
+    // What does not fit is cut.
+    let _ = match entry {
+        Entry::Began => write!(line, "+ {process} {name}"),
+        Entry::Sampled => write!(line, "= {process} {name}"),
+        Entry::SampledChild => write!(line, "% {process} {name}"),
+        Entry::Refused(obstacle) => write!(line, "! {process} {} {name}", obstacle.word()),
+    };
+    let length = usize::try_from(line.position()).unwrap_or(0);
+    let mut bytes = line.into_inner();
+    let length = length.min(LINE_BYTES_MAX - 1);
+    for byte in &mut bytes[..length] {
+        if *byte == b'\n' {
+            *byte = b'?';
+        }
+    }
+    bytes[length] = b'\n';
+    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
+    // Without the file, nobody wants the line.
+    if let Ok(file) = open(path, flags, Mode::empty()) {
+        let _ = write(file, &bytes[..=length]);
+    }
+}

@@ -1,0 +1,230 @@
+//! The phase of this process's agent. The program's threads and the keeper change it; nobody takes a lock.
+//!
+//! ```text
+//! Off ─▶ Waiting ─▶ Starting ─▶ Running ─▶ Finishing ─▶ Ended
+//!           └──────────┴─▶ Canceled ──────────────────────▶
+//! ```
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::image::Obstacle;
+use crate::journal::{self, Entry};
+use crate::keeper;
+use crate::sys::{futex, process};
+
+/// A program that ends before has no agent.
+const START_DELAY_MS: u32 = 50;
+
+/// Longest wait of a thread of the program for the agent's end, in steps: the agent's own limit is
+/// [`keeper::FLUSH_MAX`](crate::keeper::FLUSH_MAX).
+const STEPS_MAX: u32 = 25;
+const STEP: Duration = Duration::from_millis(100);
+
+/// Longest wait for the ends of the agent's threads, in steps of a millisecond.
+const THREAD_END_STEPS_MAX: u32 = 2_500;
+const REMOVAL_STEPS_MAX: u32 = 20;
+const THREAD_END_STEP: Duration = Duration::from_millis(1);
+
+/// The agent has tables for 16 generations of forked processes.
+const FORKS_MAX: u32 = 14;
+
+/// No keeper runs.
+const OFF: u32 = 0;
+/// The keeper sleeps.
+const WAITING: u32 = 1;
+/// The keeper starts the agent.
+const STARTING: u32 = 2;
+const RUNNING: u32 = 3;
+/// The program wants the agent to flush and end.
+const FINISHING: u32 = 4;
+/// The program wants the keeper to end, before there is an agent.
+const CANCELED: u32 = 5;
+/// The agent has ended.
+const ENDED: u32 = 6;
+
+static PHASE: AtomicU32 = AtomicU32::new(OFF);
+/// The process that the phase is about. A child that shares or has copied this memory has another id.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+/// The last process in which an agent has started.
+static STARTED_IN: AtomicI32 = AtomicI32::new(0);
+/// Whether this process and its forked children are to be profiled.
+static ENABLED: AtomicBool = AtomicBool::new(false);
+/// Whether a filter of system calls may kill threads of the program that wait here.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+/// Forks between the first process and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Profiles this process and those that it forks.
+pub(crate) fn enable() {
+    ENABLED.store(true, Ordering::Relaxed);
+    begin();
+}
+
+/// Starts a keeper, which starts an agent after a while.
+fn begin() {
+    OWNER.store(process::id(), Ordering::Relaxed);
+    PHASE.store(WAITING, Ordering::Release);
+    if keeper::spawn().is_err() {
+        PHASE.store(OFF, Ordering::Release);
+    }
+}
+
+/// Whether the phase is about the calling process, whose threads may wait.
+fn is_own() -> bool {
+    // A confined thread may not even ask for its process id.
+    !CONFINED.load(Ordering::Relaxed) && OWNER.load(Ordering::Relaxed) == process::id()
+}
+
+/// In a forked child, where no thread of the agent exists.
+pub(crate) fn in_child() {
+    PHASE.store(OFF, Ordering::Release);
+    let is_wanted = ENABLED.load(Ordering::Relaxed) && !CONFINED.load(Ordering::Relaxed);
+    if is_wanted && FORKS.fetch_add(1, Ordering::Relaxed) < FORKS_MAX {
+        begin();
+    } else {
+        OWNER.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Flushes and ends the agent, because the process ends or becomes another program. Returns whether there
+/// was one.
+pub(crate) fn finish() -> bool {
+    if !is_own() {
+        return false;
+    }
+    if transition(RUNNING, FINISHING) {
+        futex::wake(&PHASE);
+    } else if PHASE.load(Ordering::Acquire) != FINISHING {
+        // An agent that is about to start has nothing yet, and ends with the process.
+        return false;
+    }
+    for _ in 0..STEPS_MAX {
+        if PHASE.load(Ordering::Acquire) != FINISHING {
+            break;
+        }
+        futex::wait(&PHASE, FINISHING, STEP);
+    }
+    true
+}
+
+/// Ends the agent and all its threads, so that the program is alone. Returns whether it is to be resumed.
+pub(crate) fn stop() -> bool {
+    if !is_own() {
+        return false;
+    }
+    let was_canceled = transition(WAITING, CANCELED) || transition(STARTING, CANCELED);
+    if was_canceled {
+        futex::wake(&PHASE);
+    }
+    let was_running = finish();
+    wait_until(THREAD_END_STEPS_MAX, || !keeper::exists());
+    // The kernel removes a joined thread a moment later. Others may be the program's own.
+    wait_until(REMOVAL_STEPS_MAX, process::has_one_thread);
+    was_canceled || was_running
+}
+
+fn wait_until(steps_max: u32, is_so: impl Fn() -> bool) {
+    for _ in 0..steps_max {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(THREAD_END_STEP);
+    }
+}
+
+/// Starts an agent again after [`finish`] or [`stop`].
+pub(crate) fn resume() {
+    if !is_own() || !ENABLED.load(Ordering::Relaxed) {
+        return;
+    }
+    wait_until(THREAD_END_STEPS_MAX, || !keeper::exists());
+    if !keeper::exists() {
+        begin();
+    }
+}
+
+/// Ends the agent. Neither this process nor its children have another one.
+pub(crate) fn stop_for_good(obstacle: Obstacle) -> bool {
+    let was_stopped = stop();
+    if ENABLED.swap(false, Ordering::Relaxed) {
+        journal::add(Entry::Refused(obstacle), process::Name::of_thread().text());
+    }
+    was_stopped
+}
+
+/// Like [`stop_for_good`], because the program confines itself: no thread of it waits from now on.
+pub(crate) fn confine() -> bool {
+    let was_stopped = stop_for_good(Obstacle::Confined);
+    CONFINED.store(true, Ordering::Relaxed);
+    was_stopped
+}
+
+/// The program could not confine itself.
+pub(crate) fn unconfine(was_stopped: bool) {
+    CONFINED.store(false, Ordering::Relaxed);
+    if was_stopped {
+        ENABLED.store(true, Ordering::Relaxed);
+        resume();
+    }
+}
+
+fn transition(from: u32, to: u32) -> bool {
+    PHASE
+        .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok()
+}
+
+/// The keeper's side.
+pub(crate) mod keeper_side {
+    use super::*;
+
+    /// Sleeps before the start. Returns whether the agent is still wanted.
+    pub(crate) fn wait_for_start() -> bool {
+        let delay = Duration::from_millis(START_DELAY_MS.into());
+        futex::wait(&PHASE, WAITING, delay);
+        transition(WAITING, STARTING)
+    }
+
+    /// The agent runs. Returns whether it is still wanted.
+    pub(crate) fn started() -> bool {
+        transition(STARTING, RUNNING)
+    }
+
+    /// The first agent of a process.
+    pub(crate) enum FirstStart {
+        /// Of a program.
+        OfProgram,
+        /// Of a forked child.
+        OfChild,
+    }
+
+    /// An agent has started. `None` if there was one before, in this process.
+    pub(crate) fn first_start() -> Option<FirstStart> {
+        let process = process::id();
+        let is_first = STARTED_IN.swap(process, Ordering::Relaxed) != process;
+        let is_forked = FORKS.load(Ordering::Relaxed) > 0;
+        is_first.then_some(if is_forked {
+            FirstStart::OfChild
+        } else {
+            FirstStart::OfProgram
+        })
+    }
+
+    /// Waits for a while. Returns whether the agent is to end.
+    pub(crate) fn must_finish(wait: Duration) -> bool {
+        futex::wait(&PHASE, RUNNING, wait);
+        PHASE.load(Ordering::Acquire) != RUNNING
+    }
+
+    /// There is no agent any more.
+    pub(crate) fn ended() {
+        PHASE.store(ENDED, Ordering::Release);
+        futex::wake(&PHASE);
+    }
+
+    /// Neither this process nor its children are to be profiled.
+    pub(crate) fn disable() {
+        ENABLED.store(false, Ordering::Relaxed);
+    }
+}

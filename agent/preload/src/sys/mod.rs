@@ -1,0 +1,13 @@
+//! The parts that have no safe interface: functions of the C library that programs call here first, and a few
+//! system calls.
+#![expect(
+    unsafe_code,
+    reason = "the C library's functions have no safe interface"
+)]
+
+pub(crate) mod environment;
+mod exports;
+pub(crate) mod futex;
+mod next;
+pub(crate) mod process;
+mod start;

@@ -1,0 +1,126 @@
+//! This process and its threads.
+
+use std::ffi::CStr;
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd as _;
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::stat::stat;
+use nix::unistd::{Pid, gettid};
+use system::file;
+
+use super::environment;
+use crate::image::Obstacle;
+
+/// Filters of system calls that `emberline` had; more are the program's own.
+const FILTERS_VARIABLE: &CStr = c"EMBERLINE_PRELOAD_FILTERS";
+
+/// Exported by the runtimes of sanitizers.
+const SANITIZERS: [&CStr; 4] = [
+    c"__asan_init",
+    c"__tsan_init",
+    c"__msan_init",
+    c"__hwasan_init",
+];
+
+pub(crate) fn id() -> i32 {
+    Pid::this().as_raw()
+}
+
+pub(crate) fn thread_id() -> i32 {
+    gettid().as_raw()
+}
+
+/// The kernel's name of a thread.
+pub(crate) struct Name([u8; 16]);
+
+impl Name {
+    pub(crate) fn of_thread() -> Name {
+        let mut name = [0; 16];
+        // SAFETY: the kernel writes a string of at most 16 bytes with a 0 at its end.
+        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+        Name(name)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        let name = CStr::from_bytes_until_nul(&self.0).unwrap_or_default();
+        name.to_str().unwrap_or("unknown")
+    }
+}
+
+/// Whether this process has a thread of this id.
+pub(crate) fn has_thread(thread: i32) -> bool {
+    // SAFETY: takes plain numbers; the signal 0 is not sent.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, id(), thread, 0) };
+    result == 0
+}
+
+/// Whether the calling thread is the only one, by the links of a folder that has one for each.
+pub(crate) fn has_one_thread() -> bool {
+    const LINKS_OF_ONE: u64 = 3;
+    stat(c"/proc/self/task").is_ok_and(|folder| folder.st_nlink == LINKS_OF_ONE)
+}
+
+/// Ends the process if its last other thread ended with this status, which `wait` is to return: the kernel takes
+/// that of the thread that ends last. Without an error the C library ends the process.
+pub(crate) fn end_last_thread(status: i32) {
+    let code = libc::WEXITSTATUS(status);
+    if libc::WIFEXITED(status) && code != 0 {
+        // SAFETY: takes a plain number. No other thread of the program is left.
+        unsafe { libc::_exit(code) }
+    }
+}
+
+/// Replaces standard error in the calling thread's own table. Returns whether that worked.
+pub(crate) fn leave_standard_error() -> bool {
+    let Ok(null) = OpenOptions::new().write(true).open("/dev/null") else {
+        return false;
+    };
+    // SAFETY: takes plain numbers. The table belongs to this thread alone, which does not use the number.
+    unsafe { libc::dup2(null.as_raw_fd(), libc::STDERR_FILENO) >= 0 }
+}
+
+/// Whether the program runs with other rights than its user.
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: takes a plain number and reads a value that the kernel has passed.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Why no agent may start in this process, as far as it is known before the program begins.
+pub(crate) fn obstacle() -> Option<Obstacle> {
+    if has_memory_limit() {
+        return Some(Obstacle::AddressSpace);
+    }
+    // SAFETY: the name is a string that ends in a 0.
+    let is_loaded =
+        |name: &&CStr| unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() };
+    if SANITIZERS.iter().any(is_loaded) {
+        return Some(Obstacle::Sanitizer);
+    }
+    is_confined().then_some(Obstacle::Confined)
+}
+
+/// Whether an allocation may fail, which ends a Rust program.
+fn has_memory_limit() -> bool {
+    let is_limited = |resource| getrlimit(resource).is_ok_and(|(limit, _)| limit != RLIM_INFINITY);
+    is_limited(Resource::RLIMIT_AS) || is_limited(Resource::RLIMIT_DATA)
+}
+
+/// Whether the program that became this one has installed a filter of system calls. Those of a container
+/// are older than `emberline`.
+fn is_confined() -> bool {
+    // SAFETY: takes plain numbers and changes nothing.
+    let mode = unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) };
+    if mode <= 0 {
+        return false;
+    }
+    let known = environment::variable(FILTERS_VARIABLE);
+    let known = known.and_then(|count| count.to_str().ok()?.parse::<u32>().ok());
+    let status = file::read_text("/proc/self/status").unwrap_or_default();
+    let lines = status.lines();
+    let count = lines.filter_map(|line| line.strip_prefix("Seccomp_filters:"));
+    let count = count
+        .filter_map(|count| count.trim().parse::<u32>().ok())
+        .next();
+    count.unwrap_or(u32::MAX) > known.unwrap_or(0)
+}

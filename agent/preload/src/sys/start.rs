@@ -1,0 +1,38 @@
+//! What the loader calls before the program's first instruction and after its last one.
+
+use std::ffi::CStr;
+
+use super::{environment, exports, process};
+use crate::journal::{self, Entry};
+use crate::lifecycle;
+
+/// Where agents report. Without it nothing is profiled.
+const URL_VARIABLE: &CStr = c"EMBERLINE_URL";
+
+// SAFETY: the loader calls the functions of this section once, without reading arguments that it passes.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+// SAFETY: as above.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destructor;
+
+extern "C" fn constructor() {
+    exports::resolve();
+    let has_collector = environment::variable(URL_VARIABLE).is_some_and(|url| !url.is_empty());
+    if !has_collector || process::is_privileged() {
+        return;
+    }
+    let name = process::Name::of_thread();
+    if let Some(obstacle) = process::obstacle() {
+        return journal::add(Entry::Refused(obstacle), name.text());
+    }
+    journal::add(Entry::Began, name.text());
+    lifecycle::enable();
+}
+
+extern "C" fn destructor() {
+    lifecycle::finish();
+}
