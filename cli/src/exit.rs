@@ -78,7 +78,7 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
 
 /// The error and its causes, a line each. Control characters are escaped, because names in it may
 /// come from other machines.
-fn text(error: &anyhow::Error) -> String {
+pub(crate) fn text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for (number, cause) in error.chain().enumerate() {
         let cause = cause.to_string();

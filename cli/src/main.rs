@@ -20,6 +20,7 @@ mod exit;
 mod format;
 mod grid;
 mod import;
+mod launch;
 mod logging;
 mod otlp;
 mod output;
@@ -89,7 +90,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Watch(args) => command::fleet::watch::run(&args),
         Command::Import(args) => command::import::run(&args),
         Command::Runs(args) => command::fleet::runs::list(&args),
-        Command::Run(args) => command::fleet::runs::mark(&args),
+        Command::Run(args) => command::run::run(&args),
         Command::ThreadDump(args) => command::fleet::thread_dump::run(&args),
         Command::Workers(args) => command::fleet::workers::run(&args),
         Command::Doctor(args) => command::fleet::doctor::run(&args),

@@ -2,15 +2,17 @@
 
 use std::io;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::signal::unix::{self, SignalKind, signal};
 
 /// The exit code that shells report for a program that Ctrl-C ended.
 pub(crate) const INTERRUPTED: i32 = 130;
 
 /// Listens from its creation on, so that no request is missed.
 pub(crate) struct StopRequests {
-    interrupt: Signal,
-    terminate: Signal,
+    interrupt: unix::Signal,
+    terminate: unix::Signal,
 }
 
 impl StopRequests {
@@ -29,6 +31,19 @@ impl StopRequests {
             self.next().await;
             std::process::exit(INTERRUPTED);
         });
+    }
+
+    /// Passes requests on to a process. A terminal sends Ctrl-C to it by itself.
+    pub(crate) async fn forward(mut self, process: Pid) {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {
+                    // It may have just ended.
+                    let _ = kill(process, Signal::SIGTERM);
+                }
+            }
+        }
     }
 
     async fn next(&mut self) {

@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "cpp")]
+mod cpp;
 mod debug_info;
 mod frames;
 mod functions;

@@ -118,7 +118,7 @@ pub(crate) fn full_names(
         let linkage_name = symbol.unwrap_or(function.linkage_name);
         let name = match demangled(linkage_name) {
             Some(path) => with_closure_number(path, function.name),
-            None if !rust && !linkage_name.is_empty() => linkage_name.to_owned(),
+            None if !rust && !linkage_name.is_empty() => source_name(linkage_name),
             None if !rust => function.name.to_owned(),
             // `main` and what has `#[no_mangle]`.
             None if depth == 0 && symbol.is_some() => linkage_name.to_owned(),
@@ -127,6 +127,15 @@ pub(crate) fn full_names(
         names.push(name);
     }
     names
+}
+
+/// The name of a function that is not Rust's.
+fn source_name(linkage_name: &str) -> String {
+    #[cfg(feature = "cpp")]
+    if let Some(name) = crate::cpp::demangled(linkage_name) {
+        return name;
+    }
+    linkage_name.to_owned()
 }
 
 /// Older mangling does not number closures; their names in the source do.

@@ -1,5 +1,6 @@
 //! `cargo xtask dist`: what a release consists of, in `target/dist`: the program without its debug
-//! information, that information, manual pages, completions and a Debian package.
+//! information, that information, the library that it loads into programs, manual pages, completions and a Debian
+//! package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,10 @@ use crate::packages;
 
 /// The largest program of a release, in bytes.
 const PROGRAM_BYTES_MAX: u64 = 25_800_000;
+
+/// The library that `emberline record` loads into programs, and its largest size in bytes.
+const LIBRARY: &str = "libemberline_preload.so";
+const LIBRARY_BYTES_MAX: u64 = 3_000_000;
 
 /// Most of 100 points of `systemd-analyze security`; 0 is safest.
 const EXPOSURE_MAX: u32 = 20;
@@ -131,19 +136,28 @@ fn make(program: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&folder)?;
     announce("splitting off debug information");
     split(program, &folder)?;
+    // Cargo builds it for the program, which depends on it.
+    let library = program.with_file_name("deps").join(LIBRARY);
+    fs::copy(&library, folder.join(LIBRARY))
+        .with_context(|| format!("copying {}", library.display()))?;
     announce("writing manual pages and completions");
     write_reference(&folder)?;
     announce("making the Debian package");
     make_package(&folder)?;
-    for name in ["emberline", "emberline.debug", "emberline.deb"] {
+    for name in ["emberline", "emberline.debug", LIBRARY, "emberline.deb"] {
         let bytes = fs::metadata(folder.join(name))?.len();
         println!("{:>6.1} MB  target/dist/{name}", bytes as f64 / 1e6);
     }
-    let bytes = fs::metadata(folder.join("emberline"))?.len();
-    ensure!(
-        bytes <= PROGRAM_BYTES_MAX,
-        "the program has {bytes} bytes, over {PROGRAM_BYTES_MAX}"
-    );
+    for (name, bytes_max) in [
+        ("emberline", PROGRAM_BYTES_MAX),
+        (LIBRARY, LIBRARY_BYTES_MAX),
+    ] {
+        let bytes = fs::metadata(folder.join(name))?.len();
+        ensure!(
+            bytes <= bytes_max,
+            "{name} has {bytes} bytes, over {bytes_max}"
+        );
+    }
     Ok(folder)
 }
 

@@ -32,6 +32,8 @@ until curl --silent --fail http://127.0.0.1:4747/readyz > /dev/null; do
     sleep 0.1
 done
 emberline workers > /dev/null
+emberline record -o /tmp/report.html -- sh -c 'n=0; while test $n -lt 300000; do n=$((n + 1)); done'
+test -s /tmp/report.html
 kill -TERM $service
 wait $service
 test -n "$(ls /var/lib/emberline)"

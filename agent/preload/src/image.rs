@@ -161,7 +161,7 @@ impl Image {
         };
         let entries = (0..DYNAMIC_ENTRIES_MAX).map_while(|index| {
             let mut entry = [0; 16];
-            let offset = dynamic.offset + 16 * index as u64;
+            let offset = dynamic.offset.checked_add(16 * index as u64)?;
             self.file.read_exact_at(&mut entry, offset).ok()?;
             let (tag, value) = (word(&entry, 0), word(&entry, 8));
             (tag != 0).then_some((tag, value))
@@ -237,4 +237,50 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::Path;
+
+    use super::*;
+
+    fn obstacle(path: &Path) -> Option<Obstacle> {
+        obstacle_of(&CString::new(path.as_os_str().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn programs_and_scripts_are_recognized_and_damaged_files_do_no_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("program");
+        let whole = fs::read("/proc/self/exe").unwrap();
+        let header: Vec<u8> = whole.iter().copied().take(64 << 10).collect();
+        fs::write(&file, &whole).unwrap();
+        assert_eq!(obstacle(&file), None);
+        let mut other = header.clone();
+        other[18] ^= 1;
+        fs::write(&file, &other).unwrap();
+        assert_eq!(obstacle(&file), Some(Obstacle::OtherProcessor));
+        let script = folder.path().join("script");
+        fs::write(&script, format!("#! {} -x\n", file.display())).unwrap();
+        assert_eq!(obstacle(&script), Some(Obstacle::OtherProcessor));
+        fs::write(&script, format!("#!{}\n", script.display())).unwrap();
+        assert_eq!(obstacle(&script), None, "a script that is its own interpreter");
+        let mut state = 1_u64;
+        for round in 0..2_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let mut damaged = header.clone();
+            // Most of it is in the tables that are read.
+            let at = (state >> 33) as usize % if round % 2 == 0 { 64 } else { 1_024 };
+            damaged[at] = (state >> 24) as u8;
+            damaged[(at + 7) % 1_024] = 0xff;
+            damaged.truncate((state >> 20) as usize % 8_192);
+            fs::write(&file, &damaged).unwrap();
+            // Any answer is right, but it must come.
+            let _ = obstacle(&file);
+        }
+    }
 }

@@ -9,13 +9,14 @@
 //!
 //! # Rules
 //! - A program that ends within 50 ms has no agent, and costs a sleeping thread.
-//! - The program's threads read no clock, take no lock and allocate nothing here: they change
-//!   [`lifecycle`]'s phase and wait for the keeper, at most 2.5 s.
-//! - The program's descriptors are used before its first instruction only. Later, the keeper has a
-//!   descriptor table of its own.
+//! - The program's threads read no clock and take no lock here: they change [`lifecycle`]'s phase and wait for the
+//!   keeper, at most 2.5 s. They allocate only to start one.
+//! - The keeper has a descriptor table of its own. A file is in the program's table only within a call of the program
+//!   that ends, replaces or confines it.
 //! - A program that confines itself (seccomp, a limit of its address space) has no agent from then on.
 //!
-//! The rlib is empty for programs that link it: cargo builds the library for crates that depend on this one.
+//! Nothing links the rlib, which would replace these functions in its program: cargo builds the library for crates that
+//! depend on this one.
 
 mod image;
 mod journal;

@@ -1,8 +1,11 @@
 //! Commands that query time by thread, transfers, resources, progress and runs.
 
+use std::ffi::OsString;
+
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::query::{AskArgs, FileArgs, OutputArgs, RangeArgs, Threads, UrlArgs};
+use crate::launch::parse_label;
 
 /// `emberline time`
 #[derive(Args, Debug)]
@@ -198,14 +201,42 @@ pub(crate) struct RunsArgs {
 #[derive(Args, Debug)]
 #[command(
     arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "Examples:\n  \
+        emberline run --collector http://127.0.0.1:4747 -- make -j4\n  \
+        emberline run --label zone=a -- python3 job.py\n  \
         emberline run start nightly              from now on\n  \
         emberline run stop nightly               until now\n  \
-        emberline tasks --summary --run nightly  what happened in it"
+        emberline tasks --summary --run nightly  what happened in it\n\n\
+        The program and its children are profiled unchanged, as by `emberline record`, and this command becomes the \
+        program. Each process is a worker COMMAND-PID-START with the labels command, parent and run. A token \
+        for the collector is in EMBERLINE_TOKEN_FILE."
 )]
 pub(crate) struct RunArgs {
     #[command(subcommand)]
-    pub(crate) command: RunCommand,
+    pub(crate) command: Option<RunCommand>,
+
+    /// The collector to which the processes report.
+    #[arg(
+        long,
+        env = "EMBERLINE_URL",
+        default_value = "http://127.0.0.1:4747",
+        value_name = "URL"
+    )]
+    pub(crate) collector: String,
+
+    /// Begins the names of workers in place of their commands: NAME-PID-START.
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) worker: Option<String>,
+
+    /// A label of all processes; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
+    pub(crate) label: Vec<(String, String)>,
+
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
 }
 
 #[derive(Subcommand, Debug)]

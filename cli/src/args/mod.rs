@@ -121,7 +121,7 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Named time ranges (use with --run).
     Runs(RunsArgs),
-    /// Start or stop a named time range.
+    /// Profile a program and its children, unchanged; or mark a named time range.
     Run(RunArgs),
     /// Current stack of every thread.
     ThreadDump(ThreadDumpArgs),

@@ -8,12 +8,16 @@ use clap::Args;
 /// `emberline record`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline record -o report.html -- target/release/worker --jobs 8\n  \
+    emberline record -o report.html -- sort big.txt\n  \
+    emberline record -o report.html -- make -j4\n  \
     emberline record -o report.html  programs that you start yourself\n\n\
-    Agents report to a socket of this user alone, in a new folder below TMPDIR. A program that \
-    follows -- has its address in EMBERLINE_URL and is waited for. Without a program the address \
-    is the first line of stdout, and the report is written when stdin ends. Data is in memory \
-    only. The JSON is written next to the document, as by `emberline report`.")]
+    The program after -- is not changed: a library that is loaded into it and its children (LD_PRELOAD) \
+    starts an agent 50 ms after each has begun. Its streams, arguments and exit code are as without this command, \
+    which ends with the same code or signal, or with 1 if only the report failed. Static and set-uid programs, \
+    Go, sanitizers and sandboxes are not profiled, which is said.\n\n\
+    Agents report to a socket of this user alone, in a new folder below TMPDIR; its address is in \
+    EMBERLINE_URL. Without a program the address is the first line of stdout, and the report is written when \
+    stdin ends. Data is in memory only. The JSON is written next to the document, as by `emberline report`.")]
 pub(crate) struct RecordArgs {
     /// File of the report, replaced atomically.
     #[arg(short, long, value_name = "FILE")]

@@ -10,6 +10,7 @@ pub(crate) mod record;
 pub(crate) mod reference;
 pub(crate) mod report;
 mod rows;
+pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod sql;
 pub(crate) mod symbols;

@@ -2,13 +2,19 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::ExitStatus;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
+use api::WorkersAnswer;
 use collector::ServeOptions;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::SigSet;
+use nix::unistd::Pid;
+use signal_hook::low_level::emulate_default_handler;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -16,13 +22,16 @@ use super::report;
 use super::server::local_server::{self, LocalServer};
 use crate::args::RecordArgs;
 use crate::client::{Client, Query};
-use crate::exit::BadInput;
+use crate::exit::{self, BadInput, Reported};
+use crate::launch::{self, Journal, JournalCounts, LaunchOptions};
 use crate::output::{check_writable, print, say};
 use crate::signals::StopRequests;
 
-/// Advice if there is nothing to report.
-const NO_AGENT: &str = "no agent reported, so no report was written; the program must start one, and leave its \
-                        collector to EMBERLINE_URL";
+/// After this time without any agent, it is said.
+const SILENT_AFTER: Duration = Duration::from_secs(5);
+
+/// Time between two looks at what the program's processes do.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     // An agent starts this from a thread that blocks all signals.
@@ -42,45 +51,97 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     let _inside = runtime.enter();
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     let server = LocalServer::start(&runtime, ServeOptions::default())?;
-    let recorded = record(args, &json, &server.url, &runtime, stop);
-    server.end(&runtime)?;
-    recorded
+    let recorded = record(args, &json, &server, &runtime, stop);
+    let ended = server.end(&runtime);
+    recorded.and(ended)
 }
 
 /// Runs the program and writes its report.
 fn record(
     args: &RecordArgs,
     json: &Path,
-    url: &str,
+    server: &LocalServer,
     runtime: &Runtime,
     stop: StopRequests,
 ) -> anyhow::Result<()> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let status = until_it_ends(&args.program, url, runtime, stop)?;
-    let failure = status.filter(|status| !status.success());
+    let client = Client::with_token(&server.url, None)?;
+    let Ran { status, counts } = if args.program.is_empty() {
+        wait_for_others(&server.url, runtime, stop)?;
+        Ran::default()
+    } else {
+        run_program(args, server, &client, runtime, stop)?
+    };
     let stopped = SystemTime::now().duration_since(UNIX_EPOCH)?;
     // Whole seconds, as profiles are stored: everything that the collector has.
     let range = Query::default()
         .with("from", started.as_secs().to_string())
         .with("to", (stopped.as_secs() + 1).to_string());
-    let client = Client::with_token(url, None)?;
     let program = args.about.clone().or_else(|| command_line(&args.program));
     let written = report::write_whole(&client, range, program.as_deref(), [&args.output, json]);
-    // The range is right, so it has no data.
-    if written.as_ref().is_err_and(|error| error.is::<BadInput>()) {
-        let failed = failure.map(|status| format!("the program failed ({status}); "));
-        return Err(BadInput(failed.unwrap_or_default() + NO_AGENT).into());
+    if let Some(line) = counts.line() {
+        say(&line);
     }
-    let bytes = written?.bytes;
-    say(&format!(
-        "wrote {} ({bytes} bytes) and {}",
-        args.output.display(),
-        json.display()
-    ));
+    // The range is right, so it has no data.
+    let written = written.map_err(|error| {
+        if error.is::<BadInput>() {
+            BadInput(no_agent(&counts)).into()
+        } else {
+            error
+        }
+    });
+    let failure = status.filter(|status| !status.success());
+    if let Some(status) = failure {
+        say(&format!("the program failed: {status}"));
+    }
+    match written {
+        Ok(written) => say(&format!(
+            "wrote {} ({} bytes) and {}",
+            args.output.display(),
+            written.bytes,
+            json.display()
+        )),
+        Err(error) => match failure {
+            Some(_) => say(exit::text(&error).trim_end()),
+            None => return Err(error),
+        },
+    }
     match failure {
-        Some(status) => bail!("the program failed: {status}"),
+        Some(status) => Err(end_like(status).into()),
         None => Ok(()),
     }
+}
+
+/// What a program and its children did.
+#[derive(Default)]
+struct Ran {
+    /// `None` without a program.
+    status: Option<ExitStatus>,
+    counts: JournalCounts,
+}
+
+/// Why there is no report, and what to do.
+fn no_agent(counts: &JournalCounts) -> String {
+    let advice = match counts.short() {
+        0 => {
+            "no program with the profiler's library or with an agent has run; an agent reports to EMBERLINE_URL, and \
+             `emberline doctor PROGRAM` says what a program lacks"
+        }
+        _ => "a program is profiled from its first 50 ms on; let it do more work",
+    };
+    format!("no agent reported, so no report was written: {advice}")
+}
+
+/// Ends this process as the program ended, if that was by a signal; otherwise the code of the program.
+fn end_like(status: ExitStatus) -> Reported {
+    if let Some(signal) = status.signal() {
+        // The core file is the program's.
+        let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+        // It returns only for signals that end nothing.
+        let _ = emulate_default_handler(signal);
+    }
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Reported(code.unwrap_or(1))
 }
 
 /// The program with its arguments, if there is one.
@@ -89,32 +150,73 @@ fn command_line(program: &[OsString]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
-/// Runs the program to its end; without one, waits until standard input ends or a stop is requested.
-fn until_it_ends(
-    program: &[OsString],
-    url: &str,
+/// Runs the program to its end. Says what is not profiled as soon as it is known.
+fn run_program(
+    args: &RecordArgs,
+    server: &LocalServer,
+    client: &Client,
     runtime: &Runtime,
     stop: StopRequests,
-) -> anyhow::Result<Option<ExitStatus>> {
-    let Some((name, arguments)) = program.split_first() else {
-        print(format!("{url}\n").as_bytes())?;
-        runtime.block_on(async {
-            tokio::select! {
-                () = end_of_input() => {}
-                () = stop.first() => {}
-            }
-        });
-        return Ok(None);
+) -> anyhow::Result<Ran> {
+    let journal = Journal::create(server.folder()).context("could not create the journal")?;
+    let options = LaunchOptions {
+        url: &server.url,
+        worker: None,
+        labels: &[launch::run_label(&args.program)],
+        journal: Some(&journal),
     };
-    // Ctrl-C reaches the program too. The report is about what it did until then.
-    let stop = runtime.spawn(stop.first());
-    let status = Command::new(name)
-        .args(arguments)
-        .env("EMBERLINE_URL", url)
-        .status();
-    stop.abort();
-    let status = status.with_context(|| format!("could not start {}", name.display()))?;
-    Ok(Some(status))
+    let mut command = launch::command(&args.program, &options)?;
+    let name = args.program[0].display();
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("could not start {name}"))?;
+    // A terminal sends Ctrl-C to the program too. The report is about what it did until then.
+    let forwarded = runtime.spawn(stop.forward(Pid::from_raw(child.id().cast_signed())));
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait()));
+    let begin = Instant::now();
+    let mut counts = JournalCounts::default();
+    let mut silence_is_said = false;
+    let status = loop {
+        let waited = ended.recv_timeout(LOOK_EVERY);
+        journal.read(&mut counts).iter().for_each(|line| say(line));
+        match waited {
+            Ok(status) => break status.context("could not wait for the program")?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => bail!("could not wait for the program"),
+        }
+        if !silence_is_said && begin.elapsed() >= SILENT_AFTER {
+            silence_is_said = true;
+            if !has_workers(client) {
+                say(&format!(
+                    "{name} runs for {} s and no agent has reported yet; see `emberline doctor {name}`",
+                    SILENT_AFTER.as_secs()
+                ));
+            }
+        }
+    };
+    forwarded.abort();
+    Ok(Ran {
+        status: Some(status),
+        counts,
+    })
+}
+
+fn has_workers(client: &Client) -> bool {
+    let workers = client.get_json::<WorkersAnswer>("workers", &Query::default());
+    workers.is_ok_and(|answer| !answer.workers.is_empty())
+}
+
+/// Waits until standard input ends or a stop is requested.
+fn wait_for_others(url: &str, runtime: &Runtime, stop: StopRequests) -> anyhow::Result<()> {
+    print(format!("{url}\n").as_bytes())?;
+    runtime.block_on(async {
+        tokio::select! {
+            () = end_of_input() => {}
+            () = stop.first() => {}
+        }
+    });
+    Ok(())
 }
 
 /// Resolves when standard input ends. The thread that reads it ends with the process.

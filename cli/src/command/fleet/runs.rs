@@ -2,7 +2,7 @@
 
 use api::{Run, RunName, RunsAnswer};
 
-use crate::args::{RunArgs, RunCommand, RunsArgs};
+use crate::args::{RunCommand, RunsArgs};
 use crate::client::{Client, Query};
 use crate::command::show_changed;
 use crate::output::say;
@@ -20,8 +20,8 @@ pub(crate) fn list(args: &RunsArgs) -> anyhow::Result<()> {
     })
 }
 
-pub(crate) fn mark(args: &RunArgs) -> anyhow::Result<()> {
-    let (path, run) = match &args.command {
+pub(crate) fn mark(command: &RunCommand) -> anyhow::Result<()> {
+    let (path, run) = match command {
         RunCommand::Start(run) => ("runs", run),
         RunCommand::Stop(run) => ("runs/stop", run),
     };

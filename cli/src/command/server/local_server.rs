@@ -1,5 +1,7 @@
 //! A server in this process, for one command.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use collector::serve::Listen;
 use collector::store::StorePlace;
@@ -29,7 +31,7 @@ pub(crate) struct LocalServer {
     pub(crate) url: String,
     end: oneshot::Sender<()>,
     serving: JoinHandle<Result<(), ServeError>>,
-    _folder: PrivateFolder,
+    folder: PrivateFolder,
 }
 
 impl LocalServer {
@@ -47,8 +49,13 @@ impl LocalServer {
             url,
             end,
             serving,
-            _folder: folder,
+            folder,
         })
+    }
+
+    /// The folder of its socket, of this user alone. It exists as long as the server.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder.path
     }
 
     /// Ends it, within a time limit of its own.

@@ -1,0 +1,43 @@
+//! `emberline run`: a named range, or a program that is profiled.
+
+use std::os::unix::process::CommandExt as _;
+
+use anyhow::Context as _;
+
+use super::fleet::runs;
+use crate::args::RunArgs;
+use crate::client::{Client, with_scheme};
+use crate::launch::{self, LaunchOptions};
+
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+    match &args.command {
+        Some(command) => runs::mark(command),
+        None => become_program(args),
+    }
+}
+
+/// Becomes the program, so that its process, its signals and its exit code are as without this command.
+fn become_program(args: &RunArgs) -> anyhow::Result<()> {
+    let urls: Vec<_> = args
+        .collector
+        .split(',')
+        .map(str::trim)
+        .map(with_scheme)
+        .collect();
+    for url in &urls {
+        // The program's agents would only try again.
+        Client::with_token(url, None)?;
+    }
+    let mut labels = args.label.clone();
+    if !labels.iter().any(|(key, _)| key == "run") {
+        labels.push(launch::run_label(&args.program));
+    }
+    let options = LaunchOptions {
+        url: &urls.join(","),
+        worker: args.worker.as_deref(),
+        labels: &labels,
+        journal: None,
+    };
+    let error = launch::command(&args.program, &options)?.exec();
+    Err(error).with_context(|| format!("could not start {}", args.program[0].display()))
+}

@@ -1,0 +1,185 @@
+//! Programs that `record` and `run` start with the library that profiles them.
+
+mod check;
+mod journal;
+mod library;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use self::check::Program;
+pub(crate) use self::journal::{Journal, JournalCounts};
+use crate::exit::{BadInput, Reported};
+use crate::output::say;
+
+const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+const URL_VARIABLE: &str = "EMBERLINE_URL";
+const LABELS_VARIABLE: &str = "EMBERLINE_LABELS";
+const WORKER_VARIABLE: &str = "EMBERLINE_WORKER";
+/// Read by the library.
+const FILTERS_VARIABLE: &str = "EMBERLINE_PRELOAD_FILTERS";
+const JOURNAL_VARIABLE: &str = "EMBERLINE_PRELOAD_JOURNAL";
+
+/// What the shells return for a program that is missing, and for one that cannot be executed.
+const MISSING_CODE: u8 = 127;
+const NOT_EXECUTABLE_CODE: u8 = 126;
+
+/// How a program's agents report.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaunchOptions<'a> {
+    /// The collector's URL.
+    pub(crate) url: &'a str,
+    /// Begins the names of workers, in place of their commands.
+    pub(crate) worker: Option<&'a str>,
+    pub(crate) labels: &'a [(String, String)],
+    /// Where the library writes what it does.
+    pub(crate) journal: Option<&'a Journal>,
+}
+
+/// The command of a program, with the library that profiles it. What cannot be profiled is said.
+///
+/// # Errors
+/// If there is no such program, or no library.
+pub(crate) fn command(
+    program: &[OsString],
+    options: &LaunchOptions<'_>,
+) -> anyhow::Result<Command> {
+    let Some((name, arguments)) = program.split_first() else {
+        return Err(BadInput("expected a program after --".to_owned()).into());
+    };
+    let shown = Path::new(name).display();
+    let file = check::find(name).map_err(|error| {
+        say(&format!("error: could not start {shown}: {error}"));
+        Reported(match error {
+            check::FindError::Missing => MISSING_CODE,
+            check::FindError::NotExecutable => NOT_EXECUTABLE_CODE,
+        })
+    })?;
+    let library = library::find()?;
+    if let Program::Refused(obstacle) = check::examine(&file) {
+        say(&format!("{shown} is not profiled: {obstacle}"));
+    }
+    // By the name that was typed, which the program sees.
+    let mut command = Command::new(name);
+    command
+        .args(arguments)
+        .env(URL_VARIABLE, options.url)
+        .env(
+            PRELOAD_VARIABLE,
+            with_library(env::var_os(PRELOAD_VARIABLE), &library),
+        )
+        .env(
+            LABELS_VARIABLE,
+            labels(options.labels, env::var_os(LABELS_VARIABLE)),
+        )
+        .env(FILTERS_VARIABLE, own_filters().to_string());
+    if let Some(worker) = options.worker {
+        command.env(WORKER_VARIABLE, worker);
+    }
+    if let Some(journal) = options.journal {
+        command.env(JOURNAL_VARIABLE, journal.path());
+    }
+    Ok(command)
+}
+
+/// The libraries that a program has anyway come first: some must.
+fn with_library(others: Option<OsString>, library: &Path) -> OsString {
+    let mut list = others.unwrap_or_default();
+    if !list.is_empty() {
+        list.push(":");
+    }
+    list.push(library);
+    list
+}
+
+/// The labels in the form of the agent's variable, with those that it has already.
+fn labels(own: &[(String, String)], others: Option<OsString>) -> OsString {
+    let own: Vec<String> = own
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let mut list = OsString::from(own.join(","));
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        if !list.is_empty() {
+            list.push(",");
+        }
+        list.push(others);
+    }
+    list
+}
+
+/// The label of all processes of one command.
+pub(crate) fn run_label(program: &[OsString]) -> (String, String) {
+    let name = program.first().map(Path::new).and_then(Path::file_name);
+    let name = name.unwrap_or(OsStr::new("program")).to_string_lossy();
+    let value = format!("{}-{}", name.replace(',', "_"), std::process::id());
+    ("run".to_owned(), value)
+}
+
+/// Reads a label of the command line.
+///
+/// # Errors
+/// What is expected.
+pub(crate) fn parse_label(text: &str) -> Result<(String, String), String> {
+    let label = text
+        .split_once('=')
+        .filter(|(key, _)| !key.trim().is_empty());
+    match label {
+        Some((key, value)) if !text.contains(',') => {
+            Ok((key.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("expected KEY=VALUE without a comma".to_owned()),
+    }
+}
+
+/// Filters of system calls of this process, such as a container's.
+fn own_filters() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let count = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    count
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_libraries_and_labels_are_kept() {
+        let library = Path::new("/lib/ours.so");
+        for (others, expected) in [
+            (None, "/lib/ours.so"),
+            (Some(""), "/lib/ours.so"),
+            (
+                Some("libjemalloc.so:b.so"),
+                "libjemalloc.so:b.so:/lib/ours.so",
+            ),
+        ] {
+            assert_eq!(with_library(others.map(OsString::from), library), expected);
+        }
+        let own = [("run".to_owned(), "sort-7".to_owned())];
+        for (own, others, expected) in [
+            (&own[..], None, "run=sort-7"),
+            (&own, Some("zone=a,rack=2"), "run=sort-7,zone=a,rack=2"),
+            (&[], Some("zone=a"), "zone=a"),
+            (&[], None, ""),
+        ] {
+            assert_eq!(labels(own, others.map(OsString::from)), expected);
+        }
+    }
+
+    #[test]
+    fn a_label_has_a_key_and_no_comma() {
+        let label = Ok(("zone".to_owned(), "a=b".to_owned()));
+        assert_eq!(parse_label("zone=a=b"), label);
+        for invalid in ["", "zone", "=a", "zone=a,b", " =a"] {
+            assert!(parse_label(invalid).is_err(), "{invalid:?}");
+        }
+    }
+}
