@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use super::fleet::runs;
 use crate::args::RunArgs;
 use crate::client::{Client, with_scheme};
+use crate::exit::BadInput;
 use crate::launch::{self, LaunchOptions};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -27,6 +28,13 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     for url in &urls {
         // The program's agents would only try again.
         Client::with_token(url, None)?;
+        if url.starts_with("https:") {
+            let text = format!(
+                "{url}: the library in programs has no TLS, which would be a third of its size; expected \
+                 http://HOST:PORT or unix:/PATH"
+            );
+            return Err(BadInput(text).into());
+        }
     }
     let mut labels = args.label.clone();
     if !labels.iter().any(|(key, _)| key == "run") {
