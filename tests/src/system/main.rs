@@ -15,4 +15,5 @@ mod order;
 mod scrape;
 mod service;
 mod stores;
+mod unmodified;
 mod views;

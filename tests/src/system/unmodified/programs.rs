@@ -1,0 +1,252 @@
+//! Programs under `emberline run`.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+#[test]
+fn ends_of_all_kinds_are_the_same_and_the_last_samples_arrive() {
+    let collector = Collector::start();
+    let ways = [
+        "return",
+        "_exit",
+        "quick_exit",
+        "exit_group",
+        "sigterm",
+        "abort",
+    ];
+    for way in ways {
+        check_same(&collector.url(), &programs().c, &[way]);
+    }
+    for (worker, epoch) in ended_workers(&collector, "program", ways.len()) {
+        let is_crashed = reason(&epoch) == "crashed";
+        let text = collapsed(&collector, &worker);
+        if !is_crashed {
+            assert_eq!(reason(&epoch), "clean", "{worker}: {epoch}");
+            assert!(text.contains("crunch"), "{worker}: {text}");
+        }
+    }
+    let reasons: Vec<_> = workers_of(&collector, "program")
+        .iter()
+        .map(|(_, epoch)| reason(epoch).to_owned())
+        .collect();
+    let crashed = reasons.iter().filter(|reason| *reason == "crashed").count();
+    assert_eq!(crashed, 2, "only those that a signal ended: {reasons:?}");
+}
+
+#[test]
+fn new_programs_and_processes_are_workers_of_their_own() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().c, &["exec"]);
+    let images = ended_workers(&collector, "program", 2);
+    let mut names: Vec<_> = images.iter().map(|(name, _)| name).collect();
+    names.dedup();
+    assert!(
+        names.len() >= 2,
+        "one name for each image of the process: {names:?}"
+    );
+    assert!(
+        images.iter().all(|(_, epoch)| reason(epoch) == "clean"),
+        "{images:?}"
+    );
+
+    check_same(&collector.url(), &programs().c, &["family"]);
+    // The parent, three forked children, and a program after vfork.
+    let before = images.len();
+    let family = ended_workers(&collector, "program", before + 5);
+    let run_of = |epoch: &Value| epoch["labels"]["run"].as_str().unwrap().to_owned();
+    let runs: Vec<_> = family.iter().map(|(_, epoch)| run_of(epoch)).collect();
+    let last = runs.iter().filter(|run| **run != run_of(&images[0].1));
+    assert_eq!(last.count(), 5, "one label for all of a command: {runs:?}");
+    for (worker, epoch) in &family {
+        let pid = epoch["pid"].as_u64().unwrap().to_string();
+        let labels = &epoch["labels"];
+        assert!(worker.starts_with(&format!("program-{pid}-")), "{worker}");
+        assert!(
+            labels["parent"].as_str().unwrap().parse::<u32>().is_ok(),
+            "{labels}"
+        );
+    }
+}
+
+#[test]
+fn programs_that_live_by_a_narrow_margin_are_the_same() {
+    let collector = Collector::start();
+    for way in [
+        "short",
+        "close-all",
+        "no-clock",
+        "no-clock-child",
+        "strict",
+        "filter",
+        "limit",
+        "first-thread-ends",
+        "only-thread-ends",
+        "unshare",
+        "raw-unshare",
+    ] {
+        check_same(&collector.url(), &programs().c, &[way]);
+    }
+    check_same(&collector.url(), &programs().c, &["unshare", "late"]);
+    let workers = ended_workers(&collector, "program", 11);
+    let crashed = workers
+        .iter()
+        .filter(|(_, epoch)| reason(epoch) == "crashed");
+    assert_eq!(crashed.count(), 0, "{workers:?}");
+}
+
+#[test]
+fn a_program_inherits_what_it_would_without_emberline() {
+    let collector = Collector::start();
+    check_same(
+        &collector.url(),
+        &programs().c,
+        &["inherited", "", "a b", "--help"],
+    );
+    // Through a shell, with a descriptor and an ignored signal.
+    let script = r#"trap '' USR1 HUP; exec 7</dev/null; ulimit -n 99; exec "$0" inherited"#;
+    let program = programs().c.to_str().unwrap();
+    check_same(
+        &collector.url(),
+        Path::new("/bin/sh"),
+        &["-c", script, program],
+    );
+}
+
+#[test]
+fn the_hottest_function_of_three_threads_is_named() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().cpp, &[]);
+    let workers = ended_workers(&collector, "threads", 1);
+    let text = collapsed(&collector, &workers[0].0);
+    let mut self_ns: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in text.lines() {
+        let (stack, weight) = line.rsplit_once(' ').unwrap();
+        let function = stack.rsplit(';').next().unwrap();
+        *self_ns.entry(function).or_default() += weight.parse::<u64>().unwrap();
+    }
+    let hottest = self_ns.iter().max_by_key(|(_, ns)| **ns).unwrap();
+    assert_eq!(*hottest.0, "shop::hottest<double>", "{self_ns:?}");
+    assert!(
+        text.lines()
+            .all(|line| line.starts_with("threads;") || line.starts_with("[agent]")),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_daemon_reports_from_both_of_its_processes() {
+    let collector = Collector::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out");
+    let mut command = under_emberline(&collector.url(), &[]);
+    let started = output(command.arg(&programs().c).arg("daemon").arg(&file));
+    assert!(started.status.success());
+    let workers = ended_workers(&collector, "program", 2);
+    assert!(
+        workers.iter().all(|(_, epoch)| reason(epoch) == "clean"),
+        "{workers:?}"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), "done");
+}
+
+#[test]
+fn tools_and_pipelines_give_the_same_bytes() {
+    let collector = Collector::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = big_file(folder.path());
+    let path = file.to_str().unwrap();
+    check_same(&collector.url(), Path::new("sort"), &[path]);
+    check_same(&collector.url(), Path::new("gzip"), &["-9", "-c", path]);
+    let script = r#"sort "$0" | gzip -6 | gzip -dc | tac | head -n 1000 | md5sum; (exit 3) || echo $?; exit 4"#;
+    check_same(&collector.url(), Path::new("bash"), &["-c", script, path]);
+    assert!(ended_workers(&collector, "sort", 2).len() >= 2);
+    assert!(!ended_workers(&collector, "gzip", 2).is_empty());
+}
+
+#[test]
+fn python_and_its_forked_pool_are_profiled() {
+    let collector = Collector::start();
+    let script = "
+import multiprocessing, os, sys, time
+def work(number):
+    end = time.process_time() + 0.3
+    while time.process_time() < end: pass
+    return number * number
+if __name__ == '__main__':
+    multiprocessing.set_start_method('fork')
+    with multiprocessing.Pool(2) as pool: print(pool.map(work, range(4), 1))
+    child = os.fork()
+    if child == 0: work(1); os._exit(5)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    sys.exit(6)
+";
+    // Not one of a version manager, which is a shell script.
+    let python = ["/usr/bin/python3", "python3"];
+    let python = python
+        .into_iter()
+        .find(|path| Path::new(path).exists())
+        .unwrap_or("python3");
+    check_same(&collector.url(), Path::new(python), &["-c", script]);
+    // The parent, two of the pool and the forked child.
+    let workers = wait_for("workers of Python", || {
+        let workers: Vec<_> = collector.epochs();
+        (workers.len() >= 4).then_some(workers)
+    });
+    assert!(
+        workers.iter().all(|epoch| epoch["sampler_mode"] == "full"),
+        "{workers:?}"
+    );
+}
+
+#[test]
+fn names_labels_and_other_libraries_are_kept() {
+    let collector = Collector::start();
+    let options = [
+        "--worker",
+        "loader",
+        "--label",
+        "zone=a",
+        "--label",
+        "run=nightly",
+    ];
+    let mut command = under_emberline(&collector.url(), &options);
+    command
+        .env("EMBERLINE_LABELS", "rack=7")
+        .env("LD_PRELOAD", "libm.so.6")
+        .args(["sh", "-c", "\"$0\" return; echo \"$LD_PRELOAD\""])
+        .arg(&programs().c);
+    let done = output(&mut command);
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(said.contains("libm.so.6:/"), "{said}");
+    let workers = ended_workers(&collector, "program", 1);
+    let (name, epoch) = &workers[0];
+    assert!(name.starts_with("loader-"), "{name}");
+    let labels = &epoch["labels"];
+    assert_eq!(
+        (&labels["zone"], &labels["run"], &labels["rack"]),
+        (&"a".into(), &"nightly".into(), &"7".into())
+    );
+}
+
+#[test]
+fn without_a_collector_a_program_is_the_same() {
+    // A port at which nobody listens, and one that is closed in the middle.
+    check_same("http://127.0.0.1:9", &programs().c, &["return"]);
+    let mut collector = Collector::start();
+    let url = collector.url();
+    let alone = output(plain(&programs().c).arg("sigterm"));
+    let mut command = under_emberline(&url, &[]);
+    command
+        .arg(&programs().c)
+        .arg("sigterm")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let profiled = command.spawn().unwrap();
+    wait_for("the worker", || {
+        (!collector.epochs().is_empty()).then_some(())
+    });
+    collector.process.kill();
+    let profiled = profiled.wait_with_output().unwrap();
+    assert_eq!(visible(&profiled), visible(&alone));
+}

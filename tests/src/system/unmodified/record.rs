@@ -1,0 +1,185 @@
+//! Programs under `emberline record`.
+
+use super::*;
+
+fn recorded(file: &Path, program: &[&str]) -> Output {
+    let mut command = plain(emberline());
+    output(
+        command
+            .args(["record", "-o"])
+            .arg(file)
+            .arg("--")
+            .args(program),
+    )
+}
+
+#[test]
+fn the_report_names_functions_and_the_exit_code_is_the_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let done = recorded(&file, &[programs().cpp.to_str().unwrap()]);
+    assert_eq!(
+        (&*done.stdout, done.status.code()),
+        (&b"done\n"[..], Some(7))
+    );
+    let json: Value =
+        serde_json::from_slice(&fs::read(file.with_extension("json")).unwrap()).unwrap();
+    let names = json["profile"]["profile"]["functions"]["names"].to_string();
+    assert!(names.contains("hottest"), "{names}");
+}
+
+#[test]
+fn a_signal_ends_record_too_and_there_is_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let alone = output(plain(&programs().c).arg("sigterm"));
+    let done = recorded(&file, &[programs().c.to_str().unwrap(), "sigterm"]);
+    assert_eq!(done.status, alone.status);
+    assert!(file.exists());
+}
+
+#[test]
+fn what_is_not_profiled_is_said_in_a_line_with_the_way_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let c = programs().c.to_str().unwrap();
+    let empty = folder.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    let empty = empty.to_str().unwrap();
+    let limited = format!(
+        "ulimit -v 4000000; \"$0\" record -o {} -- {c} return",
+        file.display()
+    );
+    for (program, code, expected) in [
+        (
+            &["no-such-program"][..],
+            127,
+            "no such program; name one that is in PATH",
+        ),
+        (&[empty], 126, "it is not executable; run: chmod +x"),
+        (
+            &[c, "short"],
+            2,
+            "profiled 0 of 1 programs (1 ended within 50 ms)",
+        ),
+        (
+            &[c, "filter"],
+            3,
+            "is not profiled: it confines itself by seccomp",
+        ),
+        (
+            &[c, "limit"],
+            2,
+            "is not profiled: its address space is limited",
+        ),
+    ] {
+        let done = recorded(&file, program);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{program:?}: {said}");
+        let lines = said.lines().filter(|line| line.contains(expected));
+        assert_eq!(lines.count(), 1, "{program:?}: {said}");
+    }
+    let mut shell = plain("sh");
+    let done = output(shell.args(["-c", &limited]).arg(emberline()));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("its address space is limited"), "{said}");
+    assert_eq!(done.status.code(), Some(7), "{said}");
+}
+
+#[test]
+fn run_names_what_is_wrong_and_starts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = folder.path().join("started");
+    for (options, code, expected) in [
+        (&["--collector", "https://a.example:1"][..], 2, "has no TLS"),
+        (&["--collector", "nonsense:///"], 2, "invalid collector URL"),
+        (
+            &["--label", "zone"],
+            2,
+            "expected KEY=VALUE without a comma",
+        ),
+        (&["--worker", ""], 2, "--worker"),
+    ] {
+        let mut command = plain(emberline());
+        let done = output(
+            command
+                .arg("run")
+                .args(options)
+                .args(["--", "touch"])
+                .arg(&started),
+        );
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{options:?}: {said}");
+        assert!(said.contains(expected), "{options:?}: {said}");
+    }
+    assert!(!started.exists());
+}
+
+#[test]
+fn children_that_cannot_have_the_library_run_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("main.c");
+    fs::write(
+        &source,
+        "#include <stdio.h>\nint main(void) { puts(\"sane\"); return 3; }",
+    )
+    .unwrap();
+    let program = folder.path().join("sanitized");
+    let mut compiler = Command::new("cc");
+    let compiled = output(
+        compiler
+            .args(["-fsanitize=address", "-o"])
+            .arg(&program)
+            .arg(&source),
+    );
+    if !compiled.status.success() {
+        // Its library is a package of its own.
+        return;
+    }
+    let file = folder.path().join("report.html");
+    let c = &programs().c;
+    // By exec of a shell, by a search of PATH, and by a program that becomes it.
+    let script =
+        r#""$0"; echo $?; PATH="$1:$PATH"; env sanitized; echo $?; "$2" return; exec "$0""#;
+    let arguments = [
+        "sh",
+        "-c",
+        script,
+        program.to_str().unwrap(),
+        folder.path().to_str().unwrap(),
+        c.to_str().unwrap(),
+    ];
+    let done = recorded(&file, &arguments);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(
+        String::from_utf8_lossy(&done.stdout),
+        "sane\n3\nsane\n3\nbufferedsane\n",
+        "{said}"
+    );
+    assert_eq!(done.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("is not profiled: it is built with a sanitizer"),
+        "{said}"
+    );
+}
+
+#[test]
+fn silence_is_said_while_the_program_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    // Without the library in its environment, as after sudo.
+    let done = recorded(
+        &file,
+        &[
+            "env",
+            "-u",
+            "LD_PRELOAD",
+            "sh",
+            "-c",
+            "sleep 6; echo end >&2",
+        ],
+    );
+    let said = String::from_utf8_lossy(&done.stderr);
+    let silence = said.find("no agent has reported yet");
+    assert!(silence.is_some() && silence < said.find("end\n"), "{said}");
+}
