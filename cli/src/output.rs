@@ -96,9 +96,17 @@ pub(crate) fn write_to<T>(
     };
     replace_with(path, |file| {
         let mut file = BufWriter::new(file);
-        let made = make(&mut file)?;
-        file.flush()
-            .with_context(|| format!("could not write {}", path.display()))?;
+        let failed = || format!("could not write {}", path.display());
+        let made = make(&mut file).map_err(|error| {
+            // With a context it is about something else.
+            let is_of_file = error.is::<io::Error>() && error.chain().len() == 1;
+            if is_of_file {
+                error.context(failed())
+            } else {
+                error
+            }
+        })?;
+        file.flush().with_context(failed)?;
         Ok(made)
     })
 }
@@ -133,10 +141,7 @@ pub(crate) fn say_wrapped(sentence: &str) {
 /// Replaces the file at `path` atomically: a reader sees the old or the new content, and a failure
 /// leaves the old one. Anything but a regular file, such as /dev/null, is written to directly.
 pub(crate) fn write_file(path: &Path, data: &[u8]) -> anyhow::Result<()> {
-    write_to(Some(path), |file| {
-        file.write_all(data)
-            .with_context(|| format!("could not write {}", path.display()))
-    })
+    write_to(Some(path), |file| Ok(file.write_all(data)?))
 }
 
 /// Checks that a file can be written at `path` later, before work whose result would be lost otherwise.
@@ -257,6 +262,8 @@ mod tests {
         let error = write_file(Path::new("/no/such/folder/p.svg"), b"").unwrap_err();
         assert_eq!(error.to_string(), "could not write /no/such/folder/p.svg");
         assert!(write_file(Path::new("/"), b"").is_err());
+        let error = write_file(Path::new("/dev/full"), &[0; 1 << 20]).unwrap_err();
+        assert_eq!(error.to_string(), "could not write /dev/full");
     }
 
     #[test]
