@@ -166,8 +166,10 @@ impl Image {
             let (tag, value) = (word(&entry, 0), word(&entry, 8));
             (tag != 0).then_some((tag, value))
         });
-        let strings = entries.clone().find(|(tag, _)| *tag == STRING_TABLE);
-        let strings = strings.and_then(|(_, address)| self.file_offset(address));
+        let strings = entries
+            .clone()
+            .find(|(tag, _)| *tag == STRING_TABLE)
+            .and_then(|(_, address)| self.file_offset(address));
         let Some(strings) = strings else {
             return false;
         };

@@ -115,9 +115,10 @@ struct Profiled {
 
 fn start(command: &str) -> Option<Profiled> {
     let process = std::process::id();
-    let base = std::env::var(WORKER_VARIABLE).ok();
-    let base = base.filter(|name| !name.is_empty());
-    let base = base.as_deref().unwrap_or(command);
+    let given = std::env::var(WORKER_VARIABLE)
+        .ok()
+        .filter(|name| !name.is_empty());
+    let base = given.as_deref().unwrap_or(command);
     // A process that becomes another program keeps its id, and ids are used again.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let started_ms = since_epoch.map_or(0, |time| time.as_millis());

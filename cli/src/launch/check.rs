@@ -213,8 +213,12 @@ fn of_loading(elf: &Elf<'_>) -> object::Result<Option<Obstacle>> {
     let Some(loader) = loader else {
         return Ok(Some(Obstacle::Static));
     };
-    let path = loader.data(endian, data).unwrap_or_default();
-    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = loader
+        .data(endian, data)
+        .unwrap_or_default()
+        .split(|byte| *byte == 0)
+        .next()
+        .unwrap_or_default();
     if Path::new(OsStr::from_bytes(path)).file_name() != Some(OsStr::new(LOADER)) {
         return Ok(Some(Obstacle::OtherLibrary));
     }
@@ -222,8 +226,10 @@ fn of_loading(elf: &Elf<'_>) -> object::Result<Option<Obstacle>> {
         let Some(entries) = segment.dynamic(endian, data)? else {
             continue;
         };
-        let strings = entries.iter().find(|entry| entry.tag(endian) == DT_STRTAB);
-        let strings = strings.map_or(0, |entry| entry.d_val(endian));
+        let strings = entries
+            .iter()
+            .find(|entry| entry.tag(endian) == DT_STRTAB)
+            .map_or(0, |entry| entry.d_val(endian));
         let needed = entries
             .iter()
             .filter(|entry| entry.tag(endian) == DT_NEEDED);
@@ -285,8 +291,8 @@ mod tests {
 
     #[test]
     fn programs_that_cannot_be_profiled_are_recognized() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         let at = |name: &str| folder.join(name);
         let suitable = compiled(folder, "suitable", &[]).unwrap();
         assert_eq!(examine(&suitable), Program::Suitable);

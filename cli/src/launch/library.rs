@@ -32,17 +32,19 @@ fn find_from(named: Option<OsString>, own_folder: Option<&Path>) -> Result<PathB
                 .collect()
         }
     };
-    let found = files.iter().find_map(|file| file.canonicalize().ok());
-    let found = found.ok_or_else(|| {
-        let looked: Vec<_> = files
-            .iter()
-            .map(|file| file.display().to_string())
-            .collect();
-        let looked = looked.join(", ");
-        BadInput(format!(
-            "{LIBRARY} is missing: looked for {looked}; set {LIBRARY_VARIABLE} to its path"
-        ))
-    })?;
+    let found = files
+        .iter()
+        .find_map(|file| file.canonicalize().ok())
+        .ok_or_else(|| {
+            let names: Vec<_> = files
+                .iter()
+                .map(|file| file.display().to_string())
+                .collect();
+            let looked = names.join(", ");
+            BadInput(format!(
+                "{LIBRARY} is missing: looked for {looked}; set {LIBRARY_VARIABLE} to its path"
+            ))
+        })?;
     // The loader's list has no way to quote them.
     if found.to_string_lossy().contains([' ', ':']) {
         let text = format!(
@@ -62,8 +64,8 @@ mod tests {
 
     #[test]
     fn the_library_is_found_where_builds_and_packages_have_it() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path().canonicalize().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
         let bin = root.join("bin");
         for folder in ["bin/deps", "lib/emberline", "my folder"] {
             fs::create_dir_all(root.join(folder)).unwrap();

@@ -113,8 +113,12 @@ fn labels(own: &[(String, String)], others: Option<OsString>) -> OsString {
 
 /// The label of all processes of one command.
 pub(crate) fn run_label(program: &[OsString]) -> (String, String) {
-    let name = program.first().map(Path::new).and_then(Path::file_name);
-    let name = name.unwrap_or(OsStr::new("program")).to_string_lossy();
+    let name = program
+        .first()
+        .map(Path::new)
+        .and_then(Path::file_name)
+        .unwrap_or(OsStr::new("program"))
+        .to_string_lossy();
     let value = format!("{}-{}", name.replace(',', "_"), std::process::id());
     ("run".to_owned(), value)
 }

@@ -87,8 +87,9 @@ unsafe fn find_preload(environment: *const *const c_char) -> Option<Preload> {
         }
         // SAFETY: an element that is not null is a string.
         let variable = unsafe { CStr::from_ptr(variable) }.to_bytes();
-        let value = variable.strip_prefix(PRELOAD_VARIABLE);
-        let value = value.filter(|value| value.len() < VALUE_BYTES_MAX);
+        let value = variable
+            .strip_prefix(PRELOAD_VARIABLE)
+            .filter(|value| value.len() < VALUE_BYTES_MAX);
         let mut entries = value.unwrap_or_default().split(is_separator);
         if let Some(library) = entries.find(|entry| is_library(entry)) {
             let is_readable = is_readable(library);
@@ -247,10 +248,10 @@ mod tests {
         }
         let long = format!("LD_PRELOAD={}:{ours}", "x".repeat(VALUE_BYTES_MAX));
         assert_eq!(filtered(&[&long]), None);
-        let many: Vec<_> = (0..VARIABLES_MAX)
+        let variables: Vec<_> = (0..VARIABLES_MAX)
             .map(|number| format!("V{number}="))
             .collect();
-        let mut many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let mut many: Vec<&str> = variables.iter().map(String::as_str).collect();
         let ours = format!("LD_PRELOAD={ours}");
         many[VARIABLES_MAX - 1] = &ours;
         assert_eq!(filtered(&many), None, "too many");

@@ -114,13 +114,12 @@ fn is_confined() -> bool {
     if mode <= 0 {
         return false;
     }
-    let known = environment::variable(FILTERS_VARIABLE);
-    let known = known.and_then(|count| count.to_str().ok()?.parse::<u32>().ok());
+    let known = environment::variable(FILTERS_VARIABLE)
+        .and_then(|count| count.to_str().ok()?.parse::<u32>().ok());
     let status = file::read_text("/proc/self/status").unwrap_or_default();
-    let lines = status.lines();
-    let count = lines.filter_map(|line| line.strip_prefix("Seccomp_filters:"));
-    let count = count
-        .filter_map(|count| count.trim().parse::<u32>().ok())
-        .next();
+    let count = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("Seccomp_filters:"))
+        .find_map(|count| count.trim().parse::<u32>().ok());
     count.unwrap_or(u32::MAX) > known.unwrap_or(0)
 }

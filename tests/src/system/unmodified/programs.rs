@@ -182,8 +182,7 @@ if __name__ == '__main__':
     sys.exit(6)
 ";
     // Not one of a version manager, which is a shell script.
-    let python = ["/usr/bin/python3", "python3"];
-    let python = python
+    let python = ["/usr/bin/python3", "python3"]
         .into_iter()
         .find(|path| Path::new(path).exists())
         .unwrap_or("python3");
