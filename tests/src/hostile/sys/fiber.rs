@@ -46,8 +46,6 @@ pub(crate) fn run(work: fn()) {
     unsafe { libc::makecontext(inside, begin, 0) };
     // SAFETY: both contexts are valid; `inside` returns to `outside` when it ends, before `room` is
     // dropped.
-    assert_eq!(
-        unsafe { libc::swapcontext(outside, ptr::from_ref(context)) },
-        0
-    );
+    let result = unsafe { libc::swapcontext(outside, ptr::from_ref(context)) };
+    assert_eq!(result, 0);
 }

@@ -146,12 +146,8 @@ pub(crate) fn is_socket(descriptor: c_int) -> bool {
 pub(crate) fn make_fifo(path: &str) {
     let path = CString::new(path).expect("no 0 in it");
     // SAFETY: the path ends in a 0.
-    assert_eq!(
-        unsafe { libc::mkfifo(path.as_ptr(), 0o600) },
-        0,
-        "{}",
-        io::Error::last_os_error()
-    );
+    let result = unsafe { libc::mkfifo(path.as_ptr(), 0o600) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
 /// Sends a signal to the calling thread.

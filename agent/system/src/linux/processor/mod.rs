@@ -40,10 +40,8 @@ mod tests {
         let pid = nix::unistd::getpid().as_raw();
         nix::errno::Errno::EDOM.set();
         // SAFETY: `to` has 16 bytes.
-        assert_eq!(
-            unsafe { read_memory(pid, from.as_ptr() as u64, to.as_mut_ptr(), 16) },
-            16
-        );
+        let read = unsafe { read_memory(pid, from.as_ptr() as u64, to.as_mut_ptr(), 16) };
+        assert_eq!(read, 16);
         assert_eq!(to, from);
         // SAFETY: as above.
         assert_eq!(unsafe { read_memory(pid, 8, to.as_mut_ptr(), 16) }, 0);
