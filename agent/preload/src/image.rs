@@ -1,4 +1,4 @@
-//! What a program's file says about whether this library may be loaded into it.
+//! Reasons in a program's file against loading this library into it.
 //!
 //! Nothing here allocates except [`obstacle_of_own`]: a forked child may be about to become the program.
 
@@ -163,8 +163,8 @@ impl Image {
             let mut entry = [0; 16];
             let offset = dynamic.offset.checked_add(16 * index as u64)?;
             self.file.read_exact_at(&mut entry, offset).ok()?;
-            let (tag, value) = (word(&entry, 0), word(&entry, 8));
-            (tag != 0).then_some((tag, value))
+            let tag = word(&entry, 0);
+            (tag != 0).then_some((tag, word(&entry, 8)))
         });
         let strings = entries
             .clone()

@@ -19,7 +19,7 @@ const VARIABLE: &CStr = c"EMBERLINE_PRELOAD_JOURNAL";
 /// Most bytes of a line.
 const LINE_BYTES_MAX: usize = 256;
 
-/// What happened.
+/// A step of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     Began,

@@ -112,7 +112,7 @@ fn record(
     }
 }
 
-/// What a program and its children did.
+/// Result of a program and its children.
 #[derive(Default)]
 struct Ran {
     /// `None` without a program.
@@ -150,7 +150,7 @@ fn command_line(program: &[OsString]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
-/// Runs the program to its end. Says what is not profiled as soon as it is known.
+/// Runs the program to its end. Names each program that cannot be profiled at once.
 fn run_program(
     args: &RecordArgs,
     server: &LocalServer,

@@ -41,7 +41,7 @@ pub(super) enum FindError {
     NotExecutable,
 }
 
-/// What is known about a program before it starts.
+/// Kind of a program, as far as its file shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Program {
     /// Nothing speaks against profiling it.
@@ -203,9 +203,10 @@ fn obstacle(path: &Path) -> Option<Obstacle> {
 
 type Elf<'data> = object::read::elf::ElfFile64<'data, LittleEndian, &'data ReadCache<File>>;
 
-/// What the tables for the loader say.
+/// Returns the obstacle in the tables for the loader.
 fn of_loading(elf: &Elf<'_>) -> object::Result<Option<Obstacle>> {
-    let (endian, data) = (elf.endian(), elf.data());
+    let endian = elf.endian();
+    let data = elf.data();
     let segments = elf.elf_header().program_headers(endian, data)?;
     let loader = segments
         .iter()

@@ -1,4 +1,4 @@
-//! What the library says about the processes of one command: a line for each program that begins, is sampled or
+//! Lines of the library about the processes of one command: one for each program that begins, is sampled or
 //! cannot be. Any process of the user may write there, so it is read with limits.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ pub(crate) struct Journal {
     file: File,
 }
 
-/// What the lines so far say.
+/// Counts of the lines so far.
 #[derive(Debug, Default)]
 pub(crate) struct JournalCounts {
     /// Programs that began with the library.
@@ -81,7 +81,7 @@ impl JournalCounts {
         self.began.saturating_sub(self.sampled + self.refused)
     }
 
-    /// What was profiled, and what was too short for that; `None` if there is nothing to say.
+    /// Names the programs that were profiled, and counts those that were too short; `None` if there are neither.
     pub(crate) fn line(&self) -> Option<String> {
         let JournalCounts {
             began,

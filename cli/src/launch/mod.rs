@@ -23,7 +23,7 @@ const WORKER_VARIABLE: &str = "EMBERLINE_WORKER";
 const FILTERS_VARIABLE: &str = "EMBERLINE_PRELOAD_FILTERS";
 const JOURNAL_VARIABLE: &str = "EMBERLINE_PRELOAD_JOURNAL";
 
-/// What the shells return for a program that is missing, and for one that cannot be executed.
+/// Exit codes of shells for a program that is missing, and for one that cannot be executed.
 const MISSING_CODE: u8 = 127;
 const NOT_EXECUTABLE_CODE: u8 = 126;
 

@@ -1,4 +1,4 @@
-//! What the loader calls before the program's first instruction and after its last one.
+//! Functions that the loader calls before the program's first instruction and after its last one.
 
 use std::ffi::CStr;
 

@@ -74,7 +74,7 @@ fn under_emberline(url: &str, options: &[&str]) -> Command {
     command
 }
 
-/// What a program does that others can see.
+/// Output, errors and status of a program.
 fn visible(output: &Output) -> (Vec<u8>, String, String) {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.stdout.clone(), stderr, output.status.to_string())
