@@ -7,7 +7,8 @@ use std::ffi::CStr;
 use std::io::{Cursor, Write as _};
 
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::stat::{Mode, fstat};
 use nix::unistd::write;
 
 use crate::image::Obstacle;
@@ -15,6 +16,9 @@ use crate::sys::environment;
 
 /// Names the file. Without it nothing is written.
 const VARIABLE: &CStr = c"EMBERLINE_PRELOAD_JOURNAL";
+
+/// Size of the file from which nothing more is written.
+const FILE_BYTES_MAX: i64 = 64 << 20;
 
 /// Most bytes of a line.
 const LINE_BYTES_MAX: usize = 256;
@@ -51,9 +55,25 @@ pub(crate) fn add(entry: Entry, name: &str) {
         }
     }
     bytes[length] = b'\n';
-    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
+    let flags = OFlag::O_WRONLY
+        | OFlag::O_APPEND
+        | OFlag::O_CLOEXEC
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK;
     // Without the file, nobody wants the line.
-    if let Ok(file) = open(path, flags, Mode::empty()) {
+    let Ok(file) = open(path, flags, Mode::empty()) else {
+        return;
+    };
+    // A write past the limit of the process would be a signal that ends it.
+    let may_grow = fstat(&file)
+        .is_ok_and(|status| status.st_size < FILE_BYTES_MAX && !is_limited(status.st_size));
+    if may_grow {
         let _ = write(file, &bytes[..=length]);
     }
+}
+
+/// Whether the process may not write a whole line at the end of a file of this size.
+fn is_limited(bytes: i64) -> bool {
+    let end = bytes.unsigned_abs() + LINE_BYTES_MAX as u64;
+    getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(soft, _)| soft < end)
 }

@@ -76,6 +76,12 @@ fn is_own() -> bool {
     !CONFINED.load(Ordering::Relaxed) && OWNER.load(Ordering::Relaxed) == process::id()
 }
 
+/// Whether the calling process has the memory of another one, as a child of `vfork` has until it becomes a program.
+fn is_in_memory_of_parent() -> bool {
+    let owner = OWNER.load(Ordering::Relaxed);
+    !CONFINED.load(Ordering::Relaxed) && owner != 0 && owner != process::id()
+}
+
 /// In a forked child, where no thread of the agent exists.
 pub(crate) fn in_child() {
     PHASE.store(OFF, Ordering::Release);
@@ -146,6 +152,9 @@ pub(crate) fn resume() {
 
 /// Ends the agent. Neither this process nor its children have another one.
 pub(crate) fn stop_for_good(obstacle: Obstacle) -> bool {
+    if is_in_memory_of_parent() {
+        return false;
+    }
     let was_stopped = stop();
     if ENABLED.swap(false, Ordering::Relaxed) {
         journal::add(Entry::Refused(obstacle), process::Name::of_thread().text());
@@ -155,6 +164,9 @@ pub(crate) fn stop_for_good(obstacle: Obstacle) -> bool {
 
 /// Like [`stop_for_good`], because the program confines itself: no thread of it waits from now on.
 pub(crate) fn confine() -> bool {
+    if is_in_memory_of_parent() {
+        return false;
+    }
     let was_stopped = stop_for_good(Obstacle::Confined);
     CONFINED.store(true, Ordering::Relaxed);
     was_stopped
@@ -162,6 +174,9 @@ pub(crate) fn confine() -> bool {
 
 /// The program could not confine itself.
 pub(crate) fn unconfine(was_stopped: bool) {
+    if is_in_memory_of_parent() {
+        return;
+    }
     CONFINED.store(false, Ordering::Relaxed);
     if was_stopped {
         ENABLED.store(true, Ordering::Relaxed);

@@ -15,7 +15,8 @@ use super::query::{UrlArgs, milliseconds};
     emberline compare --before-run before --after-run after\n  \
     emberline import cpu.pprof --run monday --task load --time 2026-01-31\n  \
     perf script | emberline import - --run perf\n  \
-    java -XX:StartFlightRecording=filename=app.jfr -jar app.jar; emberline import app.jfr\n  \
+    java -XX:StartFlightRecording=filename=app.jfr -jar app.jar\n  \
+    emberline import app.jfr\n  \
     py-spy record -f raw -o app.txt -- python app.py; emberline import app.txt\n  \
     emberline profile --run monday\n\n\
     Formats, recognized by content, compressed by gzip or not: pprof; collapsed stacks of \

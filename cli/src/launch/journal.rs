@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use flamegraph::text::printable;
+
 use super::check::Obstacle;
 
 /// Most bytes that are read in all: a million lines.
@@ -131,7 +133,8 @@ impl JournalCounts {
                 if self.said.len() < SAID_MAX && self.said.insert(rest.to_owned()) {
                     let (word, name) = rest.split_once(' ')?;
                     let obstacle = Obstacle::of_journal(word)?;
-                    return Some(format!("{name} is not profiled: {obstacle}"));
+                    let shown = printable(name);
+                    return Some(format!("{shown} is not profiled: {obstacle}"));
                 }
             }
             _ => {}
@@ -147,18 +150,20 @@ mod tests {
     #[test]
     fn lines_in_pieces_count_once_and_each_program_is_named_once() {
         let text = "+ 1 sh\n+ 2 sort\n= 1 sh\n= 1 sh\n% 2 sort\n! 3 sanitizer /bin/x y\n! 4 sanitizer /bin/x y\n\
-                    ! 5 no-such-word z\nhello\n+\n\u{fffd}\n! 6 go app\n+ 7 cut-off";
+                    ! 5 go \u{1b}]0;x\u{7}\n! 5 no-such-word z\nhello\n+\n\u{fffd}\n! 6 go app\n+ 7 cut-off";
         for piece in [1, 7, text.len()] {
             let mut counts = JournalCounts::default();
             let pieces = text.as_bytes().chunks(piece);
             let said: Vec<String> = pieces.flat_map(|piece| counts.add(piece)).collect();
             assert_eq!((counts.began, counts.sampled, counts.short()), (2, 1, 1));
-            assert_eq!(said.len(), 2, "{said:?}");
+            assert_eq!(said.len(), 3, "{said:?}");
             assert!(
                 said[0].starts_with("/bin/x y is not profiled: "),
                 "{said:?}"
             );
-            assert!(said[1].starts_with("app is not profiled: "), "{said:?}");
+            let escaped = "\\u{1b}]0;x\\u{7} is not profiled: ";
+            assert!(said[1].starts_with(escaped), "{said:?}");
+            assert!(said[2].starts_with("app is not profiled: "), "{said:?}");
         }
     }
 

@@ -28,6 +28,21 @@ fn the_report_names_functions_and_the_exit_code_is_the_programs() {
     assert!(names.contains("hottest"), "{names}");
 }
 
+/// A write past the limit of a process would end it by a signal.
+#[test]
+fn programs_that_may_write_no_file_end_as_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let script = "sleep 0.3; ulimit -f 0; /bin/echo done; exec /bin/echo more";
+    let done = recorded(&file, &["sh", "-c", script]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(
+        (&*done.stdout, done.status.code()),
+        (&b"done\nmore\n"[..], Some(0)),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_signal_ends_record_too_and_there_is_a_report() {
     let folder = tempfile::tempdir().unwrap();

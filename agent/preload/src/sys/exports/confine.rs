@@ -61,11 +61,11 @@ pub(super) fn alone<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Makes a call that confines the program, unless it fails.
+/// Makes a call that confines the program, unless it fails. A filter that reports to a descriptor returns it.
 pub(super) fn confined(call: impl FnOnce() -> c_long) -> c_long {
     let was_stopped = lifecycle::confine();
     let result = call();
-    if result != 0 {
+    if result < 0 {
         let before = Errno::last_raw();
         lifecycle::unconfine(was_stopped);
         Errno::set_raw(before);
