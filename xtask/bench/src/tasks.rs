@@ -67,7 +67,8 @@ fn build() -> Result<String> {
         "cargo build {} failed",
         arguments.join(" ")
     );
-    let messages = String::from_utf8(output.stdout)?
+    let text = String::from_utf8(output.stdout)?;
+    let messages = text
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
     let mut programs = messages.filter_map(|message: serde_json::Value| {

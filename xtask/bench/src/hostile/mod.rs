@@ -140,11 +140,8 @@ impl Bench {
             .tempdir()?;
         let mut serve = Serve::new(&self.emberline);
         serve.log = "error";
-        let data = folder
-            .path()
-            .join("data")
-            .to_str()
-            .context("the folder's path is not UTF-8")?;
+        let store = folder.path().join("data");
+        let data = store.to_str().context("the folder's path is not UTF-8")?;
         serve
             .arguments
             .extend(["--data".to_owned(), data.to_owned()]);

@@ -326,11 +326,8 @@ impl Bench<'_> {
         let folder = tempfile::Builder::new()
             .prefix("emberline-bench-")
             .tempdir()?;
-        let data = folder
-            .path()
-            .join("data")
-            .to_str()
-            .context("the folder's path is not UTF-8")?;
+        let store = folder.path().join("data");
+        let data = store.to_str().context("the folder's path is not UTF-8")?;
         let mut bucket = None;
         if contestant.bucket {
             let build = xtask::light()?;

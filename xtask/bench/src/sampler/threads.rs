@@ -4,7 +4,7 @@
 //! CPU time without such threads in the same round.
 
 use std::fmt::Write;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -81,9 +81,8 @@ impl BusyProcessors {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let mut busy = BusyProcessors(Vec::new());
         for _ in 0..processors {
-            let command: &mut Command = programs
+            let mut command = programs
                 .command(Binary::Load, &run("awake", 0, Duration::ZERO))
-                .as_mut()
                 .context("the load program is built")?;
             busy.0.push(command.stdout(Stdio::null()).spawn()?);
         }
