@@ -50,8 +50,12 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 static STARTED_IN: AtomicI32 = AtomicI32::new(0);
 /// Whether this process and its forked children are to be profiled.
 static ENABLED: AtomicBool = AtomicBool::new(false);
-/// Whether a filter of system calls may kill threads of the program that wait here.
-static CONFINED: AtomicBool = AtomicBool::new(false);
+/// Processes of this memory in which a filter of system calls may kill threads that wait here.
+static CONFINED: AtomicU32 = AtomicU32::new(NONE);
+const NONE: u32 = 0;
+const OWN: u32 = 1;
+/// A child that shares this memory, as after `vfork`, or has a copy of it without a keeper.
+const OF_CHILD: u32 = 2;
 /// Forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -73,19 +77,23 @@ fn begin() {
 /// Whether the phase is about the calling process, whose threads may wait.
 fn is_own() -> bool {
     // A confined thread may not even ask for its process id.
-    !CONFINED.load(Ordering::Relaxed) && OWNER.load(Ordering::Relaxed) == process::id()
+    !is_confined() && OWNER.load(Ordering::Relaxed) == process::id()
 }
 
-/// Whether the calling process has the memory of another one, as a child of `vfork` has until it becomes a program.
-fn is_in_memory_of_parent() -> bool {
+fn is_confined() -> bool {
+    CONFINED.load(Ordering::Relaxed) != NONE
+}
+
+/// Whether the phase is about the parent, whose memory this may be.
+fn is_of_parent() -> bool {
     let owner = OWNER.load(Ordering::Relaxed);
-    !CONFINED.load(Ordering::Relaxed) && owner != 0 && owner != process::id()
+    !is_confined() && owner != 0 && owner != process::id()
 }
 
 /// In a forked child, where no thread of the agent exists.
 pub(crate) fn in_child() {
     PHASE.store(OFF, Ordering::Release);
-    let is_wanted = ENABLED.load(Ordering::Relaxed) && !CONFINED.load(Ordering::Relaxed);
+    let is_wanted = ENABLED.load(Ordering::Relaxed) && !is_confined();
     if is_wanted && FORKS.fetch_add(1, Ordering::Relaxed) < FORKS_MAX {
         begin();
     } else {
@@ -152,7 +160,7 @@ pub(crate) fn resume() {
 
 /// Ends the agent. Neither this process nor its children have another one.
 pub(crate) fn stop_for_good(obstacle: Obstacle) -> bool {
-    if is_in_memory_of_parent() {
+    if is_of_parent() {
         return false;
     }
     let was_stopped = stop();
@@ -164,20 +172,27 @@ pub(crate) fn stop_for_good(obstacle: Obstacle) -> bool {
 
 /// Like [`stop_for_good`], because the program confines itself: no thread of it waits from now on.
 pub(crate) fn confine() -> bool {
-    if is_in_memory_of_parent() {
-        return false;
-    }
+    let confined = if is_of_parent() { OF_CHILD } else { OWN };
     let was_stopped = stop_for_good(Obstacle::Confined);
-    CONFINED.store(true, Ordering::Relaxed);
+    CONFINED.store(confined, Ordering::Relaxed);
     was_stopped
+}
+
+/// A child is about to leave memory that may be its parent's, which is not confined. Returns whether it was confined.
+pub(crate) fn leave_memory() -> bool {
+    CONFINED
+        .compare_exchange(OF_CHILD, NONE, Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// The child could not leave.
+pub(crate) fn stay_in_memory() {
+    CONFINED.store(OF_CHILD, Ordering::Relaxed);
 }
 
 /// The program could not confine itself.
 pub(crate) fn unconfine(was_stopped: bool) {
-    if is_in_memory_of_parent() {
-        return;
-    }
-    CONFINED.store(false, Ordering::Relaxed);
+    CONFINED.store(NONE, Ordering::Relaxed);
     if was_stopped {
         ENABLED.store(true, Ordering::Relaxed);
         resume();

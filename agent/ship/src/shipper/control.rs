@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(
             stream.next(),
             None,
-            "a dump from before the request is no answer"
+            "a dump that is older than the request is not its answer"
         );
         answered(&dump_reply, 2);
         assert_eq!(dump(stream.next()), Some((60, String::new())));

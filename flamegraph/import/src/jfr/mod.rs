@@ -69,7 +69,7 @@ enum EventKind {
     WallSample,
     Wait(State),
     DataLoss,
-    /// It has a stack, but is no time of a thread.
+    /// An event with a stack that does not count as time of a thread.
     Unused,
     Ignored,
 }

@@ -87,7 +87,8 @@ static int inherited(int argc, char **argv) {
     return 0;
 }
 
-static int filtered(void) {
+/* Allows two system calls from now on. */
+static int filtered(unsigned flags) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 1, 0),
@@ -97,12 +98,41 @@ static int filtered(void) {
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) {
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program) < 0) {
         return 9;
     }
     count(100000000);
     say("filtered\n");
     return 3;
+}
+
+static int status_of(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return say_status(status);
+}
+
+/* A filter in a child that has this memory does not confine this process. */
+static int child_filtered(void) {
+    struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {1, &allow};
+    pid_t child = vfork();
+    if (child == 0) {
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        _exit(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 ? 5 : 9);
+    }
+    status_of(child);
+    printf("%d\n", unshare(CLONE_NEWUSER));
+    return 0;
+}
+
+/* A child that the C library does not know of confines itself. */
+static int raw_child_filtered(void) {
+    pid_t child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        exit(filtered(SECCOMP_FILTER_FLAG_TSYNC));
+    }
+    return status_of(child);
 }
 
 static int close_all(void) {
@@ -228,9 +258,7 @@ int main(int argc, char **argv) {
         if (child == 0) {
             exit(4);
         }
-        int status = 0;
-        waitpid(child, &status, 0);
-        return say_status(status);
+        return status_of(child);
     } else if (strcmp(what, "strict") == 0) {
         crunch(2);
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
@@ -239,7 +267,16 @@ int main(int argc, char **argv) {
         syscall(SYS_exit, 0);
     } else if (strcmp(what, "filter") == 0) {
         crunch(2);
-        return filtered();
+        return filtered(SECCOMP_FILTER_FLAG_TSYNC);
+    } else if (strcmp(what, "listener") == 0) {
+        crunch(2);
+        return filtered(SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    } else if (strcmp(what, "child-filter") == 0) {
+        crunch(2);
+        return child_filtered();
+    } else if (strcmp(what, "raw-child-filter") == 0) {
+        crunch(2);
+        return raw_child_filtered();
     } else if (strcmp(what, "limit") == 0) {
         return limited();
     } else if (strcmp(what, "first-thread-ends") == 0) {

@@ -79,6 +79,9 @@ fn programs_that_live_by_a_narrow_margin_are_the_same() {
         "no-clock-child",
         "strict",
         "filter",
+        "listener",
+        "child-filter",
+        "raw-child-filter",
         "limit",
         "first-thread-ends",
         "only-thread-ends",
@@ -88,7 +91,7 @@ fn programs_that_live_by_a_narrow_margin_are_the_same() {
         check_same(&collector.url(), &programs().c, &[way]);
     }
     check_same(&collector.url(), &programs().c, &["unshare", "late"]);
-    let workers = ended_workers(&collector, "program", 11);
+    let workers = ended_workers(&collector, "program", 14);
     let crashed = workers
         .iter()
         .filter(|(_, epoch)| reason(epoch) == "crashed");

@@ -63,8 +63,12 @@ fn own_environment() -> Strings {
 /// Makes a call that returns only if it fails, after a flush.
 pub(super) fn as_another(call: impl FnOnce() -> c_int) -> c_int {
     let was_running = lifecycle::finish();
+    let was_confined_child = lifecycle::leave_memory();
     let result = call();
     let error = Errno::last_raw();
+    if was_confined_child {
+        lifecycle::stay_in_memory();
+    }
     if was_running {
         lifecycle::resume();
     }

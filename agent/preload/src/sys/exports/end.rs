@@ -22,6 +22,7 @@ pub(super) fn resolve() {
 
 fn end(next: &Next<End>, status: c_int) -> ! {
     lifecycle::finish();
+    lifecycle::leave_memory();
     if let Some(end) = next.get() {
         // SAFETY: takes a plain number.
         unsafe { end(status) }
