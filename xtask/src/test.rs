@@ -67,7 +67,7 @@ enum Step {
     Deny,
     /// Programs, tests and examples, compiled.
     Build,
-    /// All tests but those of other steps. With `--all`, also the longest, and 256 random cases each instead of 64.
+    /// All tests but those of other steps. With `--all`, also the longest, and 256 random cases each instead of 16.
     Test,
     /// With `--all`: examples in the documentation.
     DocTests,

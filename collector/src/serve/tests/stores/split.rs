@@ -6,6 +6,7 @@
 
 use profiler_core::wire::v1;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 use super::*;
 
@@ -201,28 +202,34 @@ async fn check(stores: usize, seconds: Vec<Vec<Extra>>) {
     );
 }
 
-fn run(stores: usize, seconds: Vec<Vec<Extra>>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = { runtime }.worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(check(stores, seconds));
+/// Checks one random fleet of at least so many workers. A case is two servers and more, so a failing one is not
+/// made smaller, and the environment does not choose their number.
+fn check_one(stores: usize, workers: usize) {
+    let config = ProptestConfig {
+        cases: 1,
+        max_shrink_iters: 0,
+        ..ProptestConfig::default()
+    };
+    let checked = TestRunner::new(config).run(&fleet(workers), |seconds| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(check(stores, seconds));
+        Ok(())
+    });
+    checked.unwrap();
 }
 
-proptest! {
-    // A case is two servers and more, so a failing one is not made smaller.
-    #![proptest_config(ProptestConfig { cases: 1, max_shrink_iters: 0, ..ProptestConfig::default() })]
+#[test]
+fn two_stores_have_the_sums_of_one() {
+    check_one(2, 4);
+}
 
-    #[test]
-    fn two_stores_have_the_sums_of_one(seconds in fleet(4)) {
-        run(2, seconds);
-    }
+#[test]
+fn three_stores_have_the_sums_of_one() {
+    check_one(3, 5);
+}
 
-    #[test]
-    fn three_stores_have_the_sums_of_one(seconds in fleet(5)) {
-        run(3, seconds);
-    }
-
-    #[test]
-    fn ten_stores_have_the_sums_of_one(seconds in fleet(10)) {
-        run(10, seconds);
-    }
+#[test]
+fn ten_stores_have_the_sums_of_one() {
+    check_one(10, 10);
 }
