@@ -1,17 +1,27 @@
 //! The text of `perf script`: a header for each sample, then its stack, innermost frame first.
 
+mod event;
+mod frame;
+mod header;
+
 use std::collections::HashMap;
 
-use profiler_core::{Frame, FrameId, FrameKind, State};
+use profiler_core::{FrameId, State};
 
+use self::event::{Interval, Meaning, plain_event};
+use self::header::{Header, lost_samples};
+pub(super) use self::header::{is_header, is_header_without_time, is_record};
 use super::builder::{Builder, Sample, Times};
 use super::error::{ImportError, echo};
-use super::limits::{ENTRY_BYTES_MAX, GAPS_MAX, INTERVAL_DEFAULT, TABLE_ENTRIES_MAX};
+use super::limits::{
+    ENTRY_BYTES_MAX, GAPS_MAX, INTERVAL_DEFAULT, NAMED_EVENTS_MAX, TABLE_ENTRIES_MAX,
+};
 use super::model::{ImportFormat, ImportOptions, Imported};
 
 /// Parses the output of `perf script`.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
-    let mut parser = Parser::new(options);
+    let event = time_event(content, options)?;
+    let mut parser = Parser::new(options, event);
     for (number, line) in (1..).zip(content.split(|byte| *byte == b'\n')) {
         if line.len() > ENTRY_BYTES_MAX {
             let what = "too many bytes in a line";
@@ -25,144 +35,36 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     parser.finish()
 }
 
-/// Whether a line is the header of a sample.
-pub(super) fn is_header(line: &str) -> bool {
-    Header::parse(line).is_some_and(|header| header.at_ns.is_some())
-}
-
-/// Whether a line is the header of a sample that has no time, before a line with a frame.
-pub(super) fn is_header_without_time(line: &str, next: &str) -> bool {
-    let address = next.trim_start().split(' ').next().unwrap_or_default();
-    let is_frame = next.starts_with([' ', '\t'])
-        && !address.is_empty()
-        && address.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_frame && Header::parse(line).is_some()
-}
-
-/// The first line of a sample: `comm pid/tid [cpu] seconds: period event:`.
-#[derive(PartialEq, Debug)]
-struct Header<'l> {
-    comm: &'l str,
-    tid: u32,
-    processor: Option<u32>,
-    at_ns: Option<u64>,
-    period: Option<u64>,
-    event: &'l str,
-    /// The only frame, of samples without a stack.
-    frame: &'l str,
-}
-
-impl<'l> Header<'l> {
-    fn parse(line: &'l str) -> Option<Header<'l>> {
-        let header = Header::parse_trimmed(line.trim_start())?;
-        // Frames of a stack are indented, and so are short commands.
-        let is_indented = line.starts_with([' ', '\t']);
-        (!is_indented || header.at_ns.is_some()).then_some(header)
-    }
-
-    fn parse_trimmed(line: &'l str) -> Option<Header<'l>> {
-        let mut tokens = Tokens { line, at: 0 };
-        // The command may contain blanks, but is followed by numbers.
-        let mut tid = None;
-        let mut comm_end = 0;
-        let mut at_ns = None;
-        let mut processor = None;
-        while let Some(token) = tokens.next() {
-            if comm_end > 0 || tokens.start(token) > 0 {
-                if let Some(time) = time(token) {
-                    at_ns = Some(time);
-                    break;
-                }
-                if let Some(id) = process(token) {
-                    tid = Some(id);
-                    comm_end = tokens.start(token);
-                    continue;
-                }
-                let bracketed = token
-                    .strip_prefix('[')
-                    .and_then(|rest| rest.strip_suffix(']'));
-                if let Some(number) = bracketed.filter(|_| comm_end > 0) {
-                    processor = processor.or(number.parse().ok());
-                    continue;
-                }
-                if comm_end > 0 && token.ends_with(':') && token.len() > 1 {
-                    // A sample without a time: this is the event.
-                    tokens.at = tokens.start(token);
-                    break;
-                }
-            }
+/// The event whose samples are time on a CPU, without modifiers: the first such one. Without any, the first event if
+/// the options have the time of a sample. `None` if the file has no samples, or those of waits only.
+fn time_event(content: &[u8], options: &ImportOptions) -> Result<Option<String>, ImportError> {
+    let mut others: Vec<String> = Vec::new();
+    let mut has_waits = false;
+    for bytes in content.split(|byte| *byte == b'\n') {
+        let line = String::from_utf8_lossy(&bytes[..bytes.len().min(ENTRY_BYTES_MAX)]);
+        let Some(header) = Header::parse(line.trim_ascii_end()) else {
+            continue;
+        };
+        let plain = plain_event(header.event);
+        match Meaning::of(header.event) {
+            Meaning::Clock | Meaning::Cycles => return Ok(Some(plain.to_owned())),
+            Meaning::OffCpu => has_waits = true,
+            Meaning::Count if others.iter().any(|known| known == plain) => {}
+            Meaning::Count if others.len() < NAMED_EVENTS_MAX => others.push(plain.to_owned()),
+            Meaning::Count => {}
         }
-        let tid = tid?;
-        let comm = line[..comm_end].trim();
-        let mut event = tokens.next()?;
-        let period = event.parse().ok();
-        if period.is_some() {
-            event = tokens.next()?;
-        }
-        let event = event.strip_suffix(':')?;
-        let frame = tokens.rest();
-        Some(Header {
-            comm,
-            tid,
-            processor,
-            at_ns,
-            period,
-            event,
-            frame,
-        })
     }
-}
-
-/// Words of a line, separated by blanks.
-struct Tokens<'l> {
-    line: &'l str,
-    at: usize,
-}
-
-impl<'l> Tokens<'l> {
-    fn next(&mut self) -> Option<&'l str> {
-        let rest = &self.line[self.at..];
-        let start = rest.find(|c: char| !c.is_ascii_whitespace())?;
-        let rest = &rest[start..];
-        let length = rest
-            .find(|c: char| c.is_ascii_whitespace())
-            .unwrap_or(rest.len());
-        self.at += start + length;
-        Some(&rest[..length])
+    if others.is_empty() || has_waits {
+        return Ok(None);
     }
-
-    /// Where the word that was returned last begins.
-    fn start(&self, token: &str) -> usize {
-        self.at - token.len()
+    if options.interval_ns.is_some() {
+        return Ok(Some(others.swap_remove(0)));
     }
-
-    fn rest(&self) -> &'l str {
-        self.line[self.at..].trim()
-    }
-}
-
-/// `seconds.fraction:` in nanoseconds.
-fn time(token: &str) -> Option<u64> {
-    let (seconds, fraction) = token.strip_suffix(':')?.split_once('.')?;
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number(seconds) || !is_number(fraction) || fraction.len() > 9 {
-        return None;
-    }
-    let digits = u32::try_from(fraction.len()).ok()?;
-    let fraction_ns = fraction.parse::<u64>().ok()? * 10_u64.pow(9 - digits);
-    seconds
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1_000_000_000)?
-        .checked_add(fraction_ns)
-}
-
-/// The thread of `pid`, `pid/tid` or `tid`.
-fn process(token: &str) -> Option<u32> {
-    match token.split_once('/') {
-        Some((pid, tid)) => pid.parse::<u32>().ok().and_then(|_| tid.parse().ok()),
-        None => token.parse().ok(),
-    }
+    let found = echo(&others.join(", "));
+    Err(ImportError::NoTime {
+        format: ImportFormat::Perf,
+        found: format!("{found}; --interval sets the time of a sample"),
+    })
 }
 
 /// A sample whose stack is being read.
@@ -171,6 +73,7 @@ struct Open {
     tid: u32,
     at_ns: u64,
     weight: u64,
+    is_wait: bool,
     /// Innermost first.
     frames: Vec<FrameId>,
 }
@@ -184,20 +87,34 @@ enum Source {
 }
 
 impl Source {
-    fn of(header: &Header<'_>) -> Source {
-        header
-            .processor
-            .map_or(Source::Thread(header.tid), Source::Processor)
+    /// `None` for idle time of an unknown processor.
+    fn of(header: &Header<'_>) -> Option<Source> {
+        match header.processor {
+            Some(processor) => Some(Source::Processor(processor)),
+            None => (header.tid != 0).then_some(Source::Thread(header.tid)),
+        }
     }
+}
+
+/// Lines that have no place in a profile.
+#[derive(Default)]
+struct Unread {
+    lines: u64,
+    first: String,
 }
 
 struct Parser<'a> {
     builder: Builder<'a>,
     open: Option<Open>,
-    /// The event of the first sample; others are skipped.
+    /// The event of samples on a CPU; others are skipped, but for waits.
     event: Option<String>,
-    has_time_weights: bool,
+    /// Whether periods are time; `None` before the first sample.
+    has_time_weights: Option<bool>,
+    /// Samples off the CPU, whose weights are nanoseconds.
+    waits: Vec<Sample>,
     skipped: u64,
+    lost: u64,
+    unread: Unread,
     first_ns: Option<u64>,
     last_ns: u64,
     /// The last sample of each source, and the gaps between them.
@@ -208,13 +125,16 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn new(options: &'a ImportOptions) -> Parser<'a> {
+    fn new(options: &'a ImportOptions, event: Option<String>) -> Parser<'a> {
         Parser {
             builder: Builder::new(ImportFormat::Perf, options),
             open: None,
-            event: None,
-            has_time_weights: false,
+            event,
+            has_time_weights: None,
+            waits: Vec::new(),
             skipped: 0,
+            lost: 0,
+            unread: Unread::default(),
             first_ns: None,
             last_ns: 0,
             seen_ns: HashMap::new(),
@@ -234,8 +154,12 @@ impl<'a> Parser<'a> {
             return if has_frames { self.close() } else { Ok(()) };
         }
         if let Some(comment) = line.strip_prefix('#') {
-            self.header_interval_ns = self.header_interval_ns.or_else(|| interval_ns(comment));
+            self.comment(comment);
             return Ok(());
+        }
+        if is_record(line) {
+            self.lost += lost_samples(line);
+            return self.close();
         }
         if self.open.is_some() || self.is_skipping {
             if line.starts_with([' ', '\t']) && !is_header(line) {
@@ -249,37 +173,44 @@ impl<'a> Parser<'a> {
                 format!("line {number} is neither the header of a sample nor a frame: {text:?}");
             return Err(self.builder.invalid(reason));
         };
-        self.header(&header)
+        self.header(&header, number)
     }
 
-    fn header(&mut self, header: &Header<'_>) -> Result<(), ImportError> {
-        let event = self.event.get_or_insert_with(|| header.event.to_owned());
-        self.is_skipping = plain_event(event) != plain_event(header.event);
+    fn comment(&mut self, comment: &str) {
+        let interval = Interval::parse(comment)
+            .filter(|interval| self.event.as_deref() == Some(plain_event(interval.event)));
+        let interval_ns = interval.map(|interval| interval.nanoseconds);
+        self.header_interval_ns = self.header_interval_ns.or(interval_ns);
+    }
+
+    fn header(&mut self, header: &Header<'_>, number: usize) -> Result<(), ImportError> {
+        let is_wait = Meaning::of(header.event) == Meaning::OffCpu && header.period.is_some();
+        let is_chosen = self.event.as_deref() == Some(plain_event(header.event));
+        self.is_skipping = !is_wait && !is_chosen;
         if self.is_skipping {
             self.skipped += 1;
             return Ok(());
-        }
-        let is_clock =
-            header.event.starts_with("cpu-clock") || header.event.starts_with("task-clock");
-        if self.first_ns.is_none() {
-            self.has_time_weights = is_clock && header.period.is_some();
         }
         let at_ns = header.at_ns.unwrap_or(0);
         // Samples are sorted, but for a few of different processors.
         let first_ns = *self.first_ns.get_or_insert(at_ns);
         self.last_ns = self.last_ns.max(at_ns);
-        self.note_gap(Source::of(header), at_ns);
-        let weight = match header.period {
-            Some(period) if self.has_time_weights => period,
-            _ => 1,
+        let weight = if is_wait {
+            header.period
+        } else {
+            self.note_gap(header, at_ns);
+            self.weight(header)
         };
-        let comm = header.comm.to_owned();
-        let at_ns = at_ns.saturating_sub(first_ns);
+        let weight = weight.ok_or_else(|| {
+            let reason = format!("the sample of line {number} has no period, others have one");
+            self.builder.invalid(reason)
+        })?;
         self.open = Some(Open {
-            comm,
+            comm: header.comm.to_owned(),
             tid: header.tid,
-            at_ns,
+            at_ns: at_ns.saturating_sub(first_ns),
             weight,
+            is_wait,
             frames: Vec::new(),
         });
         if !header.frame.is_empty() {
@@ -288,7 +219,19 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn note_gap(&mut self, source: Source, at_ns: u64) {
+    /// Nanoseconds of a clock, or 1 for a sample; `None` if a clock has no period here, but had one before.
+    fn weight(&mut self, header: &Header<'_>) -> Option<u64> {
+        let is_clock = Meaning::of(header.event) == Meaning::Clock;
+        let has_time = *self
+            .has_time_weights
+            .get_or_insert(is_clock && header.period.is_some());
+        if has_time { header.period } else { Some(1) }
+    }
+
+    fn note_gap(&mut self, header: &Header<'_>, at_ns: u64) {
+        let Some(source) = Source::of(header) else {
+            return;
+        };
         if self.gaps_ns.len() >= GAPS_MAX || self.seen_ns.len() >= TABLE_ENTRIES_MAX {
             return;
         }
@@ -299,51 +242,25 @@ impl<'a> Parser<'a> {
         self.gaps_ns.extend(gap_ns.filter(|gap_ns| *gap_ns > 0));
     }
 
-    /// `address symbol+0xoffset (module)`; lines with a source place are skipped.
+    /// A frame; lines with a source are skipped, others counted.
     fn frame_line(&mut self, line: &str) -> Result<(), ImportError> {
         let Some(open) = &mut self.open else {
             return Ok(());
         };
-        let Some((address, rest)) = line.split_once(' ') else {
-            return Ok(());
-        };
-        if address.is_empty() || !address.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if let Some(frame) = frame::frame(line) {
+            // A line of the file takes more bytes than a frame here.
+            open.frames.push(self.builder.frame(&frame)?);
             return Ok(());
         }
-        let rest = rest.trim();
-        let (symbol, module) = match rest
-            .strip_suffix(')')
-            .and_then(|rest| rest.rsplit_once(" ("))
-        {
-            Some((symbol, module)) => (symbol.trim(), module),
-            None => (rest, ""),
-        };
-        let inlined = module == "inlined";
-        let module = if inlined || module == "[unknown]" {
-            ""
-        } else {
-            module
-        };
-        let symbol = match symbol.rsplit_once("+0x") {
-            Some((name, offset)) if offset.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
-            _ => symbol,
-        };
-        let is_unknown = symbol.is_empty() || symbol == "[unknown]";
-        let kind = if is_unknown {
-            FrameKind::Unresolved
-        } else {
-            FrameKind::Function
-        };
-        let function = if is_unknown { "" } else { symbol };
-        let frame = Frame {
-            kind,
-            module,
-            inlined,
-            ..Frame::function(function, "", 0)
-        };
-        let frame = self.builder.frame(&frame)?;
-        // A line of the file takes more bytes than a frame here.
-        open.frames.push(frame);
+        let is_source = line
+            .rsplit_once(':')
+            .is_some_and(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+        if !is_source {
+            self.unread.lines += 1;
+            if self.unread.first.is_empty() {
+                self.unread.first = echo(line);
+            }
+        }
         Ok(())
     }
 
@@ -358,32 +275,37 @@ impl<'a> Parser<'a> {
         let thread = self.builder.thread(top, &open.comm, open.tid)?;
         // The thread that runs where nothing else does.
         let is_idle = open.tid == 0 && open.comm.starts_with("swapper");
-        let state = if is_idle {
+        let state = if open.is_wait {
+            State::Other
+        } else if is_idle {
             State::Sleep
         } else {
             self.builder.options.state
         };
-        self.builder.add(Sample {
+        let sample = Sample {
             node,
             thread,
             state,
             weight: open.weight,
             at_ns: open.at_ns,
-        })
+        };
+        if open.is_wait {
+            self.waits.push(sample);
+            return Ok(());
+        }
+        self.builder.add(sample)
     }
 
     fn finish(mut self) -> Result<Imported, ImportError> {
         self.close()?;
-        if self.skipped > 0 {
-            let event = echo(self.event.as_deref().unwrap_or_default());
-            let skipped = self.skipped;
-            let note = format!("samples of other events than {event} were skipped: {skipped}");
-            self.builder.note(note);
-        }
+        self.note_losses();
         let mut interval_ns = 0;
-        if !self.has_time_weights {
+        if self.has_time_weights == Some(false) {
             interval_ns = self.interval_ns();
             self.builder.scale(interval_ns)?;
+        }
+        for wait in self.waits {
+            self.builder.add(wait)?;
         }
         let length_ns = self.last_ns.saturating_sub(self.first_ns.unwrap_or(0));
         // The last sample stands for the time until the next one.
@@ -392,6 +314,26 @@ impl<'a> Parser<'a> {
             started_at: None,
             duration_ns,
         })
+    }
+
+    fn note_losses(&mut self) {
+        if self.skipped > 0 {
+            let event = echo(self.event.as_deref().unwrap_or("offcpu-time"));
+            let skipped = self.skipped;
+            let note = format!("samples of other events than {event} were skipped: {skipped}");
+            self.builder.note(note);
+        }
+        if self.lost > 0 {
+            let lost = self.lost;
+            self.builder.note(format!("perf lost samples: {lost}"));
+        }
+        let Unread { lines, first } = &self.unread;
+        if *lines > 0 {
+            let note = format!(
+                "lines below samples that are no frames were skipped: {lines}; the first is {first:?}"
+            );
+            self.builder.note(note);
+        }
     }
 
     /// The time of a sample: as given, as recorded, or as busy threads were sampled.
@@ -419,76 +361,5 @@ impl<'a> Parser<'a> {
             "a sample is {interval_ms} ms, {source}; --interval sets another time"
         ));
         interval_ns
-    }
-}
-
-/// An event without what it does not differ by: the kind of processor (`cpu_atom/cycles/P`), and modifiers
-/// (`cycles:u`).
-fn plain_event(event: &str) -> &str {
-    const MODIFIERS: &str = "ukhpPGHSDIWeb";
-    let of_kind = ["cpu_core/", "cpu_atom/"]
-        .iter()
-        .find_map(|kind| event.strip_prefix(kind));
-    if let Some((plain, _)) = of_kind.and_then(|event| event.split_once('/')) {
-        return plain;
-    }
-    match event.rsplit_once(':') {
-        Some((plain, modifiers)) if modifiers.chars().all(|c| MODIFIERS.contains(c)) => plain,
-        _ => event,
-    }
-}
-
-/// The interval that a comment of `perf script --header` tells.
-fn interval_ns(comment: &str) -> Option<u64> {
-    let event = comment.trim_start().strip_prefix("event : ")?;
-    if !event.contains("freq = 1") {
-        return None;
-    }
-    let (_, after) = event.split_once("sample_freq } = ")?;
-    let digits = after.split(|c: char| !c.is_ascii_digit()).next()?;
-    let frequency_hz = digits
-        .parse::<u64>()
-        .ok()
-        .filter(|frequency| *frequency > 0)?;
-    Some(1_000_000_000 / frequency_hz.min(1_000_000_000))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(line: &str, expected: &str) {
-        let header = Header::parse(line).map(|header| {
-            let Header {
-                comm,
-                tid,
-                at_ns,
-                period,
-                event,
-                ..
-            } = header;
-            format!("{comm}/{tid} at {at_ns:?} for {period:?}: {event}")
-        });
-        assert_eq!(header.unwrap_or_default(), expected, "{line:?}");
-    }
-
-    #[test]
-    fn headers_are_read_with_and_without_their_optional_parts() {
-        check(
-            "app 12/34 [003] 5.5:  250000 cpu-clock:ppp: ",
-            "app/34 at Some(5500000000) for Some(250000): cpu-clock:ppp",
-        );
-        check(
-            "tokio runtime w 12 7.000000001: cycles:",
-            "tokio runtime w/12 at Some(7000000001) for None: cycles",
-        );
-        check("java 9 cycles: ", "java/9 at None for None: cycles");
-        check(
-            "a 1 2 3 [000] 4.0: 1 e:",
-            "a 1 2/3 at Some(4000000000) for Some(1): e",
-        );
-        check("\tffffffff81 do_idle+0x10 (/boot/vmlinux)", "");
-        check("main;work 3", "");
-        check("", "");
     }
 }

@@ -61,12 +61,12 @@ fn broken_text_names_its_line() {
     );
     check(
         Perf,
-        "main 1 1.0: e:\n\t1f f (m)\nwhat\n",
+        "main 1 1.0: cycles:\n\t1f f (m)\nwhat\n",
         "line 3 is neither the header of a sample nor a frame",
     );
     check(
         Perf,
-        "a 1 1.0: e:\n\na 1 900000.0: e:\n\n",
+        "a 1 1.0: cycles:\n\na 1 900000.0: cycles:\n\n",
         "spans 899999 s; at most 604800 s are allowed",
     );
     let long = format!("{} 1\n", "x".repeat(limits::ENTRY_BYTES_MAX));
@@ -290,7 +290,7 @@ fn memory_is_bounded_by_a_small_multiple_of_the_content() {
             ),
         ),
         (ImportFormat::Collapsed, b"a;".repeat(BYTES / 2)),
-        (ImportFormat::Perf, b"a 1 1.0: e:\n".repeat(BYTES / 12)),
+        (ImportFormat::Perf, b"a 1 1.0: cycles:\n".repeat(BYTES / 17)),
         (ImportFormat::Speedscope, b"[".repeat(BYTES)),
         (
             ImportFormat::Chrome,

@@ -40,15 +40,21 @@ proptest! {
 
 #[test]
 fn one_event_on_processors_of_two_kinds_and_with_modifiers_is_one() {
-    for [first, second, other] in [
+    for [plain, first, second, other] in [
         [
+            "cycles",
             "cpu_core/cycles/P",
             "cpu_atom/cycles/P",
             "cpu_core/instructions/P",
         ],
-        ["cycles", "cycles:u", "cycles_other"],
-        ["cpu-clock:ppp", "cpu-clock:uhH", "page-faults:u"],
-        ["sched:switch", "sched:switch:u", "sched:wakeup"],
+        ["cycles", "cycles", "cycles:u", "cycles_other"],
+        [
+            "cpu-clock",
+            "cpu-clock:ppp",
+            "cpu-clock:uhH",
+            "page-faults:u",
+        ],
+        ["ref-cycles", "ref-cycles:H", "ref-cycles:G", "sched:wakeup"],
     ] {
         let event = |event: &str, at: u32| format!("app 9 1.{at:06}: 10 {event}: 1f f+0x1 (app)\n");
         let text = event(first, 0)
@@ -56,7 +62,7 @@ fn one_event_on_processors_of_two_kinds_and_with_modifiers_is_one() {
             + &event(other, 15_000)
             + &event(first, 20_000);
         let imported = of(&text);
-        let skipped = format!("samples of other events than {first} were skipped: 1");
+        let skipped = format!("samples of other events than {plain} were skipped: 1");
         assert!(imported.notes.contains(&skipped), "{:?}", imported.notes);
         let expected = if first.starts_with("cpu-clock") {
             30
@@ -82,4 +88,145 @@ fn headers_without_time_and_blank_lines_before_stacks_are_read() {
         stacks(blank),
         "imported;crunch 250000\nimported;main;crunch 250000\n"
     );
+}
+
+/// Samples of an event, each 10 ms, on one processor.
+fn ticks(event: &str, count: u32) -> String {
+    let sample = |tick| {
+        format!(
+            "app 9 [000] 1.{:06}: 7 {event}:\n\t1f f+0x1 (/opt/app)\n\n",
+            tick * 10_000
+        )
+    };
+    (0..count).map(sample).collect()
+}
+
+#[test]
+fn only_events_that_are_time_count_wherever_they_stand() {
+    for count in [
+        "page-faults",
+        "instructions:u",
+        "cache-misses",
+        "sched:sched_switch",
+    ] {
+        let error = import(ticks(count, 3).as_bytes(), &ImportOptions::default()).unwrap_err();
+        let plain = count.strip_suffix(":u").unwrap_or(count);
+        let expected = format!(
+            "no type of sample is time; the perf profile has {plain}; --interval sets the time of a sample"
+        );
+        assert_eq!(error.to_string(), expected);
+        let options = ImportOptions {
+            interval_ns: Some(5),
+            ..ImportOptions::default()
+        };
+        assert_eq!(
+            import(ticks(count, 3).as_bytes(), &options)
+                .unwrap()
+                .total_ns(),
+            15
+        );
+        for time in ["cycles", "cpu_core/cycles/", "cpu-clock:u"] {
+            let of_time = ticks(time, 9);
+            let alone = of(&of_time);
+            let mixed = of(format!("{}{of_time}", ticks(count, 3)));
+            assert_eq!(mixed.profile(), alone.profile(), "{count} before {time}");
+            assert!(
+                mixed
+                    .notes
+                    .iter()
+                    .any(|note| note.ends_with("were skipped: 3"))
+            );
+        }
+    }
+}
+
+#[test]
+fn time_off_the_cpu_is_waiting_next_to_cycles_and_alone() {
+    let wait = "app 9 [000] 1.500000: 30000000 offcpu-time:\n\t1f nap+0x1 (/opt/app)\n\n";
+    for (file, cpu_ns) in [
+        (wait.to_owned(), 0),
+        (ticks("cycles", 9) + wait, 90_000_000),
+    ] {
+        let total = of(file).profile().total();
+        assert_eq!(
+            [total.get(State::Cpu), total.get(State::Other)],
+            [cpu_ns, 30_000_000]
+        );
+    }
+}
+
+/// As `perf script` prints with `-F`, `--show-task-events`, `--show-mmap-events` and `--show-lost-events`.
+#[test]
+fn fields_and_records_around_samples_change_no_sum() {
+    let frames = "\t1f work+0x1 (/opt/app)\n\t2f main+0x1 (/opt/app)\n\n";
+    let headers = [
+        "app 9 1.000000: 10 cpu-clock:",
+        "app 9/9 1.000000: 10 cpu-clock:",
+        "app 9 [003] 1.000000: 10 cpu-clock:",
+        "app 9 [003] U 1.000000: 10 cpu-clock:",
+        "app 9 1.000000000: 10 cpu-clock:u:",
+        "9 1.000000: 10 cpu-clock:",
+        "1.000000: 10 cpu-clock:",
+        "            app 9 1.000000: 10 cpu-clock:",
+    ];
+    let records = "swapper     0     0.000000: PERF_RECORD_MMAP -1/0: [0xff(0x1) @ 0xff]: x [kernel.kallsyms]_text\n\
+                   perf-exec     0     0.000000: PERF_RECORD_COMM: perf-exec:9/9\n";
+    let lost = "app     9     1.100000: PERF_RECORD_LOST lost 12\n";
+    let rest = "  work.c:12\n\t2f main+0x1 (/opt/app)\n\n";
+    for header in headers {
+        for file in [
+            format!("{header}\n{frames}"),
+            format!("{records}{header}\n{frames}{lost}"),
+            format!("{header}\n\t1f work+0x1 (/opt/app)\n{rest}"),
+        ] {
+            let imported = of(&file);
+            assert_eq!(
+                collapsed(&imported.profile()),
+                "imported;main;work 10\n",
+                "{file}"
+            );
+            let notes: &[&str] = if file.contains("LOST") {
+                &["perf lost samples: 12"]
+            } else {
+                &[]
+            };
+            assert_eq!(imported.notes, notes, "{file}");
+        }
+    }
+    let registers = format!("{}\n\tABI:2 AX:0x1\n{frames}", headers[0]);
+    let expected =
+        "lines below samples that are no frames were skipped: 1; the first is \"ABI:2 AX:0x1\"";
+    assert_eq!(of(registers).notes, [expected]);
+}
+
+/// Without numbers of processors, all idle ones are one thread.
+#[test]
+fn idle_processors_without_numbers_do_not_shorten_the_interval() {
+    let text = system_wide(4, 50);
+    let numbered = of(&text).profile().total();
+    let plain: String = text
+        .lines()
+        .map(|line| match line.split_once(" [") {
+            Some((before, after)) => format!("{before}{}\n", &after[4..]),
+            None => format!("{line}\n"),
+        })
+        .collect();
+    assert_eq!(of(plain).profile().total(), numbered);
+}
+
+#[test]
+fn frames_without_symbols_or_addresses_are_kept() {
+    for [line, expected] in [
+        ["1f", "[unknown]"],
+        ["1f work", "work"],
+        ["1f work (/opt/app (deleted))", "work"],
+        ["1f [unknown] (/opt/app)", "app"],
+        ["work+0x1 (/opt/app)", "work"],
+    ] {
+        let file = format!("app 9 1.000000: 10 cpu-clock:\n\t{line}\n\n");
+        assert_eq!(
+            collapsed(&of(file).profile()),
+            format!("imported;{expected} 10\n")
+        );
+    }
 }

@@ -1,0 +1,134 @@
+//! Events of samples: which of them are time.
+
+/// The meaning of a sample of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Meaning {
+    /// Its period is nanoseconds on a CPU.
+    Clock,
+    /// It comes in equal intervals of time on a CPU.
+    Cycles,
+    /// Its period is nanoseconds off the CPU (`perf record --off-cpu`).
+    OffCpu,
+    /// It counts something else.
+    Count,
+}
+
+impl Meaning {
+    pub(super) fn of(event: &str) -> Meaning {
+        let plain = plain_event(event).to_ascii_lowercase().replace('_', "-");
+        match &*plain {
+            "cpu-clock" | "task-clock" => Meaning::Clock,
+            "offcpu-time" => Meaning::OffCpu,
+            // Without a name, only one event was recorded, which is cycles by default.
+            "" | "cycles" | "cpu-cycles" | "ref-cycles" | "bus-cycles" | "ls-not-halted-cyc" => {
+                Meaning::Cycles
+            }
+            other if other.starts_with("cpu-clk-unhalted.") => Meaning::Cycles,
+            _ => Meaning::Count,
+        }
+    }
+}
+
+/// An event without what it does not differ by: the kind of processor (`cpu_atom/cycles/P`,
+/// `armv8_cortex_a53/cpu_cycles/`), and modifiers (`cycles:u`).
+pub(super) fn plain_event(event: &str) -> &str {
+    const MODIFIERS: &str = "ukhpPGHSDIWebRX";
+    let of_processor = event
+        .split_once('/')
+        .and_then(|(_, rest)| rest.split_once('/'));
+    if let Some((plain, _)) = of_processor.filter(|(_, modifiers)| !modifiers.contains('/')) {
+        return plain;
+    }
+    match event.rsplit_once(':') {
+        Some((plain, modifiers)) if modifiers.chars().all(|c| MODIFIERS.contains(c)) => plain,
+        _ => event,
+    }
+}
+
+/// The interval that a comment of `perf script --header` has for an event.
+pub(super) struct Interval<'l> {
+    pub(super) event: &'l str,
+    pub(super) nanoseconds: u64,
+}
+
+impl<'l> Interval<'l> {
+    pub(super) fn parse(comment: &'l str) -> Option<Interval<'l>> {
+        let description = comment.trim_start().strip_prefix("event : ")?;
+        if !description.contains("freq = 1") {
+            return None;
+        }
+        let (_, named) = description.split_once("name = ")?;
+        let event = named.split([',', ' ']).next()?;
+        let (_, after) = description.split_once("sample_freq } = ")?;
+        let digits = after.split(|c: char| !c.is_ascii_digit()).next()?;
+        let frequency_hz = digits
+            .parse::<u64>()
+            .ok()
+            .filter(|frequency| *frequency > 0)?;
+        Some(Interval {
+            event,
+            nanoseconds: 1_000_000_000 / frequency_hz.min(1_000_000_000),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_time_whatever_their_modifiers_and_processors() {
+        for (events, expected) in [
+            (
+                &["cpu-clock", "cpu-clock:ppp", "task-clock:u"][..],
+                Meaning::Clock,
+            ),
+            (
+                &[
+                    "cycles",
+                    "cycles:P",
+                    "cycles:GH",
+                    "cpu-cycles:u",
+                    "cpu/cycles/",
+                    "cpu_core/cycles/P",
+                    "cpu_atom/cpu-cycles/",
+                    "armv8_cortex_a53/cpu_cycles/",
+                    "CPU_CLK_UNHALTED.THREAD",
+                    "ref-cycles",
+                    "",
+                ],
+                Meaning::Cycles,
+            ),
+            (&["offcpu-time"], Meaning::OffCpu),
+            (
+                &[
+                    "page-faults",
+                    "instructions:u",
+                    "cache-misses",
+                    "sched:sched_switch",
+                    "syscalls:sys_enter_read",
+                    "cpu/mem-loads,ldlat=30/P",
+                    "stalled-cycles-frontend",
+                    "r003c",
+                ],
+                Meaning::Count,
+            ),
+        ] {
+            for event in events {
+                assert_eq!(Meaning::of(event), expected, "{event}");
+            }
+        }
+    }
+
+    #[test]
+    fn intervals_belong_to_their_event() {
+        let comment = " event : name = page-faults, , id = { 1 }, { sample_period, sample_freq } = 99, freq = 1";
+        let interval = Interval::parse(comment).unwrap();
+        assert_eq!(
+            (interval.event, interval.nanoseconds),
+            ("page-faults", 10_101_010)
+        );
+        let fixed = " event : name = cycles, { sample_period, sample_freq } = 99, freq = 0";
+        assert!(Interval::parse(fixed).is_none());
+    }
+}

@@ -1,0 +1,233 @@
+//! Headers of samples: `comm pid/tid [cpu] seconds: period event:`.
+
+/// The start of lines about mappings, processes and losses, which are not samples.
+const RECORD: &str = "PERF_RECORD_";
+
+/// Whether a line is the header of a sample.
+pub(in super::super) fn is_header(line: &str) -> bool {
+    Header::parse(line).is_some_and(|header| header.at_ns.is_some())
+}
+
+/// Whether a line is the header of a sample that has no time, before a line with a frame.
+pub(in super::super) fn is_header_without_time(line: &str, next: &str) -> bool {
+    let address = next.trim_start().split(' ').next().unwrap_or_default();
+    let is_frame = next.starts_with([' ', '\t'])
+        && !address.is_empty()
+        && address.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_frame && Header::parse(line).is_some()
+}
+
+/// Whether a line is a record that is not a sample, as `--show-mmap-events` and others print.
+pub(in super::super) fn is_record(line: &str) -> bool {
+    line.contains(": PERF_RECORD_")
+}
+
+/// The number of samples that a record counts as lost.
+pub(super) fn lost_samples(record: &str) -> u64 {
+    let lost = record.split_once(" PERF_RECORD_LOST");
+    let count = lost.and_then(|(_, rest)| rest.split_once("lost "));
+    let digits = count.and_then(|(_, rest)| rest.split_whitespace().next());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// The first line of a sample.
+#[derive(PartialEq, Debug)]
+pub(super) struct Header<'l> {
+    pub(super) comm: &'l str,
+    pub(super) tid: u32,
+    pub(super) processor: Option<u32>,
+    pub(super) at_ns: Option<u64>,
+    pub(super) period: Option<u64>,
+    /// Empty if it is not printed.
+    pub(super) event: &'l str,
+    /// The only frame, of samples without a stack.
+    pub(super) frame: &'l str,
+}
+
+impl<'l> Header<'l> {
+    pub(super) fn parse(line: &'l str) -> Option<Header<'l>> {
+        let header = Header::parse_trimmed(line.trim_start())?;
+        // Frames of a stack are indented, and so are short commands.
+        let is_indented = line.starts_with([' ', '\t']);
+        (!is_indented || header.at_ns.is_some()).then_some(header)
+    }
+
+    fn parse_trimmed(line: &'l str) -> Option<Header<'l>> {
+        let mut tokens = Tokens { line, at: 0 };
+        // The command may contain blanks, but is followed by numbers.
+        let mut tid = None;
+        let mut comm_end = 0;
+        let mut at_ns = None;
+        let mut processor = None;
+        while let Some(token) = tokens.next() {
+            if let Some(time) = time(token) {
+                at_ns = Some(time);
+                break;
+            }
+            let bracketed = token
+                .strip_prefix('[')
+                .and_then(|rest| rest.strip_suffix(']'))
+                .and_then(|number| number.parse().ok());
+            let is_first = comm_end == 0 && tokens.start(token) == 0;
+            if let Some(number) = bracketed.filter(|_| comm_end > 0 || is_first) {
+                processor = processor.or(Some(number));
+            } else if let Some(id) = process(token).filter(|_| !is_first) {
+                tid = Some(id);
+                comm_end = tokens.start(token);
+            } else if comm_end > 0 && token.ends_with(':') && token.len() > 1 {
+                // A sample without a time: this is the event.
+                tokens.at = tokens.start(token);
+                break;
+            }
+        }
+        // Each field may be missing, but a line without a thread and a time is anything.
+        let only_id = || process(line.split_ascii_whitespace().next()?);
+        let tid = match at_ns {
+            Some(_) => tid.or_else(only_id).unwrap_or(0),
+            None => tid?,
+        };
+        let comm = line[..comm_end].trim();
+        let mut event = tokens.next();
+        let period = event.and_then(|period| period.parse().ok());
+        if period.is_some() {
+            event = tokens.next();
+        }
+        let event = match event {
+            Some(event) => event.strip_suffix(':')?,
+            None if at_ns.is_some() => "",
+            None => return None,
+        };
+        if event.starts_with(RECORD) {
+            return None;
+        }
+        let frame = tokens.rest();
+        Some(Header {
+            comm,
+            tid,
+            processor,
+            at_ns,
+            period,
+            event,
+            frame,
+        })
+    }
+}
+
+/// Words of a line, separated by blanks.
+struct Tokens<'l> {
+    line: &'l str,
+    at: usize,
+}
+
+impl<'l> Tokens<'l> {
+    fn next(&mut self) -> Option<&'l str> {
+        let rest = &self.line[self.at..];
+        let start = rest.find(|c: char| !c.is_ascii_whitespace())?;
+        let token = &rest[start..];
+        let length = token
+            .find(|c: char| c.is_ascii_whitespace())
+            .unwrap_or(token.len());
+        self.at += start + length;
+        Some(&token[..length])
+    }
+
+    /// Where the word that was returned last begins.
+    fn start(&self, token: &str) -> usize {
+        self.at - token.len()
+    }
+
+    fn rest(&self) -> &'l str {
+        self.line[self.at..].trim()
+    }
+}
+
+/// `seconds.fraction:` in nanoseconds.
+fn time(token: &str) -> Option<u64> {
+    let (seconds, fraction) = token.strip_suffix(':')?.split_once('.')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(seconds) || !is_number(fraction) || fraction.len() > 9 {
+        return None;
+    }
+    let digits = u32::try_from(fraction.len()).ok()?;
+    let fraction_ns = fraction.parse::<u64>().ok()? * 10_u64.pow(9 - digits);
+    seconds
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1_000_000_000)?
+        .checked_add(fraction_ns)
+}
+
+/// The thread of `pid`, `pid/tid` or `tid`.
+fn process(token: &str) -> Option<u32> {
+    match token.split_once('/') {
+        Some((pid, tid)) => pid.parse::<u32>().ok().and_then(|_| tid.parse().ok()),
+        None => token.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: &str) {
+        let header = Header::parse(line).map(|header| {
+            let Header {
+                comm,
+                tid,
+                at_ns,
+                period,
+                event,
+                ..
+            } = header;
+            format!("{comm}/{tid} at {at_ns:?} for {period:?}: {event}")
+        });
+        assert_eq!(header.unwrap_or_default(), expected, "{line:?}");
+    }
+
+    #[test]
+    fn headers_are_read_with_and_without_their_optional_parts() {
+        check(
+            "app 12/34 [003] 5.5:  250000 cpu-clock:ppp: ",
+            "app/34 at Some(5500000000) for Some(250000): cpu-clock:ppp",
+        );
+        check(
+            "tokio runtime w 12 7.000000001: cycles:",
+            "tokio runtime w/12 at Some(7000000001) for None: cycles",
+        );
+        check("java 9 cycles: ", "java/9 at None for None: cycles");
+        check(
+            "a 1 2 3 [000] 4.0: 1 e:",
+            "a 1 2/3 at Some(4000000000) for Some(1): e",
+        );
+        check(
+            "app 9 U     4.0: 1 e:",
+            "app/9 at Some(4000000000) for Some(1): e",
+        );
+        check(
+            "VM guest 9/9 VM:12 VCPU:03 4.0: e:",
+            "VM guest/9 at Some(4000000000) for None: e",
+        );
+        check("4.0: e: ", "/0 at Some(4000000000) for None: e");
+        check("9 [002] 4.0: e: ", "/9 at Some(4000000000) for None: e");
+        check("app 9 4.0: ", "app/9 at Some(4000000000) for None: ");
+        check(
+            "app 9 4.0:   250000 ",
+            "app/9 at Some(4000000000) for Some(250000): ",
+        );
+        check("\tffffffff81 do_idle+0x10 (/boot/vmlinux)", "");
+        check("app 9 4.0: PERF_RECORD_COMM: app:9/9", "");
+        check("app 9 4.0: PERF_RECORD_LOST lost 12", "");
+        check("main;work 3", "");
+        check("", "");
+    }
+
+    #[test]
+    fn losses_are_counted() {
+        assert_eq!(lost_samples("app 9 4.0: PERF_RECORD_LOST lost 12"), 12);
+        assert_eq!(
+            lost_samples("app 9 4.0: PERF_RECORD_LOST_SAMPLES lost 3"),
+            3
+        );
+        assert_eq!(lost_samples("app 9 4.0: PERF_RECORD_COMM: lost 3:9/9"), 0);
+    }
+}
