@@ -27,6 +27,18 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(
 #[derive(Debug)]
 pub(super) struct Table<T>(Vec<T>);
 
+impl<T> Table<T> {
+    pub(super) fn into_vec(self) -> Vec<T> {
+        self.0
+    }
+}
+
+impl<T> From<Vec<T>> for Table<T> {
+    fn from(entries: Vec<T>) -> Table<T> {
+        Table(entries)
+    }
+}
+
 impl<T> Default for Table<T> {
     fn default() -> Self {
         Table(Vec::new())
@@ -165,11 +177,13 @@ pub(super) fn nanoseconds(
 
 /// The nanoseconds of a unit of time, by its usual names.
 pub(super) fn unit_ns(unit: &str) -> Option<u64> {
-    match unit {
+    match &*unit.to_lowercase() {
         "nanoseconds" | "nanosecond" | "ns" => Some(1),
-        "microseconds" | "microsecond" | "us" | "µs" | "μs" => Some(1_000),
+        "microseconds" | "microsecond" | "us" | "\u{b5}s" | "\u{3bc}s" => Some(1_000),
         "milliseconds" | "millisecond" | "ms" => Some(1_000_000),
-        "seconds" | "second" | "s" => Some(1_000_000_000),
+        "seconds" | "second" | "secs" | "sec" | "s" => Some(1_000_000_000),
+        "minutes" | "minute" | "mins" | "min" => Some(60_000_000_000),
+        "hours" | "hour" | "hrs" | "hr" => Some(3_600_000_000_000),
         _ => None,
     }
 }

@@ -25,6 +25,9 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     let tables = Tables::read(&builder, content)?;
     let stacks = tables.stacks(&mut builder)?;
     let measure = Measure::new(&mut builder, &tables, content)?;
+    if tables.drop_frames != 0 {
+        builder.note("functions that the profile wants to be left out (drop_frames) are kept");
+    }
     let mut parser = Parser {
         builder,
         tables: &tables,
@@ -157,6 +160,8 @@ struct Tables<'a> {
     period_type: Option<proto::ValueType>,
     period: i64,
     default_type: i64,
+    /// The text of a pattern.
+    drop_frames: u64,
 }
 
 impl<'a> Tables<'a> {
@@ -165,6 +170,7 @@ impl<'a> Tables<'a> {
         for field in (Fields { rest: content }) {
             match field.map_err(|error| builder.invalid(error))? {
                 (tag, Value::Bytes(bytes)) => tables.entry(builder, tag, bytes)?,
+                (7, Value::Number(number)) => tables.drop_frames = number,
                 (9, Value::Number(number)) => tables.time_ns = number.cast_signed(),
                 (10, Value::Number(number)) => tables.duration_ns = number.cast_signed(),
                 (12, Value::Number(number)) => tables.period = number.cast_signed(),

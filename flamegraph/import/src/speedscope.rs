@@ -59,6 +59,13 @@ struct Profile<'a> {
     events: Vec<Event<'a>>,
 }
 
+impl Profile<'_> {
+    /// Whether its weights are time, or numbers of samples.
+    fn is_time(&self) -> bool {
+        self.unit == "none" || unit_ns(&self.unit).is_some()
+    }
+}
+
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(rename = "type", borrow)]
@@ -97,13 +104,17 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
             builder.frame(&frame_of_label(function))
         })
         .collect::<Result<_, _>>()?;
-    let starts = file.profiles.iter().map(|profile| profile.start_value);
-    let start = starts.reduce(f64::min).unwrap_or(0.0);
+    // Profiles may have different units.
+    let starts = file.profiles.iter().filter_map(|profile| {
+        let unit_ns = unit_ns(&profile.unit)?;
+        Some(profile.start_value * unit_ns as f64)
+    });
+    let start_ns = starts.reduce(f64::min).unwrap_or(0.0);
     let mut parser = Parser {
         builder,
         frames: &frames,
         file: &file,
-        start,
+        start_ns,
         stop_ns: 0,
         is_timed: false,
     };
@@ -129,8 +140,8 @@ struct Parser<'a, 'f> {
     builder: Builder<'a>,
     frames: &'f [FrameId],
     file: &'f File<'f>,
-    /// Of the earliest profile.
-    start: f64,
+    /// Of the earliest profile, since any time.
+    start_ns: f64,
     stop_ns: u64,
     is_timed: bool,
 }
@@ -204,14 +215,20 @@ impl<'f> Parser<'_, 'f> {
 
     /// A profile is a thread.
     fn threads(&mut self) -> Result<(), ImportError> {
-        for profile in self.file.profiles.iter() {
-            let unit_ns = match &*profile.unit {
-                "none" => None,
-                unit => Some(unit_ns(unit).ok_or_else(|| ImportError::NoTime {
+        let profiles = &self.file.profiles;
+        if let Some(other) = profiles.iter().find(|profile| !profile.is_time()) {
+            let unit = echo(&other.unit);
+            if !profiles.iter().any(Profile::is_time) {
+                return Err(ImportError::NoTime {
                     format: ImportFormat::Speedscope,
-                    found: echo(unit),
-                })?),
-            };
+                    found: unit,
+                });
+            }
+            self.builder
+                .note(format!("profiles of {unit} were skipped: they are no time"));
+        }
+        for profile in profiles.iter().filter(|profile| profile.is_time()) {
+            let unit_ns = unit_ns(&profile.unit);
             let top = self.builder.top(None, None)?;
             let thread = self.builder.thread(top, &profile.name, 0)?;
             let track = Track {
@@ -252,12 +269,27 @@ impl<'f> Parser<'_, 'f> {
             return Ok(0);
         };
         self.is_timed = true;
-        let unit_ns = unit_ns as f64;
-        let offset = track.profile.start_value - self.start;
-        let length = track.profile.end_value - self.start;
-        let stop_ns = nanoseconds(&self.builder, "the end of a profile", length, unit_ns)?;
+        let Profile {
+            start_value,
+            end_value,
+            ..
+        } = *track.profile;
+        let stop_ns =
+            self.since_start("the end of a profile", end_value.max(start_value), unit_ns)?;
         self.stop_ns = self.stop_ns.max(stop_ns);
-        nanoseconds(&self.builder, "the start of a profile", offset, unit_ns)
+        self.since_start("the start of a profile", start_value, unit_ns)
+    }
+
+    /// A time of a profile, since the start of the earliest.
+    fn since_start(&self, what: &str, value: f64, unit_ns: u64) -> Result<u64, ImportError> {
+        // Units of each profile's own, so that whole numbers stay exact.
+        let unit_ns = unit_ns as f64;
+        nanoseconds(
+            &self.builder,
+            what,
+            value - self.start_ns / unit_ns,
+            unit_ns,
+        )
     }
 
     fn sampled(&mut self, track: &Track<'f>) -> Result<(), ImportError> {
@@ -316,8 +348,7 @@ impl<'f> Parser<'_, 'f> {
         let mut open: Vec<(u32, NodeId)> = Vec::new();
         let mut last_ns = 0;
         for event in &track.profile.events {
-            let at = event.at - self.start;
-            let at_ns = nanoseconds(&self.builder, "the time of an event", at, unit_ns as f64)?;
+            let at_ns = self.since_start("the time of an event", event.at, unit_ns)?;
             let weight = at_ns.checked_sub(last_ns).ok_or_else(|| {
                 self.builder
                     .invalid("events are not in the order of their times")
@@ -369,6 +400,11 @@ impl<'f> Parser<'_, 'f> {
                 }
             }
         }
-        Ok(())
+        match open.len() {
+            0 => Ok(()),
+            frames => Err(self
+                .builder
+                .invalid(format!("frames that are open at the end: {frames}"))),
+        }
     }
 }

@@ -76,13 +76,16 @@ impl Column<'_> {
         number: usize,
     ) -> Result<u64, ImportError> {
         let value = values[self.at];
-        let time_ns = u64::try_from(value)
-            .ok()
-            .and_then(|value| value.checked_mul(self.unit_ns));
-        time_ns.ok_or_else(|| {
+        let count = u64::try_from(value).map_err(|_| {
             let reason =
                 format!("sample {number} has value {value}; a time of 0 or more is expected");
             builder.invalid(reason)
+        })?;
+        count.checked_mul(self.unit_ns).ok_or_else(|| {
+            let [name, unit_ns] = [echo(self.name), self.unit_ns.to_string()];
+            builder.invalid(format!(
+                "sample {number} has {value} {name} of {unit_ns} ns each, which exceeds 64 bits of nanoseconds"
+            ))
         })
     }
 }
@@ -308,7 +311,12 @@ impl<'t> Types<'t> {
             .all
             .iter()
             .filter(|(_, has_value)| *has_value || !measures_time)
-            .map(|([name, unit], _)| echo(&format!("{name}/{unit}")));
+            .map(|([name, unit], _)| match (*name, *unit) {
+                ("", "") => "a type without a name and a unit".to_owned(),
+                ("", unit) => format!("a type without a name, in {}", echo(unit)),
+                (name, "") => format!("{} without a unit", echo(name)),
+                (name, unit) => echo(&format!("{name}/{unit}")),
+            });
         let mut found = named.collect::<Vec<_>>().join(", ");
         if measures_time {
             found = format!("only values of {found}");
