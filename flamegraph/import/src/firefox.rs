@@ -1,6 +1,8 @@
 //! The processed format of the Firefox Profiler, of our exports, of samply and of Firefox itself. Versions differ:
-//! 58 has names of sources in a table, 60 shares tables between threads, 66 has distances between stacks, and 70
+//! up to 40, threads have libraries of their own, 58 has names of sources in a table, 60 shares tables between threads, 66 has distances between stacks, and 70
 //! has the library of a frame at the frame.
+
+mod raw;
 
 use std::borrow::Cow;
 
@@ -8,7 +10,7 @@ use profiler_core::{Frame, FrameId, NodeId, State, Timestamp};
 use serde::Deserialize;
 
 use super::builder::{Builder, Sample, Times, frame_of_label};
-use super::error::ImportError;
+use super::error::{ImportError, echo};
 use super::json::{Table, nanoseconds, unit_ns};
 use super::limits::FRAMES_MAX;
 use super::model::{ImportFormat, ImportOptions, Imported};
@@ -47,26 +49,13 @@ struct Meta<'a> {
     preprocessed_profile_version: Option<u32>,
 }
 
-/// The part of a file that tells the browser's own format, which has no version of processing.
-#[derive(Deserialize)]
-struct Raw {
-    meta: RawMeta,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawMeta {
-    preprocessed_profile_version: Option<serde::de::IgnoredAny>,
-    version: Option<serde::de::IgnoredAny>,
-}
-
 #[derive(Deserialize)]
 struct SampleUnits<'a> {
     #[serde(rename = "threadCPUDelta", borrow, default)]
     cpu_delta: Cow<'a, str>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Lib<'a> {
     #[serde(borrow, default)]
@@ -100,6 +89,9 @@ struct Thread<'a> {
     #[serde(default)]
     tid: ThreadId,
     samples: Samples<'a>,
+    /// Up to version 40.
+    #[serde(borrow, default)]
+    libs: Table<Lib<'a>>,
     #[serde(borrow, default)]
     string_array: Table<Cow<'a, str>>,
     #[serde(default)]
@@ -174,8 +166,10 @@ struct Samples<'a> {
 
 /// Parses a processed profile.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
-    let file: File<'_> = super::json::parse(content, ImportFormat::Firefox)
-        .map_err(|error| named_if_raw(content, error))?;
+    let file: File<'_> = match super::json::parse(content, ImportFormat::Firefox) {
+        Ok(file) => file,
+        Err(error) => raw::processed(content).unwrap_or(Err(error))?,
+    };
     let mut builder = Builder::new(ImportFormat::Firefox, options);
     let version = file.meta.preprocessed_profile_version;
     if let Some(version) = version.filter(|version| *version > VERSION_MAX) {
@@ -201,13 +195,26 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         cpu_unit_ns,
         stop_ns: 0,
         shared_nodes: None,
+        without_time: None,
     };
     for thread in file.threads.iter() {
         parser.thread(thread)?;
     }
     let Parser {
-        builder, stop_ns, ..
+        mut builder,
+        stop_ns,
+        without_time,
+        ..
     } = parser;
+    if let Some(found) = without_time {
+        if builder.is_empty() {
+            return Err(ImportError::NoTime {
+                format: ImportFormat::Firefox,
+                found,
+            });
+        }
+        builder.note(format!("threads whose samples are {found} were skipped"));
+    }
     let start_ns = file.meta.start_time * MILLISECOND_NS;
     let is_known = (1.0..9e18).contains(&start_ns);
     let started_at = is_known.then(|| Timestamp::from_unix_ns(start_ns as i64));
@@ -216,26 +223,6 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         started_at,
         duration_ns,
     })
-}
-
-/// Names the raw format if the file has it, instead of the error.
-fn named_if_raw(content: &[u8], error: ImportError) -> ImportError {
-    match serde_json::from_slice::<Raw>(content) {
-        Ok(Raw {
-            meta:
-                RawMeta {
-                    preprocessed_profile_version: None,
-                    version: Some(_),
-                },
-        }) => {
-            let reason = "this is the raw format of the browser; open it in profiler.firefox.com and save it";
-            ImportError::Invalid {
-                format: ImportFormat::Firefox,
-                reason: reason.to_owned(),
-            }
-        }
-        _ => error,
-    }
 }
 
 struct Parser<'a, 'f> {
@@ -248,6 +235,8 @@ struct Parser<'a, 'f> {
     stop_ns: u64,
     /// Of the stacks that threads share, which are all below one task.
     shared_nodes: Option<Vec<NodeId>>,
+    /// The type of weights of a thread that are no time.
+    without_time: Option<String>,
 }
 
 /// The tables of a thread: its own, or the shared ones.
@@ -257,11 +246,18 @@ struct ThreadTables<'f> {
     funcs: &'f FuncTable,
     resources: &'f ResourceTable,
     stacks: &'f StackTable,
+    libs: &'f [Lib<'f>],
     is_shared: bool,
 }
 
 impl<'f> ThreadTables<'f> {
-    fn new(thread: &'f Thread<'f>, shared: &'f Tables<'f>) -> ThreadTables<'f> {
+    fn new(thread: &'f Thread<'f>, file: &'f File<'f>) -> ThreadTables<'f> {
+        let shared = &file.shared;
+        let libs = if thread.libs.is_empty() {
+            &file.libs
+        } else {
+            &thread.libs
+        };
         let own_strings = &*thread.string_array;
         let strings = if own_strings.is_empty() {
             &shared.string_array
@@ -275,6 +271,7 @@ impl<'f> ThreadTables<'f> {
                 funcs: &shared.func_table,
                 resources: &shared.resource_table,
                 stacks: &shared.stack_table,
+                libs: &file.libs,
                 is_shared: true,
             };
         }
@@ -284,6 +281,7 @@ impl<'f> ThreadTables<'f> {
             funcs: &thread.func_table,
             resources: &thread.resource_table,
             stacks: &thread.stack_table,
+            libs,
             is_shared: false,
         }
     }
@@ -342,12 +340,14 @@ impl<'f> Parser<'_, 'f> {
         if thread.samples.stack.is_empty() {
             return Ok(());
         }
-        if thread.samples.weight_type.as_deref() == Some("bytes") {
-            self.builder
-                .note("threads whose samples are bytes were skipped");
-            return Ok(());
+        match thread.samples.weight_type.as_deref() {
+            None | Some("samples" | "tracing-ms") => {}
+            Some(other) => {
+                self.without_time = Some(echo(other));
+                return Ok(());
+            }
         }
-        let tables = ThreadTables::new(thread, &self.file.shared);
+        let tables = ThreadTables::new(thread, self.file);
         let task = self.is_ours.then_some(&*thread.name);
         let top = self.builder.top(task, None)?;
         let name = if self.is_ours { "" } else { &thread.name };
@@ -415,8 +415,11 @@ impl<'f> Parser<'_, 'f> {
         let is_time = samples.weight_type.as_deref() == Some("tracing-ms");
         let weight_unit_ns = if is_time {
             MILLISECOND_NS
-        } else {
+        } else if self.interval_ns > 0.0 {
             self.interval_ns
+        } else {
+            let reason = "meta.interval is not the time of a sample; --interval sets it";
+            return Err(self.builder.invalid(reason));
         };
         let weight_ns = nanoseconds(&self.builder, "a weight", weight, weight_unit_ns)?;
         let Position {
@@ -516,7 +519,7 @@ impl<'f> Parser<'_, 'f> {
     }
 
     /// The library of a frame.
-    fn lib_of(&self, tables: &ThreadTables<'f>, frame: usize, func: usize) -> Option<&'f Lib<'f>> {
+    fn lib_of<'t>(tables: &ThreadTables<'t>, frame: usize, func: usize) -> Option<&'t Lib<'t>> {
         let lib = match &tables.frames.lib {
             Some(libs) => libs.get(frame).copied(),
             None => {
@@ -525,7 +528,7 @@ impl<'f> Parser<'_, 'f> {
                 lib.copied().flatten().map(i64::from)
             }
         };
-        self.file.libs.get(usize::try_from(lib?).ok()?)
+        tables.libs.get(usize::try_from(lib?).ok()?)
     }
 
     fn frames(&mut self, tables: &ThreadTables<'_>) -> Result<Vec<FrameId>, ImportError> {
@@ -556,7 +559,7 @@ impl<'f> Parser<'_, 'f> {
                 .copied()
                 .flatten()
                 .unwrap_or(0);
-            let lib = self.lib_of(tables, index, func);
+            let lib = Self::lib_of(tables, index, func);
             let module = lib.map_or("", |lib| &lib.path);
             let build_id = lib.and_then(|lib| lib.code_id.as_deref()).unwrap_or("");
             let inlined = tables

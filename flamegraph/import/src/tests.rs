@@ -7,6 +7,7 @@ mod hostile;
 mod jfr;
 mod perf;
 mod producers;
+mod raw;
 mod received;
 
 use expect_test::{Expect, expect};

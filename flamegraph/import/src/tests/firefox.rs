@@ -186,7 +186,7 @@ fn stacks_files_and_libraries_are_where_the_version_has_them() {
 }
 
 #[test]
-fn a_newer_version_is_noted_and_the_raw_format_is_named() {
+fn a_newer_version_is_noted_and_what_is_not_read_is_named() {
     let model = Model {
         stacks: vec![(None, 0)],
         functions: vec![(1, true)],
@@ -197,16 +197,13 @@ fn a_newer_version_is_noted_and_the_raw_format_is_named() {
         newer.notes,
         ["version 71 is newer than those that are known: up to 70"]
     );
-    let thread =
-        json!({ "name": "T", "samples": { "schema": { "stack": 0, "time": 1 }, "data": [] } });
-    for threads in [json!([thread]), json!([thread.to_string()])] {
-        let raw =
-            json!({ "meta": { "version": 30, "interval": 1 }, "libs": [], "threads": threads });
-        let error = import(raw.to_string().as_bytes(), &ImportOptions::default()).unwrap_err();
-        let expected = "invalid firefox: this is the raw format of the browser; open it in \
-                        profiler.firefox.com and save it";
-        assert_eq!(error.to_string(), expected);
-    }
+    let raw = json!({ "meta": { "version": 30, "interval": 1 }, "libs": [], "threads": ["{}"] });
+    let error = import(raw.to_string().as_bytes(), &ImportOptions::default())
+        .unwrap_err()
+        .to_string();
+    let expected =
+        "; it is of the browser's own format: open it in profiler.firefox.com and save it there";
+    assert!(error.ends_with(expected), "{error}");
     let before = model
         .file(66)
         .replace("\"prefixOffset\":[0]", "\"prefixOffset\":[1]");
@@ -214,4 +211,65 @@ fn a_newer_version_is_noted_and_the_raw_format_is_named() {
         .unwrap_err()
         .to_string();
     assert_eq!(error, "invalid firefox: stack 0 has its prefix 1 before it");
+}
+
+#[test]
+fn weights_that_are_no_time_are_refused_or_skipped() {
+    let model = Model {
+        stacks: vec![(None, 0)],
+        functions: vec![(1, true)],
+        samples: vec![Some(0), Some(0)],
+    };
+    let of_type = |kind: &str| {
+        let mut file: Value = serde_json::from_str(&model.file(60)).unwrap();
+        file["threads"][0]["samples"]["weightType"] = json!(kind);
+        file["threads"][0]["samples"]["weight"] = json!([4096, 512]);
+        file
+    };
+    assert_eq!(
+        of(of_type("tracing-ms").to_string()).total_ns(),
+        4_608_000_000
+    );
+    assert_eq!(of(of_type("samples").to_string()).total_ns(), 4_608_000_000);
+    let error = import(
+        of_type("bytes").to_string().as_bytes(),
+        &ImportOptions::default(),
+    );
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "no type of sample is time; the firefox profile has bytes"
+    );
+    let mut mixed = of_type("bytes");
+    let time: Value = serde_json::from_str(&model.file(60)).unwrap();
+    let threads = mixed["threads"].as_array_mut().unwrap();
+    threads.push(time["threads"][0].clone());
+    let mixed = of(mixed.to_string());
+    assert_eq!(mixed.total_ns(), 2_000_000);
+    assert_eq!(
+        mixed.notes,
+        ["threads whose samples are bytes were skipped"]
+    );
+    let mut without_interval: Value = serde_json::from_str(&model.file(60)).unwrap();
+    without_interval["meta"]["interval"] = json!(0);
+    let error = import(
+        without_interval.to_string().as_bytes(),
+        &ImportOptions::default(),
+    );
+    let expected = "invalid firefox: meta.interval is not the time of a sample; --interval sets it";
+    assert_eq!(error.unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn libraries_of_threads_are_those_of_versions_up_to_40() {
+    let model = Model {
+        stacks: vec![(None, 0)],
+        functions: vec![(1, true)],
+        samples: vec![Some(0)],
+    };
+    let expected = of(model.file(55)).profile();
+    let mut file: Value = serde_json::from_str(&model.file(55)).unwrap();
+    file["meta"]["preprocessedProfileVersion"] = json!(40);
+    file["threads"][0]["libs"] = file["libs"].take();
+    file["libs"] = json!([]);
+    assert_eq!(of(file.to_string()).profile(), expected);
 }
