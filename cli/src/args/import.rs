@@ -101,6 +101,8 @@ impl From<Format> for ImportFormat {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Unit {
     Nanoseconds,
+    Microseconds,
+    Milliseconds,
     Samples,
 }
 
@@ -108,6 +110,8 @@ impl From<Unit> for CollapsedUnit {
     fn from(unit: Unit) -> CollapsedUnit {
         match unit {
             Unit::Nanoseconds => CollapsedUnit::Nanoseconds,
+            Unit::Microseconds => CollapsedUnit::Microseconds,
+            Unit::Milliseconds => CollapsedUnit::Milliseconds,
             Unit::Samples => CollapsedUnit::Samples,
         }
     }

@@ -276,7 +276,7 @@ impl<'a> Builder<'a> {
         self.weights.is_empty()
     }
 
-    fn too_heavy(&self) -> ImportError {
+    pub(super) fn too_heavy(&self) -> ImportError {
         self.invalid("the sum of all weights exceeds 64 bits of nanoseconds")
     }
 

@@ -1,82 +1,109 @@
 //! Collapsed stacks: `frame;frame weight`, a line each.
 
-use profiler_core::Frame;
+mod austin;
+mod lines;
 
+use profiler_core::{Frame, FrameId, State};
+
+use self::austin::{Metrics, Mode};
+use self::lines::{Kind, Stack, Survey, Weight};
 use super::builder::{Builder, Sample, Times, frame_of_label};
 use super::error::{ImportError, echo};
-use super::limits::{COLLAPSED_NANOSECONDS_MIN, ENTRY_BYTES_MAX, INTERVAL_DEFAULT};
+use super::limits::INTERVAL_DEFAULT;
 use super::model::{CollapsedUnit, ImportFormat, ImportOptions, Imported};
 
-/// Parses collapsed stacks of this crate, async-profiler, py-spy and others.
+/// Parses collapsed stacks of this crate, async-profiler, py-spy, austin, bcc and others.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
-    let builder = Builder::new(ImportFormat::Collapsed, options);
+    let mut builder = Builder::new(ImportFormat::Collapsed, options);
+    let survey = Survey::of(content)?;
+    if let Some(first) = &survey.first_other {
+        if survey.others > survey.stacks {
+            return Err(builder.invalid(first.as_str()));
+        }
+        let others = survey.others;
+        builder.note(format!(
+            "lines that are no stacks were skipped: {others}; {first}"
+        ));
+    }
     let unit = match options.unit {
         Some(unit) => unit,
-        None => unit_of(&builder, content)?,
+        None => survey.unit()?,
     };
     let mut parser = Parser {
+        unit_ns: unit_ns(&builder, unit),
         builder,
         unit,
+        austin: survey.austin,
         frames: Vec::new(),
     };
-    for (number, line) in lines(content) {
-        parser.line(&line?, number)?;
+    for line in lines::lines(content) {
+        let line = line?;
+        match Kind::of(&line.text) {
+            Kind::Stack(stack) => parser.stack(stack, line.number)?,
+            Kind::Comment | Kind::Other => {}
+            Kind::Invalid => return Err(parser.invalid_line(&line.text, line.number)),
+        }
     }
     parser.finish()
 }
 
-/// The lines with stacks, and their numbers.
-fn lines(content: &[u8]) -> impl Iterator<Item = (usize, Result<String, ImportError>)> {
-    let lines = content.split(|byte| *byte == b'\n').zip(1..);
-    let is_stack = |line: &[u8]| !line.trim_ascii().is_empty() && line[0] != b'#';
-    lines
-        .filter(move |(line, _)| is_stack(line))
-        .map(|(line, number)| {
-            let line = if line.len() > ENTRY_BYTES_MAX {
-                Err(ImportError::TooMany {
-                    what: "too many bytes in a line",
-                    limit: ENTRY_BYTES_MAX,
-                })
-            } else {
-                Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
-            };
-            (number, line)
+/// Whether a text is likely to be of this format: most of its lines are stacks, or some comments are before them.
+pub(super) fn is_likely(start: &[u8]) -> bool {
+    Survey::of(start).is_ok_and(|survey| survey.stacks > 0 && survey.others <= survey.stacks)
+}
+
+impl Survey {
+    /// The unit of the weights, of a file whose reader did not choose one.
+    fn unit(&self) -> Result<CollapsedUnit, ImportError> {
+        match self.austin {
+            Some(Mode::Memory) => {
+                return Err(ImportError::NoTime {
+                    format: ImportFormat::Collapsed,
+                    found: "bytes of memory of austin".to_owned(),
+                });
+            }
+            Some(_) => return Ok(CollapsedUnit::Microseconds),
+            None => {}
+        }
+        if self.stacks > 0 && self.has_two_weights {
+            return Err(ImportError::OtherFormat {
+                name: "a difference of two profiles, as difffolded.pl writes it",
+                instead: "import both and run `emberline compare`; with --unit, the first number is a part of the name",
+            });
+        }
+        if self.stacks > 0 && self.is_off_cpu {
+            return Err(ImportError::NoUnit {
+                found: "each stack ends in the scheduler, as bcc's `offcputime -f` writes microseconds off the CPU",
+                instead: "--unit microseconds --state other, or another unit",
+            });
+        }
+        Ok(if self.has_large_weights {
+            CollapsedUnit::Nanoseconds
+        } else {
+            CollapsedUnit::Samples
         })
+    }
 }
 
-/// The stack and the weight of a line.
-fn split<'l>(
-    builder: &Builder<'_>,
-    line: &'l str,
-    number: usize,
-) -> Result<(&'l str, u64), ImportError> {
-    let parts = line
-        .rsplit_once(' ')
-        .filter(|(stack, _)| !stack.trim().is_empty());
-    let weight = parts.and_then(|(stack, weight)| Some((stack, weight.parse().ok()?)));
-    weight.ok_or_else(|| {
-        let text = echo(line);
-        builder.invalid(format!(
-            "line {number} is not `frame;frame number`: {text:?}"
-        ))
-    })
-}
-
-/// The unit that the weights have: no profile has thousands of samples of each of its stacks.
-fn unit_of(builder: &Builder<'_>, content: &[u8]) -> Result<CollapsedUnit, ImportError> {
-    for (number, line) in lines(content) {
-        let (_, weight) = split(builder, &line?, number)?;
-        if weight < COLLAPSED_NANOSECONDS_MIN {
-            return Ok(CollapsedUnit::Samples);
+/// The time of a weight of 1.
+fn unit_ns(builder: &Builder<'_>, unit: CollapsedUnit) -> u64 {
+    match unit {
+        CollapsedUnit::Nanoseconds => 1,
+        CollapsedUnit::Microseconds => 1_000,
+        CollapsedUnit::Milliseconds => 1_000_000,
+        CollapsedUnit::Samples => {
+            let default_ns = INTERVAL_DEFAULT.as_nanos() as u64;
+            builder.options.interval_ns.unwrap_or(default_ns)
         }
     }
-    Ok(CollapsedUnit::Nanoseconds)
 }
 
 struct Parser<'a> {
     builder: Builder<'a>,
     unit: CollapsedUnit,
-    frames: Vec<profiler_core::FrameId>,
+    unit_ns: u64,
+    austin: Option<Mode>,
+    frames: Vec<FrameId>,
 }
 
 /// A thread that a stack begins with.
@@ -86,13 +113,40 @@ struct Thread<'l> {
 }
 
 impl Parser<'_> {
-    fn line(&mut self, line: &str, number: usize) -> Result<(), ImportError> {
-        let (stack, weight) = split(&self.builder, line, number)?;
-        let mut names = stack.split(';').peekable();
+    fn invalid_line(&self, line: &str, number: usize) -> ImportError {
+        let text = echo(line);
+        self.builder.invalid(format!(
+            "line {number} is not `frame;frame number`: {text:?}"
+        ))
+    }
+
+    fn stack(&mut self, stack: Stack<'_>, number: usize) -> Result<(), ImportError> {
+        let metrics = Metrics::parse(stack.weight).filter(|_| self.austin == Some(Mode::Full));
+        let weight = metrics
+            .as_ref()
+            .map_or(stack.weight, |metrics| metrics.time);
+        let state = match metrics {
+            Some(Metrics { is_idle: true, .. }) => State::Other,
+            _ => self.builder.options.state,
+        };
+        let Some(weight) = Weight::parse(weight) else {
+            return Err(self.invalid_line(&format!("{} {}", stack.frames, stack.weight), number));
+        };
+        let weight = weight
+            .nanoseconds(self.unit_ns)
+            .ok_or_else(|| self.builder.too_heavy())?;
+        let mut names = stack.frames.split(';').peekable();
+        // Our own exports, whose first frame is the task.
         let is_ours = self.unit == CollapsedUnit::Nanoseconds;
         let has_task = is_ours && self.builder.options.task.is_none();
         let task = if has_task { names.next() } else { None };
-        let thread = names.peek().filter(|_| !is_ours).and_then(thread);
+        if self.austin.is_some() {
+            names.next_if(|name| austin::is_process(name));
+        }
+        let thread = names
+            .peek()
+            .filter(|_| !is_ours)
+            .and_then(|name| self.thread(name));
         if thread.is_some() {
             names.next();
         }
@@ -100,17 +154,16 @@ impl Parser<'_> {
         let top = self.builder.top(task, None)?;
         self.frames.clear();
         for name in names {
-            let frame = if is_ours {
-                Frame::function(name, "", 0)
-            } else {
-                foreign_frame(name)
+            let frame = match self.austin {
+                Some(_) => austin::frame(name),
+                None if is_ours => Frame::function(name, "", 0),
+                None => foreign_frame(name),
             };
             self.frames
                 .push(self.builder.frame(&frame_of_label(frame))?);
         }
         let node = self.builder.stack(top, &self.frames)?;
         let thread = self.builder.thread(top, name, id)?;
-        let state = self.builder.options.state;
         self.builder.add(Sample {
             node,
             thread,
@@ -120,30 +173,52 @@ impl Parser<'_> {
         })
     }
 
+    /// The thread that this frame is.
+    fn thread<'l>(&self, frame: &'l str) -> Option<Thread<'l>> {
+        match self.austin {
+            Some(_) => austin::thread_id(frame).map(|id| Thread { name: "", id }),
+            None => thread(frame),
+        }
+    }
+
     fn finish(mut self) -> Result<Imported, ImportError> {
-        match self.unit {
-            CollapsedUnit::Nanoseconds => {
-                self.builder
-                    .note("weights are nanoseconds; --unit samples reads them as samples");
-            }
-            CollapsedUnit::Samples => {
-                let default_ns = INTERVAL_DEFAULT.as_nanos() as u64;
-                let interval_ns = self.builder.options.interval_ns.unwrap_or(default_ns);
-                let interval_ms = interval_ns as f64 / 1e6;
-                self.builder.note(format!(
-                    "weights are samples of {interval_ms} ms; --interval sets another time, \
-                     --unit nanoseconds reads them as time"
-                ));
-                self.builder.scale(interval_ns)?;
-            }
+        if !self.is_stated() {
+            self.note_unit();
         }
         self.builder.finish(Times::default())
+    }
+
+    /// Whether the options have the time of a weight.
+    fn is_stated(&self) -> bool {
+        let options = self.builder.options;
+        match options.unit {
+            Some(CollapsedUnit::Samples) => options.interval_ns.is_some(),
+            unit => unit.is_some(),
+        }
+    }
+
+    fn note_unit(&mut self) {
+        let note = match self.unit {
+            CollapsedUnit::Nanoseconds => {
+                "weights are nanoseconds; --unit samples reads them as samples".to_owned()
+            }
+            CollapsedUnit::Microseconds => "weights are microseconds".to_owned(),
+            CollapsedUnit::Milliseconds => "weights are milliseconds".to_owned(),
+            CollapsedUnit::Samples => {
+                let interval_ms = self.unit_ns as f64 / 1e6;
+                format!(
+                    "weights are samples of {interval_ms} ms; --interval sets another time, \
+                     --unit nanoseconds reads them as time"
+                )
+            }
+        };
+        self.builder.note(note);
     }
 }
 
 /// The thread that async-profiler writes as the first frame: `[main tid=17]`.
-fn thread<'l>(name: &&'l str) -> Option<Thread<'l>> {
-    let inner = name.strip_prefix('[')?.strip_suffix(']')?;
+fn thread(frame: &str) -> Option<Thread<'_>> {
+    let inner = frame.strip_prefix('[')?.strip_suffix(']')?;
     let (name, id) = inner.rsplit_once(" tid=")?;
     Some(Thread {
         name,

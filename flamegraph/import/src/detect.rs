@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 
 use super::error::ImportError;
 use super::model::ImportFormat;
-use super::perf;
+use super::{collapsed, perf};
 
 /// Bytes at the start of a text that decide.
 const TEXT_BYTES: usize = 64 << 10;
@@ -26,14 +26,13 @@ pub(super) fn format(content: &[u8]) -> Option<ImportFormat> {
     let mut lines = text
         .lines()
         .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let first = lines.next()?;
+    let first = lines.next().unwrap_or_default();
     let next = lines.next().unwrap_or_default();
-    if perf::is_header(first) || perf::is_header_without_time(first, next) {
+    if perf::is_header(first) || perf::is_record(first) || perf::is_header_without_time(first, next)
+    {
         return Some(ImportFormat::Perf);
     }
-    let (stack, weight) = first.trim_end().rsplit_once(' ')?;
-    let is_weight = !weight.is_empty() && weight.bytes().all(|byte| byte.is_ascii_digit());
-    (is_weight && !stack.trim().is_empty()).then_some(ImportFormat::Collapsed)
+    collapsed::is_likely(text.as_bytes()).then_some(ImportFormat::Collapsed)
 }
 
 /// The error for content of a known format that is not read, or of none.

@@ -50,6 +50,15 @@ pub enum ImportError {
         /// How much is allowed.
         limit: usize,
     },
+    /// The unit of weights is not stated, and the usual one would be wrong.
+    #[error("{found}: choose {instead}")]
+    #[non_exhaustive]
+    NoUnit {
+        /// What was found.
+        found: &'static str,
+        /// The options that say the unit.
+        instead: &'static str,
+    },
     /// The profile does not measure time.
     #[error("no type of sample is time; the {format} profile has {found}")]
     #[non_exhaustive]

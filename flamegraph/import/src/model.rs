@@ -79,6 +79,10 @@ impl fmt::Display for ImportFormat {
 pub enum CollapsedUnit {
     /// Time, as exports of this crate have it. The first frame is the task.
     Nanoseconds,
+    /// Time, as bcc and austin have it.
+    Microseconds,
+    /// Time.
+    Milliseconds,
     /// Numbers of samples.
     Samples,
 }

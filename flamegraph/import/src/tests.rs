@@ -1,5 +1,6 @@
 //! Files of our exports and of other profilers are imported with their stacks and sums.
 
+mod collapsed;
 mod columns;
 mod firefox;
 mod fixtures;
@@ -37,6 +38,23 @@ fn exports(profile: &Profile) -> [(ImportFormat, Vec<u8>); 4] {
         ),
         (ImportFormat::Collapsed, collapsed(profile).into_bytes()),
     ]
+}
+
+/// The time of each stack below its task, with names as they are displayed.
+fn stacks(imported: &Imported) -> Vec<(String, u64)> {
+    let mut sums = std::collections::BTreeMap::<String, u64>::new();
+    for sample in &imported.samples {
+        let mut labels = Vec::new();
+        let mut at = sample.node;
+        while let Some((parent, frame)) = imported.trie.node(at) {
+            labels.push(imported.symbols.frame(frame).label());
+            at = parent;
+        }
+        labels.pop();
+        labels.reverse();
+        *sums.entry(labels.join(";")).or_default() += sample.nanoseconds;
+    }
+    sums.into_iter().collect()
 }
 
 #[test]
@@ -256,7 +274,6 @@ fn the_unit_of_collapsed_stacks_can_be_chosen() {
         expect![[r#"
         collapsed of 100000 ns
         0 s main other /0 100000
-        note: weights are samples of 0.000005 ms; --interval sets another time, --unit nanoseconds reads them as time
         imported;load;main 100000
     "#]],
     );

@@ -66,10 +66,10 @@ impl Samples {
         self.imported.invalid_build_ids
     }
 
-    /// Notes for the sender of a recording, which always has events that are no time.
+    /// Notes for the sender: of lines that are no stacks, and of events of a recording that are no time.
     pub(super) fn notes(&self) -> &[String] {
         match self.imported.format {
-            ImportFormat::Jfr => &self.imported.notes,
+            ImportFormat::Collapsed | ImportFormat::Jfr => &self.imported.notes,
             _ => &[],
         }
     }

@@ -45,10 +45,15 @@ fn broken_text_names_its_line() {
     use ImportFormat::{Collapsed, Perf};
     check(
         Collapsed,
-        "a;b 1\nc\n",
-        "line 2 is not `frame;frame number`: \"c\"",
+        "a;b 1\na;c\n",
+        "line 2 is not `frame;frame number`: \"a;c\"",
     );
     check(Collapsed, "a;b -1\n", "line 1 is not");
+    for number in ["1e3", "+1", "1,000", ".5", "18446744073709551616"] {
+        let file = format!("a;b 1\na;c {number}\n");
+        check(Collapsed, &file, "line 2 is not");
+    }
+    check(Collapsed, "a\nb\nc 1\n", "line 1 is not");
     check(
         Collapsed,
         "a 18446744073709551615\nb 1\n",
