@@ -1,10 +1,14 @@
-//! CPU profiles of Chrome and Node.js: a tree of nodes, and the node of each sample.
+//! CPU profiles of Chrome and Node.js: a tree of nodes, and the node of each sample. They are files of their own, or
+//! parts of a trace.
+
+mod trace;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use profiler_core::{Frame, NodeId, State};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::builder::{Builder, Sample, Times, frame_of_label};
 use super::error::ImportError;
@@ -14,18 +18,34 @@ use super::model::{ImportFormat, ImportOptions, Imported};
 
 const MICROSECOND_NS: f64 = 1e3;
 
+/// A file: a CPU profile, or a trace.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct File<'a> {
     #[serde(borrow)]
-    nodes: Table<Node<'a>>,
+    nodes: Option<Table<Node<'a>>>,
     /// Microseconds of a clock that does not count from 1970.
+    #[serde(default)]
     start_time: f64,
+    #[serde(default)]
     end_time: f64,
     #[serde(default)]
     samples: Vec<u64>,
-    /// Microseconds since the sample before; of the first one, since the start.
     #[serde(default)]
+    time_deltas: Vec<f64>,
+    #[serde(borrow)]
+    trace_events: Option<trace::Events<'a>>,
+    /// The root of a tree of nested nodes, which versions before 2016 wrote.
+    head: Option<IgnoredAny>,
+}
+
+/// A CPU profile of one thread.
+struct Profile<'a> {
+    nodes: Vec<Node<'a>>,
+    start_time: f64,
+    end_time: f64,
+    samples: Vec<u64>,
+    /// Microseconds since the sample before; of the first one, since the start.
     time_deltas: Vec<f64>,
 }
 
@@ -56,33 +76,51 @@ struct CallFrame<'a> {
     line_number: i64,
 }
 
-/// Parses a CPU profile.
+/// Parses a CPU profile, or the CPU profiles of a trace.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
+    if content.trim_ascii_start().starts_with(b"[") {
+        let events = super::json::parse(content, ImportFormat::Chrome)?;
+        return trace::parse(events, options);
+    }
     let file: File<'_> = super::json::parse(content, ImportFormat::Chrome)?;
+    if let Some(events) = file.trace_events {
+        return trace::parse(events, options);
+    }
     let mut builder = Builder::new(ImportFormat::Chrome, options);
+    let Some(nodes) = file.nodes else {
+        return Err(match file.head {
+            Some(_) => ImportError::OtherFormat {
+                name: "a CPU profile of Chrome before version 58 or of Node.js before 12",
+                instead: "open it in speedscope and import what that exports",
+            },
+            None => builder.invalid("missing field `nodes`"),
+        });
+    };
+    let profile = Profile {
+        nodes: nodes.into_vec(),
+        start_time: file.start_time,
+        end_time: file.end_time,
+        samples: file.samples,
+        time_deltas: file.time_deltas,
+    };
     let top = builder.top(None, None)?;
     let thread = builder.thread(top, "", 0)?;
-    let nodes = nodes(&mut builder, &file, top)?;
-    let what = "the profile's length";
-    let duration_ns = nanoseconds(
-        &builder,
-        what,
-        file.end_time - file.start_time,
-        MICROSECOND_NS,
+    let mut parser = Parser::new(
+        &mut builder,
+        &profile,
+        Lane {
+            top,
+            thread,
+            start_ns: 0,
+        },
     )?;
-    let mut parser = Parser {
-        builder,
-        file: &file,
-        nodes,
-        thread,
-        duration_ns,
-    };
-    if file.samples.is_empty() {
-        parser.hits()?
+    let duration_ns = parser.duration_ns;
+    if profile.samples.is_empty() && profile.time_deltas.is_empty() {
+        parser.hits()?;
     } else {
-        parser.samples()?
+        parser.samples()?;
     }
-    parser.builder.finish(Times {
+    builder.finish(Times {
         started_at: None,
         duration_ns: Some(duration_ns),
     })
@@ -98,7 +136,7 @@ struct TreeNode {
 /// The nodes of the tree by their ids in the file. Every node must be below one root.
 fn nodes(
     builder: &mut Builder<'_>,
-    file: &File<'_>,
+    file: &Profile<'_>,
     top: NodeId,
 ) -> Result<HashMap<u64, TreeNode>, ImportError> {
     let mut indexes = HashMap::with_capacity(file.nodes.len());
@@ -178,15 +216,42 @@ fn nodes(
     }
 }
 
-struct Parser<'a, 'f> {
-    builder: Builder<'a>,
-    file: &'f File<'f>,
-    nodes: HashMap<u64, TreeNode>,
+/// Where and when the samples of a profile are.
+#[derive(Clone, Copy)]
+struct Lane {
+    top: NodeId,
     thread: NodeId,
+    /// Since the start of the earliest profile.
+    start_ns: u64,
+}
+
+struct Parser<'b, 'a, 'f> {
+    builder: &'b mut Builder<'a>,
+    file: &'f Profile<'f>,
+    nodes: HashMap<u64, TreeNode>,
+    lane: Lane,
     duration_ns: u64,
 }
 
-impl Parser<'_, '_> {
+impl<'b, 'a, 'f> Parser<'b, 'a, 'f> {
+    fn new(
+        builder: &'b mut Builder<'a>,
+        file: &'f Profile<'f>,
+        lane: Lane,
+    ) -> Result<Parser<'b, 'a, 'f>, ImportError> {
+        let nodes = nodes(builder, file, lane.top)?;
+        let what = "the profile's length";
+        let length = file.end_time - file.start_time;
+        let duration_ns = nanoseconds(builder, what, length, MICROSECOND_NS)?;
+        Ok(Parser {
+            builder,
+            file,
+            nodes,
+            lane,
+            duration_ns,
+        })
+    }
+
     /// A sample is as long as the time until the next one.
     fn samples(&mut self) -> Result<(), ImportError> {
         let samples = self.file.samples.len();
@@ -201,7 +266,7 @@ impl Parser<'_, '_> {
         for (id, delta) in self.file.samples.iter().zip(&self.file.time_deltas) {
             at += delta;
             let at_ns = nanoseconds(
-                &self.builder,
+                self.builder,
                 "the time of a sample",
                 at.max(0.0),
                 MICROSECOND_NS,
@@ -258,10 +323,10 @@ impl Parser<'_, '_> {
         };
         self.builder.add(Sample {
             node,
-            thread: self.thread,
+            thread: self.lane.thread,
             state,
             weight,
-            at_ns,
+            at_ns: self.lane.start_ns.saturating_add(at_ns),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Files of our exports and of other profilers are imported with their stacks and sums.
 
+mod chrome;
 mod collapsed;
 mod columns;
 mod firefox;
@@ -242,13 +243,53 @@ fn text_in_utf_16_and_with_a_mark_is_read() {
 
 #[test]
 fn formats_that_are_not_read_are_named() {
-    let gperftools = [0_u64, 3, 0, 10_000, 0].map(u64::to_le_bytes).concat();
+    let words = [0_u64, 3, 0, 10_000, 0];
+    let halves = words.map(|word| word as u32);
+    let gperftools = "a profile of gperftools";
+    let without_profile = "a trace without a CPU profile";
     for (content, name) in [
         (&b"PK\x03\x04\x14\0\0\0\x08\0"[..], "a zip file"),
+        (b"\x28\xb5\x2f\xfd\x04", "a file that zstd compressed"),
+        (b"BZh91AY", "a file that bzip2 compressed"),
         (b"PERFILE2\x68\0", "a recording of perf"),
-        (&gperftools, "a profile of gperftools"),
-        (b"{\"traceEvents\": []}", "a trace of Chrome"),
-        (b"[{\"name\": \"a\", \"ph\": \"X\"}]", "a trace of Chrome"),
+        (&words.map(u64::to_le_bytes).concat(), gperftools),
+        (&words.map(u64::to_be_bytes).concat(), gperftools),
+        (&halves.map(u32::to_le_bytes).concat(), gperftools),
+        (&halves.map(u32::to_be_bytes).concat(), gperftools),
+        (b"--- symbol\nbinary=/opt/app\n---\n", gperftools),
+        (b"heap profile: 1: 2 [3: 4] @ heap/9\n", "a text of pprof"),
+        (
+            b"MOJ\x02\x01austin\0",
+            "a binary recording of austin (MOJO)",
+        ),
+        (b"Nettrace\x14\0", "a trace of .NET (nettrace)"),
+        (
+            b"# To display more\n# Overhead  Command\n    50.00%  app\n",
+            "a report of perf",
+        ),
+        (
+            b"Running Time\tSelf\t\tSymbol Name\n",
+            "a deep copy of Instruments",
+        ),
+        (
+            b"<?xml version=\"1.0\"?>\n<trace-query-result>\n",
+            "an export of Instruments",
+        ),
+        (
+            b"Attaching 1 probe...\n@[\n    main+5\n]: 12\n",
+            "the output of bpftrace",
+        ),
+        (b"{\"dhatFileVersion\": 2}", "a profile of DHAT"),
+        (
+            b"{\"head\": {\"selfSize\": 1}}",
+            "a profile of the heap of V8",
+        ),
+        (b"{\"traceEvents\": []}", without_profile),
+        (b"[{\"name\": \"a\", \"ph\": \"X\"}]", without_profile),
+        (
+            b"{\"head\": {\"functionName\": \"\"}, \"startTime\": 1}",
+            "a CPU profile of Chrome before version 58 or of Node.js before 12",
+        ),
     ] {
         let error = import(content, &ImportOptions::default())
             .unwrap_err()

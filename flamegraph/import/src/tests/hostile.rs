@@ -287,6 +287,27 @@ fn memory_is_bounded_by_a_small_multiple_of_the_content() {
             repeated(r#"{"meta": {}, "threads": ["#, "[[]]", "]}"),
         ),
         (
+            ImportFormat::Firefox,
+            repeated(
+                r#"{"meta": {"version": 27}, "threads": [{"samples": {"schema": {}, "data": ["#,
+                "[0]",
+                "]}}]}",
+            ),
+        ),
+        (
+            ImportFormat::Chrome,
+            repeated("[", r#"{"name":"ProfileChunk"}"#, "]"),
+        ),
+        (
+            ImportFormat::Chrome,
+            repeated(
+                r#"[{"name": "ProfileChunk", "args": {"data": {"timeDeltas": ["#,
+                "0",
+                "]}}}]",
+            ),
+        ),
+        (ImportFormat::Collapsed, b"a\n".repeat(BYTES / 2)),
+        (
             ImportFormat::Chrome,
             repeated(
                 r#"{"startTime": 0, "endTime": 1, "nodes": [], "samples": ["#,

@@ -1,0 +1,238 @@
+//! Traces of Chrome and Node.js, whose events have CPU profiles in parts. Other events are skipped.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::super::builder::{Builder, Times};
+use super::super::error::ImportError;
+use super::super::json::{Table, check_table, nanoseconds};
+use super::super::limits::TABLE_ENTRIES_MAX;
+use super::super::model::{ImportFormat, ImportOptions, Imported};
+use super::{Lane, MICROSECOND_NS, Node, Parser, Profile};
+
+/// The events that have parts of profiles or names of threads.
+pub(super) struct Events<'a>(Vec<Event<'a>>);
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    /// Numbers, or texts.
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    args: Option<&'a RawValue>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Events<'a>, D::Error> {
+        deserializer.deserialize_seq(EventsVisitor)
+    }
+}
+
+struct EventsVisitor;
+
+impl<'de> Visitor<'de> for EventsVisitor {
+    type Value = Events<'de>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Events<'de>, A::Error> {
+        let mut events = Vec::new();
+        while let Some(event) = list.next_element::<Event<'de>>()? {
+            let is_used = matches!(
+                &*event.name,
+                "Profile" | "ProfileChunk" | "CpuProfile" | "thread_name"
+            );
+            if !is_used {
+                continue;
+            }
+            if events.len() >= TABLE_ENTRIES_MAX {
+                let error = format!("more than {TABLE_ENTRIES_MAX} events have parts of profiles");
+                return Err(serde::de::Error::custom(error));
+            }
+            events.push(event);
+        }
+        Ok(Events(events))
+    }
+}
+
+/// The arguments of an event with the name of a thread.
+#[derive(Deserialize)]
+struct ThreadName<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+}
+
+/// The arguments of an event with a part of a profile.
+#[derive(Deserialize)]
+struct Args<'a> {
+    #[serde(borrow)]
+    data: Part<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Part<'a> {
+    start_time: Option<f64>,
+    end_time: Option<f64>,
+    #[serde(borrow)]
+    cpu_profile: Option<PartOfTree<'a>>,
+    #[serde(default)]
+    time_deltas: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct PartOfTree<'a> {
+    #[serde(borrow, default)]
+    nodes: Table<Node<'a>>,
+    #[serde(default)]
+    samples: Vec<u64>,
+    /// Of profiles that are one event.
+    #[serde(default)]
+    time_deltas: Vec<f64>,
+    start_time: Option<f64>,
+    end_time: Option<f64>,
+}
+
+/// A process and the id of a profile or of a thread in it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key<'a> {
+    process: &'a str,
+    id: &'a str,
+}
+
+impl<'a> Key<'a> {
+    fn new(process: Option<&'a RawValue>, id: Option<&'a RawValue>) -> Key<'a> {
+        let text = |value: Option<&'a RawValue>| value.map_or("", RawValue::get);
+        Key {
+            process: text(process),
+            id: text(id),
+        }
+    }
+}
+
+/// A profile whose parts are being joined.
+#[derive(Default)]
+struct Joined<'a> {
+    nodes: Vec<Node<'a>>,
+    samples: Vec<u64>,
+    time_deltas: Vec<f64>,
+    start_time: Option<f64>,
+    end_time: Option<f64>,
+    /// That of its first event.
+    thread: &'a str,
+}
+
+impl<'a> Joined<'a> {
+    fn add(&mut self, part: Part<'a>) -> Result<(), ImportError> {
+        self.start_time = self.start_time.or(part.start_time);
+        self.end_time = part.end_time.or(self.end_time);
+        self.time_deltas.extend(part.time_deltas);
+        if let Some(tree) = part.cpu_profile {
+            check_table("too many nodes of a profile", self.nodes.len())?;
+            self.nodes.extend(tree.nodes.into_vec());
+            self.samples.extend(tree.samples);
+            self.time_deltas.extend(tree.time_deltas);
+            self.start_time = self.start_time.or(tree.start_time);
+            self.end_time = tree.end_time.or(self.end_time);
+        }
+        Ok(())
+    }
+
+    fn into_profile(self) -> Profile<'a> {
+        let start_time = self.start_time.unwrap_or(0.0);
+        let last_sample = start_time + self.time_deltas.iter().sum::<f64>();
+        Profile {
+            nodes: self.nodes,
+            start_time,
+            end_time: self.end_time.unwrap_or(last_sample).max(last_sample),
+            samples: self.samples,
+            time_deltas: self.time_deltas,
+        }
+    }
+}
+
+/// Parses the CPU profiles of a trace, one for each thread.
+pub(super) fn parse(events: Events<'_>, options: &ImportOptions) -> Result<Imported, ImportError> {
+    let mut builder = Builder::new(ImportFormat::Chrome, options);
+    let mut names: BTreeMap<Key<'_>, Cow<'_, str>> = BTreeMap::new();
+    let mut joined: BTreeMap<Key<'_>, Joined<'_>> = BTreeMap::new();
+    for event in events.0 {
+        let Some(args) = event.args.map(RawValue::get) else {
+            continue;
+        };
+        let thread = Key::new(event.pid, event.tid);
+        if event.name == "thread_name" {
+            if let Ok(ThreadName { name }) = serde_json::from_str(args) {
+                names.insert(thread, name);
+            }
+            continue;
+        }
+        // Other programs have events of these names, with other arguments.
+        if serde_json::from_str::<HasData>(args).is_err() {
+            continue;
+        }
+        let args: Args<'_> = serde_json::from_str(args)
+            .map_err(|error| builder.invalid(format!("event {:?}: {error}", event.name)))?;
+        let profile = joined
+            .entry(Key::new(event.pid, event.id.or(event.tid)))
+            .or_insert_with(|| Joined {
+                thread: thread.id,
+                ..Joined::default()
+            });
+        profile.add(args.data)?;
+    }
+    joined.retain(|_, profile| !profile.samples.is_empty());
+    let starts = joined.values().filter_map(|profile| profile.start_time);
+    let Some(start) = starts
+        .reduce(f64::min)
+        .or((!joined.is_empty()).then_some(0.0))
+    else {
+        return Err(ImportError::OtherFormat {
+            name: "a trace without a CPU profile",
+            instead: "record it with samples of JavaScript, or record a CPU profile (.cpuprofile)",
+        });
+    };
+    let top = builder.top(None, None)?;
+    let mut stop_ns = 0;
+    for (Key { process, .. }, profile) in joined {
+        let id = profile.thread;
+        let name = names.get(&Key { process, id }).map_or("", |name| name);
+        let thread = builder.thread(top, name, id.parse().unwrap_or(0))?;
+        let profile = profile.into_profile();
+        let offset = (profile.start_time - start).max(0.0);
+        let start_ns = nanoseconds(&builder, "the start of a profile", offset, MICROSECOND_NS)?;
+        let lane = Lane {
+            top,
+            thread,
+            start_ns,
+        };
+        let mut parser = Parser::new(&mut builder, &profile, lane)?;
+        parser.samples()?;
+        stop_ns = stop_ns.max(start_ns.saturating_add(parser.duration_ns));
+    }
+    builder.finish(Times {
+        started_at: None,
+        duration_ns: Some(stop_ns),
+    })
+}
+
+/// The arguments of a part, whatever it contains.
+#[derive(Deserialize)]
+struct HasData {
+    #[serde(rename = "data")]
+    _data: IgnoredAny,
+}

@@ -1,0 +1,190 @@
+//! Traces whose events have CPU profiles in parts: as Chrome's Performance panel and Node.js save them.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn frame(name: &str, line: i64) -> Value {
+    json!({ "functionName": name, "url": "file:///a.js", "lineNumber": line, "columnNumber": 3, "scriptId": "7" })
+}
+
+fn event(name: &str, id: &str, tid: u32, data: Value) -> Value {
+    json!({ "args": { "data": data }, "cat": "disabled-by-default-v8.cpu_profiler", "id": id, "name": name,
+            "ph": "P", "pid": 5, "tid": tid, "ts": 1 })
+}
+
+/// Two threads, whose profiles start at different times and come in parts.
+fn trace() -> Vec<Value> {
+    let nodes = json!([
+        { "id": 1, "callFrame": { "functionName": "(root)", "url": "" } },
+        { "id": 2, "callFrame": { "functionName": "(idle)", "url": "" }, "parent": 1 },
+        { "id": 3, "callFrame": frame("main", 4), "parent": 1 },
+    ]);
+    vec![
+        json!({ "name": "thread_name", "ph": "M", "pid": 5, "tid": 8, "args": { "name": "CrRendererMain" } }),
+        json!({ "name": "RunTask", "ph": "X", "pid": 5, "tid": 8, "ts": 3, "dur": 9, "args": {} }),
+        json!({ "name": "Profile", "ph": "X", "pid": 6, "tid": 1, "args": { "other": 1 } }),
+        event("Profile", "0x1", 8, json!({ "startTime": 1_000_000 })),
+        event(
+            "ProfileChunk",
+            "0x1",
+            99,
+            json!({
+            "cpuProfile": { "nodes": nodes, "samples": [3, 2] }, "timeDeltas": [0, 300], "lines": [4, 0] }),
+        ),
+        event("Profile", "0x2", 9, json!({ "startTime": 1_500_000 })),
+        event(
+            "ProfileChunk",
+            "0x1",
+            99,
+            json!({
+            "cpuProfile": { "nodes": [{ "id": 4, "callFrame": frame("work", 9), "parent": 3 }], "samples": [4, 4] },
+            "timeDeltas": [200, 500] }),
+        ),
+        event(
+            "ProfileChunk",
+            "0x2",
+            99,
+            json!({
+            "cpuProfile": { "nodes": [{ "id": 1, "callFrame": frame("worker", 1) }], "samples": [1, 1] },
+            "timeDeltas": [10, 700_000], "endTime": 2_300_000 }),
+        ),
+        event("ProfileChunk", "0x1", 99, json!({ "endTime": 1_001_500 })),
+    ]
+}
+
+#[test]
+fn a_trace_has_a_thread_for_each_profile() {
+    let array = Value::from(trace()).to_string();
+    check(
+        &array,
+        &ImportOptions::default(),
+        expect![[r#"
+            chrome of 1300000000 ns
+            0 s (idle) sleep CrRendererMain/8 200000
+            0 s main cpu CrRendererMain/8 300000
+            0 s work cpu CrRendererMain/8 1000000
+            0 s worker cpu /9 700000000
+            1 s worker cpu /9 99990000
+            imported;(idle) 200000
+            imported;main 300000
+            imported;main;work 1000000
+            imported;worker 799990000
+        "#]],
+    );
+    let object =
+        json!({ "metadata": { "source": "DevTools" }, "traceEvents": trace() }).to_string();
+    assert_eq!(of(object).profile(), of(array).profile());
+}
+
+/// Any division of a profile into events is the profile that a `.cpuprofile` has.
+#[derive(Clone, Debug)]
+struct Model {
+    /// By node after the root: its parent, before it.
+    parents: Vec<usize>,
+    samples: Vec<usize>,
+    deltas: Vec<i64>,
+    chunk: usize,
+}
+
+fn models() -> impl Strategy<Value = Model> {
+    let parents = prop::collection::vec(any::<prop::sample::Index>(), 1..10);
+    let samples = prop::collection::vec((any::<prop::sample::Index>(), -20..5_000_i64), 1..30);
+    (parents, samples, 1..8_usize).prop_map(|(parents, samples, chunk)| {
+        let parents: Vec<_> = parents
+            .into_iter()
+            .enumerate()
+            .map(|(at, parent)| parent.index(at + 1))
+            .collect();
+        let nodes = parents.len() + 1;
+        Model {
+            samples: samples.iter().map(|(node, _)| node.index(nodes)).collect(),
+            deltas: samples.iter().map(|(_, delta)| *delta).collect(),
+            parents,
+            chunk,
+        }
+    })
+}
+
+impl Model {
+    fn node(&self, at: usize) -> Value {
+        let mut node = json!({ "id": at, "callFrame": frame(&format!("f{at}"), at as i64) });
+        if let Some(above) = at.checked_sub(1) {
+            node["parent"] = json!(self.parents[above]);
+        }
+        node
+    }
+
+    fn nodes(&self) -> Vec<Value> {
+        (0..=self.parents.len()).map(|at| self.node(at)).collect()
+    }
+
+    /// The time that DevTools shows: each sample until the next one, the last until the end.
+    fn time_us(&self) -> i64 {
+        let mut at = 0;
+        let mut newest = self.deltas[0].max(0);
+        let first = newest;
+        for delta in &self.deltas {
+            at += delta;
+            newest = newest.max(at);
+        }
+        newest.max(self.end()) - first
+    }
+
+    fn end(&self) -> i64 {
+        let sum: i64 = self.deltas.iter().sum();
+        sum.max(0) + 700
+    }
+}
+
+proptest! {
+    #[test]
+    fn parts_of_a_profile_are_the_whole(model in models()) {
+        let start = 5_000_i64;
+        let end = start + model.end();
+        let file = json!({
+            "nodes": model.nodes(), "startTime": start, "endTime": end,
+            "samples": model.samples, "timeDeltas": model.deltas,
+        });
+        let whole = import(file.to_string().as_bytes(), &ImportOptions::default());
+        let mut events = vec![event("Profile", "0x7", 8, json!({ "startTime": start }))];
+        let node_chunks = model.nodes();
+        for (at, samples) in model.samples.chunks(model.chunk).enumerate() {
+            let deltas = &model.deltas[at * model.chunk..][..samples.len()];
+            // All nodes come before their first sample.
+            let nodes = if at == 0 { node_chunks.clone() } else { Vec::new() };
+            events.push(event("ProfileChunk", "0x7", 8, json!({
+                "cpuProfile": { "nodes": nodes, "samples": samples }, "timeDeltas": deltas })));
+        }
+        events.push(event("ProfileChunk", "0x7", 8, json!({ "endTime": end })));
+        let parts = import(Value::from(events).to_string().as_bytes(), &ImportOptions::default());
+        let whole = whole.unwrap();
+        let mut parts = parts.unwrap();
+        prop_assert_eq!(whole.total_ns(), model.time_us() as u64 * 1_000);
+        prop_assert_eq!(parts.profile(), whole.profile());
+        parts.duration_ns = whole.duration_ns;
+        prop_assert_eq!(parts.total_ns(), whole.total_ns());
+    }
+}
+
+#[test]
+fn damaged_parts_are_named() {
+    let rejected = |data: Value| {
+        let events = Value::from(vec![event("ProfileChunk", "0x1", 8, data)]).to_string();
+        let error = import(events.as_bytes(), &ImportOptions::default());
+        error.unwrap_err().to_string()
+    };
+    let samples = json!({ "cpuProfile": { "samples": [1] }, "timeDeltas": [5] });
+    assert_eq!(
+        rejected(samples),
+        "invalid chrome: a sample names node 1, which does not exist"
+    );
+    let nodes = json!({ "cpuProfile": { "nodes": 5 } });
+    assert!(rejected(nodes).starts_with("invalid chrome: event \"ProfileChunk\": invalid type"));
+    let unequal = json!({ "cpuProfile": { "samples": [1, 1] }, "timeDeltas": [5] });
+    let error = rejected(unequal);
+    assert!(
+        error.contains("there are 2 samples and 1 time deltas"),
+        "{error}"
+    );
+}
