@@ -21,6 +21,8 @@ mod otlp;
 mod perf;
 mod pprof;
 mod speedscope;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 use std::borrow::Cow;
 

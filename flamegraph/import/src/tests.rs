@@ -11,6 +11,7 @@ mod perf;
 mod producers;
 mod raw;
 mod received;
+mod sums;
 
 use expect_test::{Expect, expect};
 use flamegraph::testing::{from_rows, hostile_profiles, profile};

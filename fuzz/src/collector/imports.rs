@@ -4,6 +4,7 @@ use flamegraph::{ExportOptions, collapsed, firefox, pprof, speedscope};
 use fuzz::Target;
 use fuzz::mutation::Shape;
 use fuzz::parts;
+use import::testing::sum_ns;
 use import::{ImportError, ImportFormat, ImportOptions, Imported, import};
 use jfr::Integers;
 use jfr::testing::{Datum, TestChunk};
@@ -44,7 +45,12 @@ fn run(input: &[u8]) {
         ..ImportOptions::default()
     };
     match import(file, &options) {
-        Ok(imported) => check(&imported),
+        Ok(imported) => {
+            check(&imported);
+            if let Some(sum) = sum_ns(file, imported.format) {
+                assert_eq!(u128::from(imported.total_ns()), sum, "the sum of a second reading");
+            }
+        }
         Err(error) => check_error(&error),
     }
 }
