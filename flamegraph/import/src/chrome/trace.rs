@@ -165,59 +165,97 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// Parses the CPU profiles of a trace, one for each thread.
-pub(super) fn parse(events: Events<'_>, options: &ImportOptions) -> Result<Imported, ImportError> {
-    let mut builder = Builder::new(ImportFormat::Chrome, options);
-    let mut names: BTreeMap<Key<'_>, Cow<'_, str>> = BTreeMap::new();
-    let mut joined: BTreeMap<Key<'_>, Joined<'_>> = BTreeMap::new();
-    for event in events.0 {
+/// The names of threads, and the profiles by process and id.
+#[derive(Default)]
+struct Trace<'a> {
+    names: BTreeMap<Key<'a>, Cow<'a, str>>,
+    joined: BTreeMap<Key<'a>, Joined<'a>>,
+}
+
+impl<'a> Trace<'a> {
+    fn add(&mut self, builder: &Builder<'_>, event: &Event<'a>) -> Result<(), ImportError> {
         let Some(args) = event.args.map(RawValue::get) else {
-            continue;
+            return Ok(());
         };
         let thread = Key::new(event.pid, event.tid);
         if event.name == "thread_name" {
             if let Ok(ThreadName { name }) = serde_json::from_str(args) {
-                names.insert(thread, name);
+                self.names.insert(thread, name);
             }
-            continue;
+            return Ok(());
         }
         // Other programs have events of these names, with other arguments.
         if serde_json::from_str::<HasData>(args).is_err() {
-            continue;
+            return Ok(());
         }
-        let args: Args<'_> = serde_json::from_str(args)
+        let Args { data } = serde_json::from_str(args)
             .map_err(|error| builder.invalid(format!("event {:?}: {error}", event.name)))?;
-        let profile = joined
-            .entry(Key::new(event.pid, event.id.or(event.tid)))
-            .or_insert_with(|| Joined {
-                thread: thread.id,
-                ..Joined::default()
-            });
-        profile.add(args.data)?;
+        let key = Key::new(event.pid, event.id.or(event.tid));
+        let profile = self.joined.entry(key).or_insert_with(|| Joined {
+            thread: thread.id,
+            ..Joined::default()
+        });
+        profile.add(data)
     }
-    joined.retain(|_, profile| !profile.samples.is_empty());
-    let starts = joined.values().filter_map(|profile| profile.start_time);
-    let Some(start) = starts
-        .reduce(f64::min)
-        .or((!joined.is_empty()).then_some(0.0))
-    else {
+}
+
+/// The profiles with samples, in the order of their starts.
+fn ordered<'a>(joined: BTreeMap<Key<'a>, Joined<'a>>) -> Vec<OfThread<'a>> {
+    let with_samples = joined
+        .into_iter()
+        .filter(|(_, joined)| !joined.samples.is_empty());
+    let mut profiles: Vec<_> = with_samples
+        .map(|(Key { process, .. }, joined)| OfThread {
+            thread: Key {
+                process,
+                id: joined.thread,
+            },
+            profile: joined.into_profile(),
+        })
+        .collect();
+    profiles.sort_by(|one, other| {
+        let [one, other] = [one, other].map(|of_thread| of_thread.profile.start_time);
+        one.total_cmp(&other)
+    });
+    profiles
+}
+
+/// Parses the CPU profiles of a trace, one for each thread.
+pub(super) fn parse(events: Events<'_>, options: &ImportOptions) -> Result<Imported, ImportError> {
+    let mut builder = Builder::new(ImportFormat::Chrome, options);
+    let mut trace = Trace::default();
+    for event in &events.0 {
+        trace.add(&builder, event)?;
+    }
+    let Trace { names, joined } = trace;
+    let profiles = ordered(joined);
+    let Some(first) = profiles.first() else {
         return Err(ImportError::OtherFormat {
             name: "a trace without a CPU profile",
             instead: "record it with samples of JavaScript, or record a CPU profile (.cpuprofile)",
         });
     };
+    let start = first.profile.start_time;
     let top = builder.top(None, None)?;
     let mut stop_ns = 0;
-    for (Key { process, .. }, profile) in joined {
-        let id = profile.thread;
-        let name = names.get(&Key { process, id }).map_or("", |name| name);
-        let thread = builder.thread(top, name, id.parse().unwrap_or(0))?;
-        let profile = profile.into_profile();
-        let offset = (profile.start_time - start).max(0.0);
+    let mut ends: BTreeMap<Key<'_>, f64> = BTreeMap::new();
+    for OfThread { thread, profile } in profiles {
+        // Two sessions of one thread, such as `--cpu-prof` and a trace, have the same time.
+        if ends
+            .get(&thread)
+            .is_some_and(|end| profile.start_time < *end)
+        {
+            builder.note("of profiles of one thread at one time, only the first counts");
+            continue;
+        }
+        let name = names.get(&thread).map_or("", |name| name);
+        let node = builder.thread(top, name, thread.id.parse().unwrap_or(0))?;
+        ends.insert(thread, profile.end_time);
+        let offset = profile.start_time - start;
         let start_ns = nanoseconds(&builder, "the start of a profile", offset, MICROSECOND_NS)?;
         let lane = Lane {
             top,
-            thread,
+            thread: node,
             start_ns,
         };
         let mut parser = Parser::new(&mut builder, &profile, lane)?;
@@ -228,6 +266,12 @@ pub(super) fn parse(events: Events<'_>, options: &ImportOptions) -> Result<Impor
         started_at: None,
         duration_ns: Some(stop_ns),
     })
+}
+
+/// A whole profile and its thread.
+struct OfThread<'a> {
+    thread: Key<'a>,
+    profile: Profile<'a>,
 }
 
 /// The arguments of a part, whatever it contains.

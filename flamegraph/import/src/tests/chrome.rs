@@ -167,6 +167,30 @@ proptest! {
     }
 }
 
+/// As Node.js writes with `--cpu-prof` and a trace.
+#[test]
+fn two_profiles_of_a_thread_at_one_time_count_once() {
+    let again = |start: u32| {
+        let nodes = json!([{ "id": 1, "callFrame": frame("again", 1) }]);
+        vec![
+            event("Profile", "0x3", 9, json!({ "startTime": start })),
+            event(
+                "ProfileChunk",
+                "0x3",
+                99,
+                json!({
+                "cpuProfile": { "nodes": nodes, "samples": [1, 1] }, "timeDeltas": [0, 500] }),
+            ),
+        ]
+    };
+    let [once, later, both] = [Vec::new(), again(2_300_000), again(1_600_000)]
+        .map(|more| of(Value::from([trace(), more].concat()).to_string()));
+    assert_eq!(later.total_ns(), once.total_ns() + 500_000);
+    assert_eq!(both.profile(), once.profile());
+    let note = "of profiles of one thread at one time, only the first counts";
+    assert_eq!(both.notes, [note]);
+}
+
 #[test]
 fn damaged_parts_are_named() {
     let rejected = |data: Value| {
