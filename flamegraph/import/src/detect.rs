@@ -88,8 +88,10 @@ const PPROF_OF_IT: &str = "run `go tool pprof -proto` with its program and impor
 const UNPACKED: &str = "unpack it and import the file in it";
 const NO_TIME: &str = "it has memory and no time; only profiles of time are imported";
 
+const NO_STACKS: &str = "it has no stacks; record with py-spy or austin";
+
 /// The formats that are known and not read.
-const OTHERS: [Other; 32] = [
+const OTHERS: &[Other] = &[
     other_format(Mark::Magic(b"PK\x03\x04"), "a zip file", UNPACKED),
     other_format(
         Mark::Magic(b"\x28\xb5\x2f\xfd"),
@@ -175,9 +177,29 @@ const OTHERS: [Other; 32] = [
         "it counts instructions; open it in speedscope or KCachegrind",
     ),
     other_format(
-        Mark::StartWith("#", "# Overhead"),
+        Mark::StartWith("#", "\n# Event count (approx.): "),
         "a report of perf",
         "run `perf script` and import its output",
+    ),
+    other_format(
+        Mark::StartWith("File: ", "Showing nodes accounting for"),
+        "a text of `go tool pprof`",
+        "import its profile itself",
+    ),
+    other_format(
+        Mark::Magic(b"{\xa9\x03"),
+        "a profile of Python's cProfile",
+        NO_STACKS,
+    ),
+    other_format(
+        Mark::Magic(b"{\x29\x03"),
+        "a profile of Python's cProfile",
+        NO_STACKS,
+    ),
+    other_format(
+        Mark::StartWith("{", "\"root_frame\""),
+        "a profile of pyinstrument",
+        "run `pyinstrument -r speedscope` and import its output",
     ),
     other_format(
         Mark::StartWith("Attaching ", "@"),

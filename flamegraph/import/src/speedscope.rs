@@ -400,11 +400,16 @@ impl<'f> Parser<'_, 'f> {
                 }
             }
         }
-        match open.len() {
+        self.check_closed(open.len())
+    }
+
+    /// The time of frames that are open at the end is unknown.
+    fn check_closed(&self, open: usize) -> Result<(), ImportError> {
+        match open {
             0 => Ok(()),
-            frames => Err(self
+            _ => Err(self
                 .builder
-                .invalid(format!("frames that are open at the end: {frames}"))),
+                .invalid(format!("frames that are open at the end: {open}"))),
         }
     }
 }

@@ -265,7 +265,7 @@ fn formats_that_are_not_read_are_named() {
         ),
         (b"Nettrace\x14\0", "a trace of .NET (nettrace)"),
         (
-            b"# To display more\n# Overhead  Command\n    50.00%  app\n",
+            b"#\n# Event count (approx.): 7\n#\n# Overhead  Command\n    50.00%  app\n",
             "a report of perf",
         ),
         (
@@ -279,6 +279,12 @@ fn formats_that_are_not_read_are_named() {
         (
             b"Attaching 1 probe...\n@[\n    main+5\n]: 12\n",
             "the output of bpftrace",
+        ),
+        (b"{\xa9\x03\xda\x01", "a profile of Python's cProfile"),
+        (b"{\"root_frame\": {}}", "a profile of pyinstrument"),
+        (
+            b"File: app\nType: cpu\nShowing nodes accounting for 5s, 100% of 5s total\n",
+            "a text of `go tool pprof`",
         ),
         (b"{\"dhatFileVersion\": 2}", "a profile of DHAT"),
         (

@@ -5,7 +5,7 @@ use profiler_core::Frame;
 /// The metric of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
-    /// The comment with the metric is missing.
+    /// Without the comment that has it, as old versions and other programs write.
     Unknown,
     Wall,
     Cpu,
@@ -59,6 +59,13 @@ pub(super) fn thread_id(frame: &str) -> Option<u32> {
 pub(super) fn is_process(frame: &str) -> bool {
     let id = frame.strip_prefix('P').unwrap_or_default();
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a stack begins with a process and a thread.
+pub(super) fn has_thread(stack: &str) -> bool {
+    let mut frames = stack.split(';');
+    let process = frames.next().unwrap_or_default();
+    is_process(process) && frames.next().and_then(thread_id).is_some()
 }
 
 /// `file:function:line`.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::super::error::{ImportError, echo};
 use super::super::limits::{COLLAPSED_NANOSECONDS_MIN, ENTRY_BYTES_MAX};
-use super::austin::Mode;
+use super::austin::{Mode, has_thread};
 
 /// A number of samples or of units of time, exact to a billionth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,8 +138,9 @@ pub(super) struct Survey {
     pub(super) has_two_weights: bool,
     /// Whether each stack ends where threads wait.
     pub(super) is_off_cpu: bool,
-    /// Of recordings of austin.
+    /// Of recordings of austin: by its comments, or because each stack begins with a process and a thread.
     pub(super) austin: Option<Mode>,
+    has_threads: bool,
 }
 
 impl Survey {
@@ -153,6 +154,7 @@ impl Survey {
             has_two_weights: true,
             is_off_cpu: true,
             austin: None,
+            has_threads: true,
         };
         for line in lines(content) {
             let Line { number, text } = line?;
@@ -173,8 +175,12 @@ impl Survey {
                     survey.stacks += 1;
                     survey.has_two_weights = false;
                     survey.is_off_cpu = false;
+                    survey.has_threads = false;
                 }
             }
+        }
+        if survey.has_threads && survey.stacks > 0 {
+            survey.austin = survey.austin.or(Some(Mode::Unknown));
         }
         Ok(survey)
     }
@@ -187,6 +193,7 @@ impl Survey {
         self.has_two_weights &= matches!(Kind::of(stack.frames), Kind::Stack(_));
         let last = stack.frames.rsplit(';').next().unwrap_or_default();
         self.is_off_cpu &= is_in_scheduler(last.trim());
+        self.has_threads &= has_thread(stack.frames);
     }
 }
 

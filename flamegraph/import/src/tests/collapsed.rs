@@ -181,6 +181,7 @@ fn austin_has_microseconds_lines_and_threads() {
             imported;main 99000
         "#]],
     );
+    assert_eq!(of(lines).profile(), of(austin("wall", lines)).profile());
     let imported = of(austin("cpu", lines));
     let frames = (0..imported.symbols.frame_count()).map(profiler_core::FrameId);
     let mut frames = frames.map(|id| imported.symbols.frame(id));
