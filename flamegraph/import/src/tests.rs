@@ -7,6 +7,7 @@ mod firefox;
 mod fixtures;
 mod hostile;
 mod jfr;
+mod names;
 mod perf;
 mod producers;
 mod raw;
