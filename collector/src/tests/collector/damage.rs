@@ -54,6 +54,49 @@ fn a_damaged_file_is_named_and_the_rest_answers() {
     assert_eq!(tasks_with_key(&collector), (0, vec![ledger]));
 }
 
+/// A sealing moves rows from memory to tables, and must not change from which tables the others come.
+#[test]
+fn an_answer_about_a_damaged_file_is_the_same_after_a_sealing() {
+    let mut checked = 0;
+    for tier in store::Tier::ALL {
+        for table in [store::SumTable::Samples, store::SumTable::SamplesAll] {
+            if !table.has(tier) {
+                continue;
+            }
+            let objects = store::Objects::memory();
+            let settings = Settings {
+                clock: Clock::from_fn(|| at(2_000)),
+                ..Settings::default()
+            };
+            let collector = Collector::over(settings, objects.clone()).unwrap();
+            let mut worker = TestWorker::new("w", 1);
+            let attachment = attach(&collector, &worker, 0).attachment;
+            let mut flush_at = |second: i64, nanoseconds: u64| {
+                worker.count("load;main", State::Cpu, nanoseconds);
+                let flush = worker.flush(second, vec![]);
+                let answer = send_at(second + 1, &collector, &attachment, &mut worker, &flush);
+                assert!(answer.starts_with("ack"), "{answer}");
+            };
+            flush_at(40, 7);
+            seal(&collector);
+            let name = store::TableName::Sums(table, tier);
+            let manifest = collector.state.tables.manifest();
+            let damaged = manifest.files_of(name).next().unwrap().path();
+            objects.delete(&damaged).unwrap();
+            flush_at(1_340, 100);
+            let total = || {
+                let answer = ask(&collector, range(35, 10_000), Filter::default());
+                (answer.profile.total().total_ns(), answer.facts.damaged)
+            };
+            let before = total();
+            seal(&collector);
+            assert_eq!(total(), before, "{damaged}");
+            checked += usize::from(before.0 == 100);
+        }
+    }
+    assert_eq!(checked, 1, "one table answers for the damaged second");
+}
+
 fn tasks_with_key(collector: &Collector) -> (u64, Vec<String>) {
     let pairs: Vec<_> = ["from", "key"]
         .map(str::to_owned)

@@ -13,13 +13,6 @@ pub struct Piece {
     pub periods: Range<Period>,
 }
 
-impl Piece {
-    /// Number of periods.
-    fn length(&self) -> u32 {
-        self.periods.end.0 - self.periods.start.0
-    }
-}
-
 /// The periods to read, and the seconds that they cover.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -140,7 +133,7 @@ impl Coverage {
         }
     }
 
-    /// Covers `seconds` with the fewest periods. A coarse period may extend past the edges of the data,
+    /// Covers `seconds` with the fewest periods that have data. A coarse period may extend past the edges of the data,
     /// because nothing is stored there.
     pub fn plan(&self, seconds: Range<Second>) -> Plan {
         self.plan_with(seconds, Tier::Day)
@@ -148,6 +141,9 @@ impl Coverage {
 
     /// As [`Coverage::plan`], with no tier coarser than `coarsest`, which must be complete from the
     /// start on.
+    ///
+    /// The tier that a second is read from does not depend on where the data end before `seconds` do: otherwise an
+    /// answer about a damaged file would change with a sealing.
     fn plan_with(&self, seconds: Range<Second>, coarsest: Tier) -> Plan {
         let data = &self.data;
         let start = u64::from(seconds.start.0);
@@ -160,39 +156,26 @@ impl Coverage {
         }
         let start_is_free = start <= data.start;
         let end_is_free = data.end <= end;
-        let first = if start_is_free { data.start } else { start };
-        let last = if end_is_free { data.end - 1 } else { end - 1 };
-        let candidates = self.complete_tiers_at(first).flat_map(|first_tier| {
-            self.complete_tiers_at(last).map(move |last_tier| {
-                (period_start(first_tier, first), period_end(last_tier, last))
-            })
-        });
         // An edge that is not free may only move to the period of the finest complete tier.
-        let finest_start = self.finest_start(first);
-        let finest_end = self.finest_end(last);
-        let pieces = candidates
-            .filter(|(from, _)| start_is_free || *from == finest_start)
-            .filter(|(_, to)| end_is_free || *to == finest_end)
-            .map(|(from, to)| cover(from, to, coarsest))
-            .min_by_key(|pieces| {
-                pieces
-                    .iter()
-                    .map(|piece| u64::from(piece.length()))
-                    .sum::<u64>()
-            });
+        let from = if start_is_free {
+            period_start(coarsest, data.start)
+        } else {
+            self.finest_start(start)
+        };
+        let to = if end_is_free {
+            period_end(coarsest, data.end - 1)
+        } else {
+            self.finest_end(end - 1)
+        };
         Plan {
-            pieces: pieces.expect("the finest complete tier at each end is a candidate"),
+            pieces: cover(from, to, coarsest),
             seconds: Range {
                 start: if start_is_free {
                     seconds.start
                 } else {
-                    second(finest_start)
+                    second(from)
                 },
-                end: if end_is_free {
-                    seconds.end
-                } else {
-                    second(finest_end)
-                },
+                end: if end_is_free { seconds.end } else { second(to) },
             },
         }
     }
@@ -313,7 +296,22 @@ mod tests {
         u64::from(piece.periods.start.0) * length..u64::from(piece.periods.end.0) * length
     }
 
-    /// The fewest periods that cover the requested seconds, by trying each tier at each second.
+    /// The part of some seconds outside of which a coverage has no data.
+    fn with_data(coverage: &Coverage, seconds: &Range<u64>) -> Range<u64> {
+        seconds.start.max(coverage.data.start)..seconds.end.min(coverage.data.end)
+    }
+
+    /// The number of a piece's periods that may have data.
+    fn periods_with_data(coverage: &Coverage, piece: &Piece) -> u64 {
+        let found = with_data(coverage, &seconds_of(piece));
+        if found.is_empty() {
+            return 0;
+        }
+        let length = u64::from(piece.tier.seconds());
+        found.end.div_ceil(length) - found.start / length
+    }
+
+    /// The fewest periods with data that cover the requested seconds, by trying each tier at each second.
     fn fewest(coverage: &Coverage, from: &[u64], to: impl Fn(u64) -> bool) -> Option<u64> {
         let mut fewest: Vec<Option<u64>> = vec![None; UNIVERSE as usize + 1];
         for at in (0..=UNIVERSE).rev() {
@@ -323,8 +321,11 @@ mod tests {
                 .filter_map(|(tier, held)| {
                     let length = u64::from(tier.seconds());
                     let fits = at % length == 0 && held <= at && at + length <= UNIVERSE;
-                    fits.then(|| fewest[(at + length) as usize].map(|rest| rest + 1))
-                        .flatten()
+                    let has_data = !with_data(coverage, &(at..at + length)).is_empty();
+                    fits.then(|| {
+                        fewest[(at + length) as usize].map(|rest| rest + u64::from(has_data))
+                    })
+                    .flatten()
                 });
             fewest[at as usize] = if to(at) { Some(0) } else { steps.min() };
         }
@@ -359,7 +360,7 @@ mod tests {
                 prop_assert_eq!(seconds_of(&pair[0]).end, seconds_of(&pair[1]).start);
                 prop_assert_ne!(pair[0].tier, pair[1].tier);
             }
-            let within = |span: Range<u64>| span.start.max(data.start)..span.end.min(data.end);
+            let within = |span: Range<u64>| with_data(&coverage, &span);
             let found = match &pieces[..] {
                 [] => 0..0,
                 [first, ..] => seconds_of(first).start..seconds_of(&pieces[pieces.len() - 1]).end,
@@ -404,8 +405,33 @@ mod tests {
             } else {
                 fewest(&coverage, &starts, |at| at == answered.end)
             };
-            let count: u64 = pieces.iter().map(|piece| u64::from(piece.length())).sum();
+            let count: u64 = pieces.iter().map(|piece| periods_with_data(&coverage, piece)).sum();
             prop_assert_eq!(Some(count), fewest);
+        }
+
+        /// A sealing adds data after the data of the tables, and the files before stay where they are.
+        #[test]
+        fn more_data_does_not_move_a_second_to_another_tier(
+            start in second_of(), data in spans(), more in second_of(),
+            complete in prop::array::uniform5(prop_oneof![3 => Just(0), 1 => second_of()]),
+            coarsest in prop_oneof![1 => Just(Tier::Day), 1 => prop::sample::select(&Tier::ALL[..])],
+        ) {
+            let asked = start..UNIVERSE;
+            let later = data.start..data.end.max(more);
+            let [before, after] = [&data, &later].map(|data| {
+                let data = second(data.start)..second(data.end);
+                let coverage = Coverage::new(complete.map(second), data);
+                coverage.plan_in(second(asked.start)..second(asked.end), coarsest).pieces
+            });
+            let tier_at = |pieces: &[Piece], at: u64| {
+                let piece = pieces.iter().find(|piece| seconds_of(piece).contains(&at));
+                piece.map(|piece| piece.tier)
+            };
+            let edges = before.iter().chain(&after).map(seconds_of);
+            for at in edges.flat_map(|piece| [piece.start, piece.end - 1]) {
+                let is_read = data.contains(&at) && asked.contains(&at);
+                prop_assert!(!is_read || tier_at(&before, at) == tier_at(&after, at), "{}", at);
+            }
         }
     }
 
@@ -441,8 +467,13 @@ mod tests {
             86_399..3 * 86_400 + 3_600 + 61,
             "86399..262861: 1sx86399..86400 1dx1..3 1hx72..73 1mx4380..4381 1sx262860..262861",
         );
-        // No data is stored after 700: the period that contains it is as exact.
-        check([0; 5], 0..700, 60..700, "60..700: 1mx1..10 10mx1..2");
+        // No data is stored after 700: coarser periods are as exact.
+        check(
+            [0; 5],
+            0..700,
+            60..700,
+            "60..700: 1mx1..10 10mx1..6 1hx1..24",
+        );
     }
 
     #[test]
