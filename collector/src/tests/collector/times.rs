@@ -289,6 +289,33 @@ fn no_time_is_further_ahead_than_a_plausible_clock() {
     }
 }
 
+/// The agent measured its offset before the collector's clock was set back, and learns of it with the answer.
+#[test]
+fn a_flush_that_was_on_its_way_when_the_clock_was_set_back_is_stored_by_the_time_of_its_sending() {
+    let back_s = 9_000;
+    for (sent_s, expected) in [(2, "ack 1"), (-1, "refused 1: the cycle starts 8")] {
+        let collector = collector(NOW_S);
+        let (mut worker, attachment) = attached(&collector);
+        worker.offset_ns = back_s * SECOND_NS;
+        worker.count("load;main", State::Cpu, 7);
+        let task = worker.task(1, "load", (NOW_S + back_s - 9, Some(NOW_S + back_s)));
+        let flush = worker.flush(NOW_S + back_s - 1, vec![task]);
+        let cycle_stop_ns = flush.cycle.as_ref().unwrap().stop_ns;
+        let flush = v1::Flush {
+            sent_at_ns: cycle_stop_ns + sent_s * SECOND_NS,
+            ..flush
+        };
+        let answer = send_at(NOW_S + 2, &collector, &attachment, &mut worker, &flush);
+        assert!(answer.starts_with(expected), "{answer}");
+        if sent_s > 0 {
+            let second = range(NOW_S - 1, NOW_S);
+            let total = ask(&collector, second, Filter::default()).profile.total();
+            assert_eq!(total.total_ns(), 7);
+            assert_eq!(rows(&collector), [format!("w/1/1 ok {NOW_S}")]);
+        }
+    }
+}
+
 #[test]
 fn tasks_of_thousands_of_future_hours_make_no_files() {
     let collector = collector(NOW_S);

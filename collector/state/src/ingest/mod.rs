@@ -541,7 +541,10 @@ impl Ingest {
                 behind_max: self.behind_max(&attachment.cell.worker),
                 tasks_max: self.state.limits.flush_tasks_max,
             };
-            let checked = checker.check(flush).and_then(|checked| {
+            let translated = checker
+                .check(flush)
+                .or_else(|error| checker.check_as_sent(flush, error));
+            let checked = translated.and_then(|checked| {
                 let record = self
                     .log
                     .as_ref()

@@ -136,6 +136,29 @@ impl FlushChecker<'_> {
         Ok(checked)
     }
 
+    /// Translates a flush whose offset is wrong by the time at which it was sent: the collector's clock was set back
+    /// after the agent had measured the offset. `error` is that of [`FlushChecker::check`], and stays if the flush is
+    /// not right by that time either.
+    pub fn check_as_sent(
+        &self,
+        flush: &v1::Flush,
+        error: FlushError,
+    ) -> Result<CheckedFlush, FlushError> {
+        let is_sent_after = |cycle: &v1::Cycle| cycle.stop_ns <= flush.sent_at_ns;
+        let (FlushError::Ahead { .. }, Some(clock)) = (&error, flush.clock) else {
+            return Err(error);
+        };
+        if !flush.cycle.as_ref().is_none_or(is_sent_after) {
+            return Err(error);
+        }
+        let offset_ns = self.now.unix_ns().saturating_sub(flush.sent_at_ns);
+        let measured = v1::Flush {
+            clock: Some(v1::Clock { offset_ns, ..clock }),
+            ..flush.clone()
+        };
+        self.check(&measured).map_err(|_| error)
+    }
+
     /// Rejects times that only a wrong clock can produce: such rows would be kept forever, or make
     /// any number of files.
     fn check_times(&self, checked: &CheckedFlush) -> Result<(), FlushError> {
