@@ -19,7 +19,7 @@ pub enum Cause {
     DiskFull,
     /// Sealing is behind: too much is in memory.
     Behind,
-    /// The last write of the log failed.
+    /// The last write of the log failed, or the store belongs to another collector now.
     LogFailed,
 }
 
@@ -75,6 +75,8 @@ pub enum StatusChange {
 #[derive(Debug)]
 pub struct IngestHealth {
     pub log: LogHealth,
+    /// Why the store belongs to another collector now.
+    pub taken_over: Option<String>,
     /// The size of a disk that is full, if it is known.
     pub disk_bytes: Option<u64>,
     pub unsealed_bytes: usize,
@@ -133,10 +135,19 @@ impl IngestStatus {
     ) -> Option<IngestBlocked> {
         let IngestHealth {
             log,
+            taken_over,
             disk_bytes,
             unsealed_bytes,
         } = health;
         let unsealed_bytes = *unsealed_bytes;
+        if let Some(reason) = taken_over {
+            return Some(IngestBlocked {
+                cause: Cause::LogFailed,
+                since,
+                reason: reason.clone(),
+                disk: None,
+            });
+        }
         if let Some(full) = &log.full {
             return Some(self.full_disk(full, *disk_bytes, limits, since));
         }

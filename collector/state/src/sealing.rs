@@ -251,6 +251,12 @@ impl SealerThread {
         self.stop.changed.notify_one();
     }
 
+    /// Whether the thread has ended by itself.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     fn join(mut self) {
         let ended = self.thread.take().map(JoinHandle::join);
         if ended.is_some_and(|ended| ended.is_err()) {
@@ -276,6 +282,10 @@ fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
             return;
         };
         let state = &sealer.state;
+        // For ever. The line that says so is written once, where it is found.
+        if state.tables.taken_over().is_some() {
+            return;
+        }
         let limits = &state.limits;
         pause = SWEEP_EVERY.min(limits.seal_every);
         let now = Instant::now();
@@ -293,7 +303,9 @@ fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
                 pause = Duration::ZERO;
             }
             seal_at = Some(now + next);
-            if let Err(error) = sealed {
+            if let Err(error) = sealed
+                && state.tables.taken_over().is_none()
+            {
                 report("sealing failed; it will be retried", &error);
             }
         }

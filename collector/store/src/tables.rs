@@ -203,6 +203,11 @@ impl Tables {
         self.manifest().lost_lists().next().is_some()
     }
 
+    /// Why this process must not write any more; `None` while it owns the store.
+    pub fn taken_over(&self) -> Option<StoreError> {
+        self.objects.check_fence().err()
+    }
+
     /// Records lost parts of the log: in the current version in memory, and in all later versions.
     pub fn note_lost_log(&self, lost: Vec<LostLog>) -> Arc<Manifest> {
         // Locked as in `publish`: no version is published meanwhile.

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use super::images::{ask, stacks};
 use super::*;
 use state::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt_in_bucket};
+use state::ingest_status::Cause;
+use state::sealing::SealerThread;
 use store::bucket::{LogState, Owner};
 use store::wal::BucketDisk;
 use store::{OpenStore, Retention, StorePlace, Tables};
@@ -181,6 +183,27 @@ fn an_owner_that_was_only_paused_is_fenced() {
     fleet.send();
     assert!(fleet.agents[0].unacked.is_empty());
     assert_eq!(stacks(&ask(&fleet.collector)), sent(&fleet));
+}
+
+/// It counts as blocked although no agent sends a flush, and its thread ends.
+#[test]
+fn a_collector_whose_store_was_taken_over_is_blocked_and_seals_no_more() {
+    let objects = Objects::bucket_in_memory();
+    let mut fleet = fleet(&objects, 1);
+    fleet.flush(&[0], "load;main");
+    assert_eq!(fleet.collector.ingest.blocked(), None);
+    adopt(&objects, WATCH).unwrap();
+    let sealer = &fleet.collector.sealer;
+    let sealing = SealerThread::start(sealer).unwrap();
+    let error = sealer.seal().unwrap_err().to_string();
+    assert!(error.contains("was taken over"), "{error}");
+    let blocked = fleet.collector.ingest.blocked().unwrap();
+    assert_eq!((blocked.cause, blocked.reason), (Cause::LogFailed, error));
+    let begin = Instant::now();
+    while !sealing.has_ended() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it goes on");
+        thread::park_timeout(Duration::from_millis(20));
+    }
 }
 
 /// An adopter that is killed anywhere leaves a store that the next one adopts.

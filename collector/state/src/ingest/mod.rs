@@ -645,8 +645,10 @@ impl Ingest {
             .clone()
             .filter(|_| log.full.is_some());
         let disk_bytes = folder.and_then(|folder| disk_bytes(&folder));
+        let taken_over = self.state.tables.taken_over();
         let health = IngestHealth {
             log,
+            taken_over: taken_over.map(|error| error.to_string()),
             disk_bytes,
             unsealed_bytes: self.state.unsealed_bytes(),
         };

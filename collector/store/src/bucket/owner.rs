@@ -117,6 +117,9 @@ impl Owner {
                         tracing::warn!(%error, "the store's owner cannot show that it lives");
                     }
                     shared.look_for_successor();
+                    if shared.objects.check_fence().is_err() {
+                        break;
+                    }
                 }
             });
         owner.end = Some(end);
