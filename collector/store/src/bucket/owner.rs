@@ -220,7 +220,15 @@ impl Drop for Owner {
         {
             tracing::error!("the owner's thread panicked: a bug of Emberline");
         }
-        if let Err(error) = self.shared.beat(|beat| beat.is_released = true) {
+        if self.shared.objects.check_fence().is_err() {
+            return;
+        }
+        let done = if self.shared.is_unused() {
+            self.shared.withdraw()
+        } else {
+            self.shared.beat(|beat| beat.is_released = true)
+        };
+        if let Err(error) = done {
             tracing::warn!(%error, "the next start has to wait until this one counts as gone");
         }
     }
@@ -233,6 +241,17 @@ impl Shared {
         beat.beats += 1;
         change(&mut beat);
         self.objects.replace(&beat_path(self.epoch), json(&*beat))
+    }
+
+    /// Whether the claim is all that the store has: its first collector was refused, for its clock for example.
+    fn is_unused(&self) -> bool {
+        self.epoch == 1 && lock(&self.beat).log.is_none()
+    }
+
+    /// Removes the claim, so that readers of the place do not find a store.
+    fn withdraw(&self) -> Result<(), StoreError> {
+        self.objects
+            .delete_all(&[claim_path(self.epoch), beat_path(self.epoch)])
     }
 
     /// Ends all writing if there is a later life.
@@ -516,7 +535,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_far_from_the_servers_is_refused() {
         let objects = Objects::memory();
-        claim(&objects).unwrap();
+        let _owner = claim(&objects).unwrap();
         let now = Clock::default().now();
         let check = |seconds: i64| {
             let at = now.shifted(seconds * 1_000_000_000);
@@ -535,5 +554,23 @@ mod tests {
             behind.contains(" s behind that of the server of"),
             "{behind}"
         );
+    }
+
+    #[test]
+    fn a_first_life_that_is_refused_leaves_no_store_and_a_later_one_leaves_its_log() {
+        let objects = Objects::bucket_in_memory();
+        // By its clock, or because it found no log that it may use.
+        for _ in 0..2 {
+            drop(claim(&objects).unwrap());
+            assert_eq!(objects.list("").unwrap(), []);
+        }
+        let first = claim(&objects).unwrap();
+        first.use_log("d1").unwrap();
+        drop(first);
+        let left = objects.list(DIRECTORY).unwrap().len();
+        drop(claim(&objects).unwrap());
+        let next = claim(&objects).unwrap();
+        assert_eq!((left, next.shared.epoch), (2, 3));
+        assert_eq!(next.log().unwrap().id, "d1");
     }
 }
