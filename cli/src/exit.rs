@@ -69,7 +69,10 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
             Some(UploadError::Denied(_) | UploadError::Rejected(_))
         )
         || matches!(error.downcast_ref(), Some(ServeError::Insecure { .. }))
-        || matches!(error.downcast_ref(), Some(StoreError::NoStore { .. }))
+        || matches!(
+            error.downcast_ref(),
+            Some(StoreError::NoStore { .. } | StoreError::NoStoreInPlace { .. })
+        )
         || matches!(
             tokens,
             Some(TokenFileError::Unknown { .. } | TokenFileError::Workers { .. })

@@ -22,8 +22,11 @@ pub(crate) fn code(done: anyhow::Result<()>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     say(text(&error).trim_end());
-    let is_bad_input =
-        error.is::<BadInput>() || matches!(error.downcast_ref(), Some(StoreError::NoStore { .. }));
+    let is_bad_input = error.is::<BadInput>()
+        || matches!(
+            error.downcast_ref(),
+            Some(StoreError::NoStore { .. } | StoreError::NoStoreInPlace { .. })
+        );
     ExitCode::from(if is_bad_input { 2 } else { 1 })
 }
 

@@ -98,6 +98,12 @@ pub enum StoreError {
         found: u64,
         known: u64,
     },
+    /// A program with keys or tables that this one does not know wrote the store.
+    #[error(
+        "{path} is intact, but this collector cannot read it: {reason}; nothing was changed: use the version of \
+         Emberline that wrote it"
+    )]
+    Unknown { path: String, reason: String },
     /// There are tables, but no readable manifest.
     #[error(
         "none of the {count} files in manifest/ can be read, so the store's tables are unknown; \
@@ -110,9 +116,9 @@ pub enum StoreError {
          collector's `--data` names"
     )]
     NoStore { path: String },
-    /// The bucket has no store of that name.
+    /// The place has no store of that name.
     #[error("no store in {place}: check `--store` and `--name`")]
-    NoStoreInBucket { place: String },
+    NoStoreInPlace { place: String },
     /// Another process uses the store.
     #[error("{path} is locked: a collector is using this store; stop it first")]
     Locked { path: String },

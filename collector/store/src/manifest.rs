@@ -248,8 +248,12 @@ impl Manifest {
                 known: FORMAT,
             });
         }
+        // An older version in its place would hide data, and be continued.
         let manifest: Manifest =
-            serde_json::from_str(body.get()).map_err(|error| damaged(error.to_string()))?;
+            serde_json::from_str(body.get()).map_err(|error| StoreError::Unknown {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            })?;
         if !manifest.files.is_sorted_by(|a, b| a.id < b.id) {
             return Err(damaged("its files are not in rising order".to_owned()));
         }

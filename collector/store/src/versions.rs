@@ -37,8 +37,8 @@ impl Versions {
     /// Reads all versions.
     ///
     /// # Errors
-    /// [`StoreError::Format`] if any was written by a newer program; [`StoreError::ManifestsLost`] if
-    /// there are files, but no readable version; the I/O error of a version that is newer than all
+    /// [`StoreError::Format`] or [`StoreError::Unknown`] if any was written by a newer program;
+    /// [`StoreError::ManifestsLost`] if there are files, but no readable version; the I/O error of a version that is newer than all
     /// readable ones, because an older one would hide acknowledged data.
     pub fn load(objects: &Objects) -> Result<Versions, StoreError> {
         Versions::load_some(objects, Wanted::All)
@@ -462,5 +462,34 @@ mod tests {
             matches!(error, StoreError::Format { found: 2, .. }),
             "{error}"
         );
+    }
+
+    /// Each part that a newer program may add: an older version must not be continued in place of it.
+    #[test]
+    fn an_intact_version_with_unknown_keys_or_tables_is_rejected() {
+        let known = serde_json::to_value(manifest(2)).unwrap();
+        let file = serde_json::json!({"table": "totals_1m", "id": 1, "bytes": 1, "rows": 1, "crc32": 0,
+            "from": 1, "to": 2, "level": 0});
+        for (pointer, key, value) in [
+            ("", "new", serde_json::json!(1)),
+            ("/files/0", "new", serde_json::json!(1)),
+            ("/files/0", "table", serde_json::json!("heap_1m")),
+        ] {
+            let objects = Objects::memory();
+            manifest(1).publish(&objects).unwrap();
+            let mut body = known.clone();
+            body["files"] = serde_json::json!([file]);
+            body.pointer_mut(pointer).unwrap()[key] = value;
+            let body = serde_json::value::to_raw_value(&body).unwrap();
+            let newer = Envelope {
+                format: 1,
+                crc32: crc32(1, body.get()),
+                body: &body,
+            };
+            let text = serde_json::to_vec(&newer).unwrap();
+            objects.put_new(&Manifest::path_of(2), text.into()).unwrap();
+            let error = Versions::load(&objects).unwrap_err();
+            assert!(matches!(error, StoreError::Unknown { .. }), "{error}");
+        }
     }
 }

@@ -25,6 +25,11 @@ pub(super) fn looked_at_from_outside(folder: &Path) {
     let crc = crc32fast::hash(&newer[..36]).to_le_bytes();
     newer[36..40].copy_from_slice(&crc);
     fs::write(&path, newer).unwrap();
+    let reports = store::info(&folder.into()).unwrap().reports;
+    assert!(
+        reports.len() == 1 && reports[0].contains("has format 2"),
+        "{reports:?}"
+    );
     let versions = || fs::read_dir(folder.join("manifest")).unwrap().count();
     let before = versions();
     for error in [

@@ -100,7 +100,7 @@ impl StoreWatch {
         let location = |name: &StoreName| StoreLocation::Named(self.place.clone(), name.clone());
         let Some(watched) = self.stores.get_mut(&key) else {
             let store = match location(name).open() {
-                Err(StoreError::NoStore { .. } | StoreError::NoStoreInBucket { .. }) => {
+                Err(StoreError::NoStore { .. } | StoreError::NoStoreInPlace { .. }) => {
                     return Ok(false);
                 }
                 opened => opened?,

@@ -45,14 +45,20 @@ impl StoreLocation {
     pub fn open(&self) -> Result<OpenStore, StoreError> {
         let folder = match self {
             StoreLocation::Directory(folder) => folder.clone(),
-            StoreLocation::Named(StorePlace::Directory(folder), name) => {
-                folder.join(name.to_string())
+            StoreLocation::Named(StorePlace::Directory(place), name) => {
+                let folder = place.join(name.to_string());
+                if !is_store(&folder) {
+                    return Err(StoreError::NoStoreInPlace {
+                        place: StorePlace::Directory(folder).to_string(),
+                    });
+                }
+                folder
             }
             StoreLocation::Named(StorePlace::Bucket { bucket, prefix }, name) => {
                 let cache = TableCache::memory(TABLE_CACHE_MEMORY_BYTES);
                 let objects = bucket::connect(bucket, prefix, Some(name), cache)?;
                 if objects.list("manifest")?.is_empty() {
-                    return Err(StoreError::NoStoreInBucket {
+                    return Err(StoreError::NoStoreInPlace {
                         place: objects.place(),
                     });
                 }
@@ -207,8 +213,13 @@ pub struct CompactionReport {
 /// # Errors
 /// If there is no store, it has another format, or it cannot be read.
 pub fn info(location: &StoreLocation) -> Result<StoreInfo, StoreError> {
-    let (tables, loaded) = Tables::open_read_only(location.open()?.objects)?;
+    let store = location.open()?;
+    let (tables, loaded) = Tables::open_read_only(store.objects.clone())?;
     let manifest = tables.manifest();
+    let mut reports = loaded.reports;
+    if let Err(error) = wal::check_formats(&mut *store.log()) {
+        reports.push(error.to_string());
+    }
     Ok(StoreInfo {
         format: FORMAT,
         version: manifest.version,
@@ -219,7 +230,7 @@ pub fn info(location: &StoreLocation) -> Result<StoreInfo, StoreError> {
         wal: files_info(&tables.objects, "wal")?,
         quarantine: files_info(&tables.objects, QUARANTINE)?,
         lost: lost(&manifest),
-        reports: loaded.reports,
+        reports,
     })
 }
 
@@ -320,12 +331,16 @@ pub(crate) fn found_damaged(tables: &Tables) -> Vec<Problem> {
 
 /// Rejects a wrong path: it must not be treated as an empty store, and no store may be created there.
 fn must_be_store(directory: &Path) -> Result<(), StoreError> {
-    if !directory.join("manifest").is_dir() {
+    if !is_store(directory) {
         return Err(StoreError::NoStore {
             path: directory.display().to_string(),
         });
     }
     Ok(())
+}
+
+fn is_store(directory: &Path) -> bool {
+    directory.join("manifest").is_dir()
 }
 
 fn table_info(manifest: &Manifest, table: TableName) -> Option<TableInfo> {
