@@ -260,12 +260,18 @@ pub(super) async fn check(
     }
     let caller = Caller::new(gate, credential);
     request.extensions_mut().insert(caller.clone());
-    let response = next.run(request).await;
     if need == Need::Access(Access::Agent) {
         // Its streams end with a status of their own.
-        return response;
+        return next.run(request).await;
     }
-    revocable::until(response, async move { caller.revoked().await })
+    let mut revoked = Box::pin(async move { caller.revoked().await });
+    let response = tokio::select! {
+        // A request that ends its own session is answered.
+        biased;
+        response = next.run(request) => response,
+        () = &mut revoked => return unauthenticated(Denied::Invalid, need, form),
+    };
+    revocable::until(response, revoked)
 }
 
 /// Whether a browser opens the address as a page of its own.

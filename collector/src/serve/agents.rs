@@ -44,7 +44,13 @@ pub(super) fn json_body(
             error.to_owned(),
         ));
     }
-    body.map_err(|error| ErrorAnswer::new(error.status(), error.body_text()))
+    body.map_err(|error| match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let reason = "the body is longer than the limit of this path";
+            ErrorAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, reason.to_owned())
+        }
+        status => ErrorAnswer::new(status, error.body_text()),
+    })
 }
 
 /// The request in a body of JSON.

@@ -25,14 +25,14 @@ pub(super) struct Guarded {
 
 impl Guarded {
     pub(super) async fn serve() -> Guarded {
+        Guarded::serve_with(ServeOptions::default()).await
+    }
+
+    pub(super) async fn serve_with(options: ServeOptions) -> Guarded {
         let folder = tempfile::tempdir().unwrap();
         let file = TokenFile::new(folder.path().join("tokens.json"));
         let tokens = TokenSource::File(file.clone());
-        let running = serve_with(ServeOptions {
-            tokens,
-            ..ServeOptions::default()
-        })
-        .await;
+        let running = serve_with(ServeOptions { tokens, ..options }).await;
         Guarded {
             running,
             file,
