@@ -13,7 +13,7 @@ use crate::{output, query};
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
 pub(crate) fn run(args: &ClusterSumsArgs) -> anyhow::Result<()> {
-    query::limit_process()?;
+    query::limit_this_process()?;
     let mut request = Vec::new();
     let read = std::io::stdin()
         .take(REQUEST_BYTES_MAX)

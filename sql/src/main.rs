@@ -68,7 +68,7 @@ fn start_log() {
 fn answer(args: &QueryArgs) -> anyhow::Result<()> {
     output::select_width(args.wide);
     if args.limited {
-        query::limit_process()?;
+        query::limit_this_process()?;
     }
     let asked = SqlRequest {
         query: read_query()?,

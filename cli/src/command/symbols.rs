@@ -13,7 +13,9 @@ use api::{
     SymbolUploadAnswer, SymbolsAnswer, SymbolsFetchAnswer, SymbolsFetchRequest, SymbolsGcAnswer,
     SymbolsGcRequest, SymbolsVerifyAnswer,
 };
-use collector::limits::{PROCESS_CPU_SECONDS_MAX, SYMBOL_PIECE_BYTES_MAX};
+use collector::limits::{
+    PROCESS_ADDRESS_SPACE_MAX, PROCESS_CPU_SECONDS_MAX, SYMBOL_PIECE_BYTES_MAX,
+};
 use sha2::{Digest as _, Sha256};
 use symbol_files::{Detail, Facts, SymbolFile, SymbolFileError, shared_file_of};
 
@@ -254,7 +256,7 @@ fn shared_url(url: &str, file: &File) -> Option<String> {
 
 fn reduce_to_file(args: &ReduceSymbolsArgs) -> anyhow::Result<()> {
     if args.limited {
-        collector::limit_process(PROCESS_CPU_SECONDS_MAX)?;
+        collector::limit_process(PROCESS_ADDRESS_SPACE_MAX, PROCESS_CPU_SECONDS_MAX)?;
     }
     let source = source(args)?;
     let output = File::create(&args.output)

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use api::SqlRequest;
+use base::limited::{limit_process, sql_address_space};
 use base::limits::{
     PROCESS_CPU_SECONDS_MAX, SQL_ANSWER_BYTES_MAX, SQL_MEMORY_BYTES_MAX, SQL_ROWS_DEFAULT,
     SQL_SPILL_BYTES_MAX, SQL_TIME_MAX,
@@ -165,10 +166,16 @@ impl Facts {
 ///
 /// # Errors
 /// If the system refuses.
-pub(crate) fn limit_process() -> anyhow::Result<()> {
-    base::limited::limit_process(PROCESS_CPU_SECONDS_MAX)?;
+pub(crate) fn limit_this_process() -> anyhow::Result<()> {
+    limit_process(sql_address_space(), PROCESS_CPU_SECONDS_MAX)?;
     base::limited::end_first();
     Ok(())
+}
+
+/// Most memory of the operators of a query: a quarter of the address space, which is less on a small machine.
+fn operator_memory_bytes() -> usize {
+    let quarter = usize::try_from(sql_address_space() / 4).unwrap_or(usize::MAX);
+    quarter.min(SQL_MEMORY_BYTES_MAX)
 }
 
 /// Reads the newest versions of the stores.
@@ -308,7 +315,7 @@ fn context(threads: usize) -> Result<SessionContext, DataFusionError> {
     config.options_mut().execution.parquet.pushdown_filters = true;
     let spilled = Arc::new(SpillFiles::new(std::env::temp_dir(), SQL_SPILL_BYTES_MAX));
     let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(FairSpillPool::new(SQL_MEMORY_BYTES_MAX)))
+        .with_memory_pool(Arc::new(FairSpillPool::new(operator_memory_bytes())))
         .with_disk_manager_builder(DiskManagerBuilder::default().with_temp_file_factory(spilled))
         .build_arc()?;
     let state = SessionStateBuilder::new()
@@ -338,7 +345,7 @@ fn explain(error: DataFusionError) -> anyhow::Error {
         }
         DataFusionError::ResourcesExhausted(reason) => format!(
             "the query needs more than the {} MiB that it may take: {}; ask for a shorter range or a coarser tier",
-            SQL_MEMORY_BYTES_MAX >> 20,
+            operator_memory_bytes() >> 20,
             first_line(reason)
         ),
         DataFusionError::Plan(reason) if reason.contains("L not supported") => not_reading(reason),

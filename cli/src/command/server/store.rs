@@ -1,7 +1,7 @@
 //! `emberline store`
 
 use anyhow::bail;
-use collector::limits::ADOPT_TIME_MAX;
+use collector::limits::{ADOPT_TIME_MAX, PROCESS_ADDRESS_SPACE_MAX};
 use collector::{AdoptionOptions, store};
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ fn compact(args: &StorePlaceArgs) -> anyhow::Result<()> {
 
 fn adopt(args: &AdoptArgs) -> anyhow::Result<()> {
     if args.limited {
-        collector::limit_process(ADOPT_TIME_MAX.as_secs())?;
+        collector::limit_process(PROCESS_ADDRESS_SPACE_MAX, ADOPT_TIME_MAX.as_secs())?;
         collector::end_first();
     }
     if args.log.is_some() && !args.place.is_in_bucket() {

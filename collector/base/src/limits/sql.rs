@@ -17,9 +17,14 @@ pub const SQL_SEAL_MAX: Duration = Duration::from_secs(5);
 /// Sums that a cluster takes for profiles at once.
 pub const CLUSTER_SUMS_MAX: usize = 2;
 
-/// Most address space of a process that works for a collector: what a debug file of 3 GB needs, and a query with a
-/// large tree of stacks.
+/// Most address space of a process that works for a collector on a debug file, of 3 GB for example, or a store.
 pub const PROCESS_ADDRESS_SPACE_MAX: u64 = 8 << 30;
+
+/// Most address space of a query's process. Two of them run at once, so it is less on a small machine.
+pub const SQL_ADDRESS_SPACE_MAX: u64 = 2 << 30;
+
+/// Least address space with which a query runs: its threads and its program take a third.
+pub const SQL_ADDRESS_SPACE_MIN: u64 = 768 << 20;
 
 /// Most seconds of CPU time of a query, or a debug file.
 pub const PROCESS_CPU_SECONDS_MAX: u64 = 240;
@@ -27,8 +32,8 @@ pub const PROCESS_CPU_SECONDS_MAX: u64 = 240;
 /// Longest time of a query. Files of a store's version stay for 10 minutes.
 pub const SQL_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Most memory that the operators of a query take. Beyond it, sorts and sums use files.
-pub const SQL_MEMORY_BYTES_MAX: usize = 512 << 20;
+/// Most memory that the operators of a query take: a quarter of its address space. Beyond it, sorts and sums use files.
+pub const SQL_MEMORY_BYTES_MAX: usize = (SQL_ADDRESS_SPACE_MAX / 4) as usize;
 
 /// Most bytes of these files.
 pub const SQL_SPILL_BYTES_MAX: u64 = 2 << 30;
