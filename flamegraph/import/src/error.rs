@@ -54,7 +54,7 @@ pub enum ImportError {
     #[error("{found}: choose {instead}")]
     #[non_exhaustive]
     NoUnit {
-        /// What was found.
+        /// The weights that were found.
         found: &'static str,
         /// The options that say the unit.
         instead: &'static str,

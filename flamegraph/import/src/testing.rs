@@ -102,8 +102,8 @@ fn pprof(content: &[u8]) -> Option<u128> {
     let unit = message.string_table.get(usize::try_from(kind.unit).ok()?)?;
     let unit_ns = u128::from(unit_ns(unit)?);
     let values = message.sample.iter().flat_map(|sample| &sample.value);
-    let values = values.map(|value| u128::try_from(*value).ok());
-    Some(values.sum::<Option<u128>>()? * unit_ns)
+    let sum: Option<u128> = values.map(|value| u128::try_from(*value).ok()).sum();
+    Some(sum? * unit_ns)
 }
 
 fn rounded(time: f64) -> u128 {

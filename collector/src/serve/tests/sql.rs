@@ -45,7 +45,7 @@ async fn a_query_in_sql_seals_before_it_reads_but_not_a_moment_later_again() {
     }
 }
 
-/// What a token may no longer read is not computed any more either.
+/// An answer that its reader may not see is not computed either.
 #[tokio::test]
 async fn a_query_whose_token_is_revoked_ends_with_its_program() {
     let folder = tempfile::tempdir().unwrap();

@@ -243,7 +243,7 @@ impl Shared {
         self.objects.replace(&beat_path(self.epoch), json(&*beat))
     }
 
-    /// Whether the claim is all that the store has: its first collector was refused, for its clock for example.
+    /// Whether the claim is all that the store has: its first collector was refused, such as by a wrong clock.
     fn is_unused(&self) -> bool {
         self.epoch == 1 && lock(&self.beat).log.is_none()
     }

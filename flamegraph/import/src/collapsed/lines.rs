@@ -67,7 +67,7 @@ pub(super) struct Stack<'l> {
     pub(super) weight: &'l str,
 }
 
-/// What a line is.
+/// The meaning of a line.
 pub(super) enum Kind<'l> {
     Stack(Stack<'l>),
     Comment,
@@ -126,7 +126,7 @@ fn is_in_scheduler(frame: &str) -> bool {
     )
 }
 
-/// What all lines say together.
+/// The properties of all lines together.
 pub(super) struct Survey {
     pub(super) stacks: usize,
     pub(super) others: usize,

@@ -46,14 +46,14 @@ fn lines() -> impl Strategy<Value = Vec<Line>> {
         "   \r\n",
         "#\n",
     ]);
-    let line = (
+    let parts = (
         frames,
         1..900_000_u64,
         prop::sample::select(vec![' ', '\t']),
         before,
         prop::sample::select(vec!["\n", "\r\n", "  \n"]),
     );
-    let line = line.prop_map(|(frames, hundredths, separator, before, end)| Line {
+    let line = parts.prop_map(|(frames, hundredths, separator, before, end)| Line {
         frames,
         hundredths,
         separator,
@@ -183,8 +183,8 @@ fn austin_has_microseconds_lines_and_threads() {
     );
     assert_eq!(of(lines).profile(), of(austin("wall", lines)).profile());
     let imported = of(austin("cpu", lines));
-    let frames = (0..imported.symbols.frame_count()).map(profiler_core::FrameId);
-    let mut frames = frames.map(|id| imported.symbols.frame(id));
+    let ids = (0..imported.symbols.frame_count()).map(profiler_core::FrameId);
+    let mut frames = ids.map(|id| imported.symbols.frame(id));
     assert!(frames.any(|frame| frame.function == "App.run"
         && frame.file == "/srv/app.py"
         && frame.line == 12));

@@ -73,8 +73,8 @@ fn threads_of_all_processes_have_their_stacks_times_and_libraries() {
         imported.started_at,
         Some(Timestamp::from_unix_ns(1_700_000_000_000_000_000))
     );
-    let frames = (0..imported.symbols.frame_count()).map(profiler_core::FrameId);
-    let frames: Vec<_> = frames.map(|id| imported.symbols.frame(id)).collect();
+    let ids = (0..imported.symbols.frame_count()).map(profiler_core::FrameId);
+    let frames: Vec<_> = ids.map(|id| imported.symbols.frame(id)).collect();
     let script = frames.iter().find(|frame| frame.function == "run").unwrap();
     assert_eq!(
         [script.file, &script.line.to_string()],
