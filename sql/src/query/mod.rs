@@ -20,6 +20,7 @@ mod selections;
 mod semi_joins;
 mod spill;
 mod stacks;
+mod statement;
 mod sums_first;
 mod views;
 
@@ -49,14 +50,16 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::optimizer::eliminate_outer_join::EliminateOuterJoin;
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
-use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::parser::ParserError;
 use profiler_core::Timestamp;
+use profiler_core::limits::bounded;
 use store::{Problem, StoreLocation, StoreName, StorePlace, StoreSnapshot, VerifiedFiles};
 use tokio_stream::StreamExt as _;
 
 use self::semi_joins::SemiJoinsFirst;
 use self::spill::SpillFiles;
+use self::statement::{NOT_SUPPORTED, similar_view};
 use self::sums_first::SumsFirst;
 use crate::exit::BadInput;
 use crate::output::{StdoutClosed, reader_is_gone};
@@ -79,6 +82,9 @@ impl Cluster {
 
 /// Most threads that compute.
 const THREADS_MAX: usize = 8;
+
+/// Longest reason of an error, in bytes: the engine lists each function that has a name.
+const REASON_BYTES_MAX: usize = 600;
 
 /// A store with the name of its collector.
 pub(crate) struct NamedStore {
@@ -268,11 +274,8 @@ async fn run(
 ) -> Result<Rows, DataFusionError> {
     let context = context(threads)?;
     catalog::register(&context, stores).await?;
-    let read_only = SQLOptions::new()
-        .with_allow_ddl(false)
-        .with_allow_dml(false)
-        .with_allow_statements(false);
-    let frame = context.sql_with_options(&asked.query, read_only).await?;
+    let plan = statement::plan(&context, &asked.query).await?;
+    let frame = context.execute_logical_plan(plan).await?;
     let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
     let mut stream = match cluster {
         Some(cluster) => cluster.execute(frame).await?,
@@ -346,29 +349,25 @@ fn explain(error: DataFusionError) -> anyhow::Error {
         DataFusionError::ResourcesExhausted(reason) => format!(
             "the query needs more than the {} MiB that it may take: {}; ask for a shorter range or a coarser tier",
             operator_memory_bytes() >> 20,
-            first_line(reason)
+            in_one_line(reason)
         ),
         DataFusionError::Plan(reason) if reason.contains("L not supported") => not_reading(reason),
-        DataFusionError::Plan(reason) if reason.starts_with("Statement not supported") => {
-            not_reading(reason)
-        }
-        DataFusionError::Plan(reason) if reason.starts_with("table '") => {
-            format!("{}; SHOW TABLES lists them", first_line(reason))
-        }
+        DataFusionError::Plan(reason) if reason.starts_with(NOT_SUPPORTED) => not_reading(reason),
+        DataFusionError::Plan(reason) if reason.starts_with("table '") => no_table(reason),
         DataFusionError::Plan(reason) | DataFusionError::NotImplemented(reason) => {
-            first_line(reason).to_owned()
+            in_one_line(reason)
         }
         DataFusionError::SQL(error, _) => match &**error {
             ParserError::ParserError(reason) | ParserError::TokenizerError(reason) => {
-                first_line(reason).to_owned()
+                in_one_line(reason)
             }
             error => error.to_string(),
         },
-        DataFusionError::SchemaError(error, _) => first_line(&error.to_string()).to_owned(),
+        DataFusionError::SchemaError(error, _) => in_one_line(&error.to_string()),
         // Of the cluster.
         DataFusionError::External(error) => return anyhow!("{}", first_line(&error.to_string())),
-        DataFusionError::ArrowError(error, _) => first_line(&error.to_string()).to_owned(),
-        root => first_line(&root.strip_backtrace()).to_owned(),
+        DataFusionError::ArrowError(error, _) => in_one_line(&error.to_string()),
+        root => in_one_line(&root.strip_backtrace()),
     };
     BadInput(reason).into()
 }
@@ -376,9 +375,26 @@ fn explain(error: DataFusionError) -> anyhow::Error {
 /// A statement that would change something.
 fn not_reading(reason: &str) -> String {
     format!(
-        "{}; queries only read: SELECT, SHOW TABLES, SHOW COLUMNS FROM, EXPLAIN",
+        "{}; queries only read: SELECT, SHOW TABLES, SHOW COLUMNS FROM, DESCRIBE, EXPLAIN",
         first_line(reason)
     )
+}
+
+/// A table that does not exist, with the view that was probably meant.
+fn no_table(reason: &str) -> String {
+    let table = reason.split('\'').nth(1).unwrap_or_default();
+    let meant = similar_view(table).map(|view| format!(". Did you mean '{view}'?"));
+    format!(
+        "{}{}; SHOW TABLES lists them",
+        first_line(reason),
+        meant.unwrap_or_default()
+    )
+}
+
+/// All lines of an error. The second one often has the name that was meant.
+fn in_one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    bounded(&words.join(" "), REASON_BYTES_MAX).into_owned()
 }
 
 fn first_line(text: &str) -> &str {

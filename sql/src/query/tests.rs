@@ -37,7 +37,7 @@ fn errors_name_what_is_wrong_in_one_line() {
     let memory = DataFusionError::ResourcesExhausted("sort\n2".to_owned());
     let most = operator_memory_bytes() >> 20;
     assert!((192..=512).contains(&most), "{most}");
-    let expected = format!("the query needs more than the {most} MiB that it may take: sort;");
+    let expected = format!("the query needs more than the {most} MiB that it may take: sort 2;");
     assert!(told(memory).starts_with(&expected));
 }
 
@@ -61,16 +61,26 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn ask(folder: &Path, query: &str) -> SqlAnswer {
+fn ask_as(folder: &Path, query: &str, format: SqlFormat) -> anyhow::Result<Vec<u8>> {
     let stores = open(Some(folder), None, &[]).unwrap();
-    let query = query.to_owned();
     let asked = SqlRequest {
-        query,
-        format: SqlFormat::Json,
+        query: query.to_owned(),
+        format,
         rows: Some(1_000_000),
     };
-    let answered = answer(stores, &asked, None).unwrap();
-    serde_json::from_slice(&answered.content).unwrap()
+    Ok(answer(stores, &asked, None)?.content)
+}
+
+fn ask(folder: &Path, query: &str) -> SqlAnswer {
+    let content = ask_as(folder, query, SqlFormat::Json).unwrap();
+    serde_json::from_slice(&content).unwrap()
+}
+
+/// The error of a query.
+fn rejection(folder: &Path, query: &str) -> String {
+    let error = ask_as(folder, query, SqlFormat::Json).unwrap_err();
+    assert!(error.is::<BadInput>(), "{query}: {error}");
+    error.to_string()
 }
 
 fn row(folder: &Path, query: &str) -> Vec<SqlCell> {
@@ -167,7 +177,8 @@ fn a_damaged_version_of_the_manifest_is_named() {
 
 #[test]
 fn sums_and_their_differences_are_signed_numbers() {
-    let folder = golden().path();
+    let store = golden();
+    let folder = store.path();
     let sum = whole(&row(folder, "SELECT sum(weight_ns) FROM samples")[0]);
     assert!(sum > 2);
     let texts = [
@@ -308,4 +319,63 @@ fn files_of_sorts_have_no_names_and_a_limit() {
     // The space of a file that is not used any more is free.
     drop((file, writer));
     other_writer.write_all(&content).unwrap();
+}
+
+#[test]
+fn errors_name_what_was_meant_and_what_is_allowed() {
+    let folder = golden();
+    for (query, expected) in [
+        ("SELECT summ(weight_ns) FROM samples", "Did you mean 'sum'?"),
+        ("SELECT * FROM sample", "Did you mean 'samples'?"),
+        ("SELECT * FROM store.nothing", "not found; SHOW TABLES"),
+        (
+            "INSERT INTO samples VALUES (1)",
+            "INSERT; queries only read",
+        ),
+        (
+            "EXPLAIN INSERT INTO samples VALUES (1)",
+            "queries only read",
+        ),
+        ("SHOW ALL", "SHOW; queries only read"),
+        ("SHOW TABLES EXTENDED", "SHOW TABLES"),
+    ] {
+        let error = rejection(folder.path(), query);
+        assert!(error.contains(expected), "{query}: {error}");
+        assert!(!error.contains('\n') && error.len() < 1_000, "{error}");
+    }
+    let described = ask(folder.path(), "DESCRIBE samples");
+    assert!(described.rows.len() > 5);
+}
+
+/// A chain of operators is a tree of that depth. Lists are not.
+#[test]
+fn operators_have_a_limit_and_lists_have_none() {
+    let folder = golden();
+    for chain in [
+        format!("SELECT 1{}", "+1".repeat(15_000)),
+        format!("SELECT 1 WHERE 0=1{}", " or 0=2".repeat(6_000)),
+        format!("SELECT 1{}", " UNION SELECT 1".repeat(3_000)),
+        format!("SELECT 1{}", "::int".repeat(9_000)),
+    ] {
+        let error = rejection(folder.path(), &chain);
+        assert!(error.contains("operators; at most 1000"), "{error}");
+    }
+    let chain = format!("SELECT 1{}", "+1".repeat(300));
+    assert_eq!(whole(&row(folder.path(), &chain)[0]), 301);
+    let numbers: Vec<String> = (0..9_000).map(|number| number.to_string()).collect();
+    let list = format!("SELECT 7 IN ({})", numbers.join(","));
+    assert_eq!(row(folder.path(), &list), [SqlCell::Boolean(true)]);
+}
+
+#[test]
+fn show_tables_lists_views_first_and_in_order() {
+    let folder = golden();
+    let names: Vec<String> = ask(folder.path(), "SHOW TABLES")
+        .rows
+        .iter()
+        .map(|row| format!("{:?} {:?}", row[1], row[2]))
+        .collect();
+    assert!(names.len() > 60 && names[0].contains("public"), "{names:?}");
+    assert!(names.is_sorted(), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("information_schema")));
 }

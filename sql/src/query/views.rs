@@ -7,6 +7,17 @@ use super::stacks::{NODE_NAMES, STORE_SHIFT};
 /// Lengths of the periods of sums.
 pub(super) const RESOLUTIONS: [&str; 5] = ["1s", "1m", "10m", "1h", "1d"];
 
+/// The views that are used by name alone.
+pub(super) const VIEWS: [&str; 7] = [
+    "samples",
+    "stacks",
+    "tasks",
+    "phases",
+    "transfers",
+    "resources",
+    "workers",
+];
+
 /// The views that exist for each resolution.
 pub(super) const BY_RESOLUTION: [&str; 2] = ["samples", "phases"];
 
