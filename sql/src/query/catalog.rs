@@ -16,6 +16,7 @@ use store::{SnapshotTable, StoreSnapshot};
 
 use super::NamedStore;
 use super::file_table::FileTable;
+use super::json::JsonGet;
 use super::stacks::{self, NODE_NAMES, StackFunction};
 use super::views;
 
@@ -42,6 +43,7 @@ pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) 
         trees.push(tree);
     }
     context.register_udf(ScalarUDF::from(StackFunction::new(trees)));
+    context.register_udf(ScalarUDF::from(JsonGet::new()));
     for (view, text) in views::all(&names) {
         context
             .sql(&format!("CREATE VIEW {view} AS {text}"))

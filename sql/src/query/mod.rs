@@ -15,6 +15,7 @@ mod cluster;
 mod cluster_sums;
 mod encode;
 mod file_table;
+mod json;
 #[cfg(feature = "ballista")]
 mod selections;
 mod semi_joins;

@@ -4,8 +4,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, AsArray as _, RecordBatch, StringViewBuilder, UInt32Array,
+    Array as _, ArrayRef, AsArray as _, RecordBatch, StringViewBuilder, UInt32Array,
 };
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
 use datafusion::common::tree_node::TreeNode as _;
 use datafusion::common::{Result, exec_err};
@@ -111,7 +112,9 @@ pub(super) struct StackFunction {
 
 impl StackFunction {
     pub(super) fn new(stores: Vec<Arc<SnapshotStacks>>) -> StackFunction {
-        let signature = Signature::exact(vec![DataType::UInt64], Volatility::Immutable);
+        // Whole numbers in the text of a query are signed.
+        let types = vec![DataType::UInt64, DataType::Int64];
+        let signature = Signature::uniform(1, types, Volatility::Immutable);
         StackFunction { stores, signature }
     }
 
@@ -185,9 +188,9 @@ impl ScalarUDFImpl for StackFunction {
         let [nodes] = arrays.as_slice() else {
             return exec_err!("stack() needs one node, as in stack(node)");
         };
-        let nodes = nodes.as_primitive::<UInt64Type>();
-        let mut texts = StringViewBuilder::with_capacity(nodes.len());
-        for node in nodes {
+        let numbers = cast(nodes, &DataType::UInt64)?;
+        let mut texts = StringViewBuilder::with_capacity(numbers.len());
+        for node in numbers.as_primitive::<UInt64Type>() {
             texts.append_option(node.and_then(|node| self.stack(node)));
         }
         Ok(ColumnarValue::Array(Arc::new(texts.finish())))

@@ -379,3 +379,31 @@ fn show_tables_lists_views_first_and_in_order() {
     assert!(names.is_sorted(), "{names:?}");
     assert!(!names.iter().any(|name| name.contains("information_schema")));
 }
+
+#[test]
+fn labels_and_stacks_are_found_by_their_names_and_numbers() {
+    let folder = golden();
+    let labels = ask(
+        folder.path(),
+        "SELECT labels FROM workers WHERE labels <> '{}'",
+    );
+    let SqlCell::Text(text) = &labels.rows[0][0] else {
+        panic!("{labels:?}")
+    };
+    let known: std::collections::BTreeMap<String, String> = serde_json::from_str(text).unwrap();
+    let (key, value) = known.iter().next().unwrap();
+    let query = format!("SELECT count(*) FROM workers WHERE json_get(labels, '{key}') = '{value}'");
+    assert!(whole(&row(folder.path(), &query)[0]) > 0, "{query}");
+    let missing =
+        "SELECT json_get(labels, 'no such label'), json_get(NULL, 'a') FROM workers LIMIT 1";
+    assert_eq!(row(folder.path(), missing), [SqlCell::Null, SqlCell::Null]);
+    let stacks = row(
+        folder.path(),
+        "SELECT stack(1), stack(CAST(1 AS BIGINT UNSIGNED)), stack(-1)",
+    );
+    assert_eq!(stacks[0], stacks[1]);
+    assert!(
+        matches!(stacks[0], SqlCell::Text(_)) && stacks[2] == SqlCell::Null,
+        "{stacks:?}"
+    );
+}
