@@ -1,5 +1,6 @@
 //! Rows in the forms of answers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -7,7 +8,6 @@ use api::time::format_time;
 use api::{SqlAnswer, SqlCell, SqlColumn, SqlFormat};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray as _, RecordBatch};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::csv::WriterBuilder;
 use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, Float64Type, Int64Type, Schema,
     TimeUnit, UInt64Type,
@@ -159,32 +159,53 @@ fn nanoseconds(unit: TimeUnit) -> i64 {
     }
 }
 
+/// A line of names, then a line for each row. `NULL` is nothing and an empty text is `""`, which writers of arrow do
+/// not tell apart.
 fn csv(rows: &Rows) -> anyhow::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    let builder = WriterBuilder::new()
-        .with_header(true)
-        .with_timestamp_tz_format(TIME_FORMAT.to_owned())
-        .with_timestamp_format(TIME_FORMAT.to_owned());
-    let mut writer = builder.build(&mut content);
-    if rows.batches.is_empty() {
-        writer
-            .write(&RecordBatch::new_empty(rows.schema.clone()))
-            .context("writing CSV")?;
-    }
+    let options = FormatOptions::new()
+        .with_timestamp_format(Some(TIME_FORMAT))
+        .with_timestamp_tz_format(Some(TIME_FORMAT));
+    let fields = rows.schema.fields().iter();
+    let names: Vec<String> = fields
+        .map(|field| quoted(field.name()).into_owned())
+        .collect();
+    let mut content = names.join(",");
+    content.push('\n');
     for batch in &rows.batches {
-        writer
-            .write(batch)
-            .context("this type of column has no form in CSV; cast it to text")?;
+        let columns = batch.columns();
+        let formatters = columns
+            .iter()
+            .map(|column| ArrayFormatter::try_new(column, &options))
+            .collect::<Result<Vec<_>, _>>()?;
+        for row in 0..batch.num_rows() {
+            for (number, (column, formatter)) in columns.iter().zip(&formatters).enumerate() {
+                if number > 0 {
+                    content.push(',');
+                }
+                if !column.is_null(row) {
+                    content.push_str(&quoted(&formatter.value(row).try_to_string()?));
+                }
+            }
+            content.push('\n');
+        }
     }
-    drop(writer);
-    Ok(content)
+    Ok(content.into_bytes())
 }
 
-/// Rows with plain texts: not all readers of files have views.
+/// A field of CSV, in quotes where it needs them.
+fn quoted(text: &str) -> Cow<'_, str> {
+    if text.is_empty() || text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\"")).into()
+    } else {
+        text.into()
+    }
+}
+
+/// Rows with plain texts: not all readers of files have views, and none has intervals.
 fn plain(rows: &Rows) -> anyhow::Result<Rows> {
     let field = |field: &Arc<Field>| {
         let data_type = match field.data_type() {
-            DataType::Utf8View => DataType::Utf8,
+            DataType::Utf8View | DataType::Interval(_) => DataType::Utf8,
             other => other.clone(),
         };
         field.as_ref().clone().with_data_type(data_type)

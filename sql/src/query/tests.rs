@@ -407,3 +407,20 @@ fn labels_and_stacks_are_found_by_their_names_and_numbers() {
         "{stacks:?}"
     );
 }
+
+#[test]
+fn files_tell_null_from_an_empty_text_and_have_intervals() {
+    let folder = golden();
+    let query = "SELECT NULL AS \"a,b\", '' AS c, 'x,\"y' AS d, 1.5 AS e, INTERVAL '1 hour' AS f, \
+                 TIMESTAMP '2026-11-28T07:59:00Z' AS g";
+    let csv = ask_as(folder.path(), query, SqlFormat::Csv).unwrap();
+    let text = String::from_utf8(csv).unwrap();
+    assert_eq!(
+        text,
+        "\"a,b\",c,d,e,f,g\n,\"\",\"x,\"\"y\",1.5,1 hours,2026-11-28T07:59:00Z\n"
+    );
+    let empty = ask_as(folder.path(), "SELECT 1 AS a WHERE false", SqlFormat::Csv).unwrap();
+    assert_eq!(empty, b"a\n");
+    let parquet = ask_as(folder.path(), query, SqlFormat::Parquet).unwrap();
+    assert!(parquet.starts_with(b"PAR1"));
+}
