@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flamegraph::text::cell;
+use flamegraph::text::{cell, printable};
 
-/// Widest cell, in characters; longer ones lose their middle.
+/// Widest cell without `--wide`, in characters; longer ones lose their middle.
 const CELL_COLUMNS_MAX: usize = 48;
 
 /// Width of a table without `--wide`: that of the narrowest usual terminal. It does not depend on the
@@ -55,6 +55,8 @@ pub(crate) enum Align {
 pub(crate) struct Grid {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
+    /// Columns without values, and those that do not fit, are shown too.
+    shows_all: bool,
 }
 
 impl Grid {
@@ -66,6 +68,15 @@ impl Grid {
                 .map(|(name, align): &(&str, Align)| ((*name).to_owned(), *align))
                 .collect(),
             rows: Vec::new(),
+            shows_all: false,
+        }
+    }
+
+    /// The same, with all columns: somebody has asked for each of them.
+    pub(crate) fn with_all_columns(self) -> Self {
+        Grid {
+            shows_all: true,
+            ..self
         }
     }
 
@@ -73,7 +84,7 @@ impl Grid {
     pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = String>) {
         let row: Vec<String> = cells
             .into_iter()
-            .map(|text| cell(&text, CELL_COLUMNS_MAX))
+            .map(|text| printable(&text).into_owned())
             .collect();
         debug_assert_eq!(row.len(), self.columns.len(), "a cell for each column");
         self.rows.push(row);
@@ -89,13 +100,16 @@ impl Grid {
     fn text_within(&self, width_max: usize) -> String {
         let header: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let lines = || std::iter::once(&header).chain(&self.rows);
+        let cell_max = if width_max == usize::MAX {
+            usize::MAX
+        } else {
+            CELL_COLUMNS_MAX
+        };
         let shown: Vec<(usize, usize)> = (0..self.columns.len())
             .filter(|column| self.has_values(*column))
             .map(|column| {
-                (
-                    column,
-                    lines().map(|row| length(&row[column])).max().unwrap_or(0),
-                )
+                let widest = lines().map(|row| length(&row[column])).max().unwrap_or(0);
+                (column, widest.min(cell_max))
             })
             .collect();
         let fitted = self.fitted(&shown, width_max);
@@ -124,6 +138,9 @@ impl Grid {
             Align::Time | Align::Right | Align::Count => *width,
         };
         let mut fitted = shown.to_vec();
+        if self.shows_all && total_width(fitted.iter().map(least)) > width_max {
+            return fitted;
+        }
         let mut room = width_max;
         while fitted.len() > 1 && total_width(fitted.iter().map(least)) > room {
             fitted.pop();
@@ -145,7 +162,10 @@ impl Grid {
             Align::Left | Align::Time | Align::Sentence | Align::Right => &["", "-"],
         };
         let mut cells = self.rows.iter().map(|row| row[column].as_str());
-        column == 0 || self.rows.is_empty() || cells.any(|cell| !no_value.contains(&cell))
+        column == 0
+            || self.shows_all
+            || self.rows.is_empty()
+            || cells.any(|cell| !no_value.contains(&cell))
     }
 }
 
@@ -226,6 +246,33 @@ mod tests {
         check(&[[40, 20, 40, 30, 40]], "NAME DURATION WORKER BYTES …");
         check(&[[40, 20, 40, 40, 40]], "NAME DURATION WORKER …");
         check(&[[40, 48, 40, 30, 40]], "NAME DURATION WORKER …");
+    }
+
+    #[test]
+    fn whole_cells_and_all_columns_are_shown_where_they_are_asked_for() {
+        let stack = "main;".repeat(40);
+        let columns = [("STACK", Align::Left), ("NOTHING", Align::Left)];
+        let mut grid = Grid::new(&columns).with_all_columns();
+        grid.push([stack.clone(), String::new()]);
+        let wide = grid.text_within(usize::MAX);
+        assert!(wide.contains(&stack), "{wide}");
+        let narrow = grid.text_within(TABLE_COLUMNS);
+        assert!(
+            narrow.starts_with("STACK ") && narrow.contains(" NOTHING\n"),
+            "{narrow}"
+        );
+        assert!(narrow.contains('…') && narrow.lines().all(|line| length(line) <= TABLE_COLUMNS));
+        // Ten columns of times do not fit, and are shown all the same.
+        let names: Vec<String> = (0..10).map(|number| format!("C{number}")).collect();
+        let columns: Vec<_> = names
+            .iter()
+            .map(|name| (name.as_str(), Align::Time))
+            .collect();
+        let mut many = Grid::new(&columns).with_all_columns();
+        many.push(columns.iter().map(|_| "2026-11-29T12:00:00Z".to_owned()));
+        let text = many.text_within(TABLE_COLUMNS);
+        assert!(text.contains("C9") && !text.contains('…'), "{text}");
+        assert_eq!(text.matches("2026-").count(), 10);
     }
 
     #[test]

@@ -372,7 +372,10 @@ fn rows_leave_as_a_table_and_as_files() {
     let query = "SELECT 'größe' AS name, 1.5 AS value, now() < now() AS is_late, NULL AS nothing";
     let table = run(&["sql", "--url", &url, query]);
     let text = String::from_utf8_lossy(&table.stdout);
-    assert_eq!(text, "name   value  is_late\ngröße    1.5  false\n");
+    assert_eq!(
+        text,
+        "name   value  is_late  nothing\ngröße    1.5  false    NULL\n"
+    );
     assert!(said(&table).starts_with("data until "), "{}", said(&table));
     for (file, start) in [("a.csv", &b"name\n"[..]), ("a.parquet", b"PAR1")] {
         let path = folder.path().join(file);
