@@ -20,8 +20,8 @@ use super::query::{FileFormat, OutputArgs, UrlArgs};
     emberline sql --store s3://profiles/prod --scheduler ballista:50050 \"SELECT …\"\n\n\
     A statement reads views with names: samples, stacks, tasks, phases, transfers, resources, \
     workers. samples is by the minute; samples('1s') and others select a resolution: 1s, 1m, \
-    10m, 1h, 1d. docs/SQL.md lists columns and examples. Data of the last minute may be missing: \
-    queries read the store's files.")]
+    10m, 1h, 1d. docs/SQL.md lists columns and examples. Times are in UTC. With --data and --store, \
+    data since the collector's last sealing is missing, about a minute's.")]
 pub(crate) struct SqlArgs {
     /// One statement that reads; - reads it from standard input.
     #[arg(value_name = "QUERY", allow_hyphen_values = true)]

@@ -136,9 +136,9 @@ pub(crate) struct RevokeTokenArgs {
 pub(crate) enum Role {
     /// Send profiles as its workers, and nothing else.
     Agent,
-    /// Read everything except thread dumps; change nothing.
+    /// Read everything except thread dumps and SQL; change nothing.
     Reader,
-    /// Read everything, change settings, mark runs, take thread dumps.
+    /// Read everything, change settings, mark runs, take thread dumps, ask in SQL.
     Operator,
 }
 
