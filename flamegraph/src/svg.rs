@@ -187,8 +187,30 @@ fn picture(options: &SvgOptions, stacks: &[String]) -> Result<String, SvgError> 
 
     let mut svg = Vec::new();
     from_lines(&mut look, stacks.iter().map(String::as_str), &mut svg).map_err(SvgError::Layout)?;
-    String::from_utf8(svg)
-        .map_err(|error| SvgError::Layout(io::Error::new(io::ErrorKind::InvalidData, error)))
+    let drawn = String::from_utf8(svg)
+        .map_err(|error| SvgError::Layout(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+    with_search_by_name(&drawn)
+}
+
+/// The picture with a search that finds names as they are displayed, and patterns after `re:`, as everywhere else.
+/// inferno's takes all text as a pattern, in which `operator()(int)` does not match itself.
+fn with_search_by_name(picture: &str) -> Result<String, SvgError> {
+    const CHANGES: [[&str; 2]; 3] = [
+        ["search term (regexp ", "name, or re: and a pattern ("],
+        ["allowed, eg: ^ext4_)", "eg: re:^ext4_)"],
+        [
+            "new RegExp(term);",
+            r"new RegExp(term.startsWith('re:') ? term.slice(3) : term.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&'));",
+        ],
+    ];
+    let mut changed = picture.to_owned();
+    for [before, after] in CHANGES {
+        if !changed.contains(before) {
+            return Err(SvgError::Form { missing: "search" });
+        }
+        changed = changed.replacen(before, after, 1);
+    }
+    Ok(changed)
 }
 
 fn rgb(Rgb(r, g, b): Rgb) -> Color {

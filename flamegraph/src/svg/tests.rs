@@ -47,6 +47,25 @@ fn a_small_picture_matches_the_golden_file() {
     expect_file!["golden/small.svg"].assert_eq(&golden);
 }
 
+/// The step `readers` of the tests types names into a browser.
+#[test]
+fn the_search_takes_names_and_patterns_only_after_re() {
+    let picture = draw(&profile("load;operator()(int) cpu=1000000"));
+    assert!(
+        !picture.contains("new RegExp(term);"),
+        "all text is a pattern"
+    );
+    let literal = r"term.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&')";
+    for part in [
+        literal,
+        "term.slice(3)",
+        "name, or re: and a pattern (",
+        "eg: re:^ext4_)",
+    ] {
+        assert_eq!(picture.matches(part).count(), 1, "{part}");
+    }
+}
+
 #[test]
 fn titles_have_name_time_share_self_states_and_file() {
     let picture = draw(&profile("load;f:3 cpu=1000000\nload;f:3;g:9 lock=3000000"));
