@@ -6,7 +6,7 @@ mod lines;
 use profiler_core::{Frame, FrameId, State};
 
 use self::austin::{Metrics, Mode};
-use self::lines::{Kind, Stack, Survey, Weight};
+use self::lines::{Kind, Line, Stack, Survey, Weight};
 use super::builder::{Builder, Sample, Times, frame_of_label};
 use super::error::{ImportError, echo};
 use super::limits::INTERVAL_DEFAULT;
@@ -37,11 +37,11 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         frames: Vec::new(),
     };
     for line in lines::lines(content) {
-        let line = line?;
-        match Kind::of(&line.text) {
-            Kind::Stack(stack) => parser.stack(stack, line.number)?,
+        let Line { number, text } = line?;
+        match Kind::of(&text) {
+            Kind::Stack(stack) => parser.stack(stack, number)?,
             Kind::Comment | Kind::Other => {}
-            Kind::Invalid => return Err(parser.invalid_line(&line.text, line.number)),
+            Kind::Invalid => return Err(parser.invalid_line(&text, number)),
         }
     }
     parser.finish()
@@ -122,17 +122,17 @@ impl Parser<'_> {
 
     fn stack(&mut self, stack: Stack<'_>, number: usize) -> Result<(), ImportError> {
         let metrics = Metrics::parse(stack.weight).filter(|_| self.austin == Some(Mode::Full));
-        let weight = metrics
+        let number_text = metrics
             .as_ref()
             .map_or(stack.weight, |metrics| metrics.time);
         let state = match metrics {
             Some(Metrics { is_idle: true, .. }) => State::Other,
             _ => self.builder.options.state,
         };
-        let Some(weight) = Weight::parse(weight) else {
+        let Some(units) = Weight::parse(number_text) else {
             return Err(self.invalid_line(&format!("{} {}", stack.frames, stack.weight), number));
         };
-        let weight = weight
+        let weight = units
             .nanoseconds(self.unit_ns)
             .ok_or_else(|| self.builder.too_heavy())?;
         let mut names = stack.frames.split(';').peekable();

@@ -54,7 +54,7 @@ pub enum ImportError {
     #[error("{found}: choose {instead}")]
     #[non_exhaustive]
     NoUnit {
-        /// The weights that were found.
+        /// The sign of another unit.
         found: &'static str,
         /// The options that say the unit.
         instead: &'static str,

@@ -195,13 +195,13 @@ impl<'a> Parser<'a> {
         // Samples are sorted, but for a few of different processors.
         let first_ns = *self.first_ns.get_or_insert(at_ns);
         self.last_ns = self.last_ns.max(at_ns);
-        let counted = if is_wait {
+        let stated = if is_wait {
             header.period
         } else {
             self.note_gap(header, at_ns);
             self.weight(header)
         };
-        let weight = counted.ok_or_else(|| {
+        let weight = stated.ok_or_else(|| {
             let reason = format!("the sample of line {number} has no period, others have one");
             self.builder.invalid(reason)
         })?;

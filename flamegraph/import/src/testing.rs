@@ -35,7 +35,7 @@ fn collapsed(content: &[u8]) -> Option<u128> {
     if text.contains("austin") {
         return None;
     }
-    let mut weights: Vec<(u128, u128)> = Vec::new();
+    let mut weights: Vec<[u128; 2]> = Vec::new();
     for line in text.split('\n').map(str::trim_ascii_end) {
         let Some(at) = line.rfind([' ', '\t']) else {
             continue;
@@ -56,17 +56,17 @@ fn collapsed(content: &[u8]) -> Option<u128> {
             continue;
         }
         let billionths = format!("{fraction:0<9}")[..9].parse().ok()?;
-        weights.push((whole.parse().ok()?, billionths));
+        weights.push([whole.parse().ok()?, billionths]);
     }
     let is_time = weights
         .iter()
-        .all(|(whole, _)| *whole >= u128::from(COLLAPSED_NANOSECONDS_MIN));
+        .all(|[whole, _]| *whole >= u128::from(COLLAPSED_NANOSECONDS_MIN));
     let unit_ns = if is_time {
         1
     } else {
         INTERVAL_DEFAULT.as_nanos()
     };
-    let time_ns = |(whole, billionths)| {
+    let time_ns = |[whole, billionths]: [u128; 2]| {
         whole * unit_ns + (billionths * unit_ns + 500_000_000) / 1_000_000_000
     };
     Some(weights.into_iter().map(time_ns).sum())
@@ -101,9 +101,12 @@ fn pprof(content: &[u8]) -> Option<u128> {
     };
     let unit = message.string_table.get(usize::try_from(kind.unit).ok()?)?;
     let unit_ns = u128::from(unit_ns(unit)?);
-    let values = message.sample.iter().flat_map(|sample| &sample.value);
-    let sum: Option<u128> = values.map(|value| u128::try_from(*value).ok()).sum();
-    Some(sum? * unit_ns)
+    let values = message
+        .sample
+        .iter()
+        .flat_map(|sample| &sample.value)
+        .map(|value| u128::try_from(*value).ok());
+    Some(values.sum::<Option<u128>>()? * unit_ns)
 }
 
 fn rounded(time: f64) -> u128 {

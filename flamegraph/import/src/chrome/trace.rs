@@ -116,11 +116,8 @@ struct Key<'a> {
 
 impl<'a> Key<'a> {
     fn new(process: Option<&'a RawValue>, id: Option<&'a RawValue>) -> Key<'a> {
-        let text = |value: Option<&'a RawValue>| value.map_or("", RawValue::get);
-        Key {
-            process: text(process),
-            id: text(id),
-        }
+        let [process, id] = [process, id].map(|value| value.map_or("", RawValue::get));
+        Key { process, id }
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Stack<'l> {
     pub(super) weight: &'l str,
 }
 
-/// The meaning of a line.
+/// The kind of a line.
 pub(super) enum Kind<'l> {
     Stack(Stack<'l>),
     Comment,
@@ -126,7 +126,7 @@ fn is_in_scheduler(frame: &str) -> bool {
     )
 }
 
-/// The properties of all lines together.
+/// Facts about all lines of a file.
 pub(super) struct Survey {
     pub(super) stacks: usize,
     pub(super) others: usize,

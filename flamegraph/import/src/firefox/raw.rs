@@ -195,10 +195,10 @@ fn file(process: Process<'_>) -> File<'_> {
 /// Adds the threads of a process and of those in it, with times since the start of the first.
 fn add_threads<'a>(
     process: Process<'a>,
-    start: Option<f64>,
+    first_start: Option<f64>,
     threads: &mut Vec<Thread<'a>>,
 ) -> Meta<'a> {
-    let start = start.unwrap_or(process.meta.start_time);
+    let start = first_start.unwrap_or(process.meta.start_time);
     let shift = process.meta.start_time - start;
     for thread in process.threads.into_vec() {
         threads.push(thread.processed(&process.libs, shift));
@@ -290,7 +290,7 @@ impl<'a> Functions<'_, 'a> {
                 .position(|lib| (lib.start..lib.end).contains(&address))
         });
         let source = Source::parse(location);
-        let name = match (address, lib, &source) {
+        let text = match (address, lib, &source) {
             (Some(address), Some(lib), _) => {
                 let lib = &self.libs[lib];
                 // The label of an address without a name.
@@ -300,7 +300,7 @@ impl<'a> Functions<'_, 'a> {
             (_, _, Some(source)) => source.function.to_owned(),
             _ => location.to_owned(),
         };
-        let name = self.string(name);
+        let name = self.string(text);
         let file = source
             .as_ref()
             .map(|source| self.string(source.file.to_owned()));
@@ -308,7 +308,7 @@ impl<'a> Functions<'_, 'a> {
         self.table.file_name.push(file);
         let resource = lib.map_or(-1, |lib| self.lib(lib));
         self.table.resource.push(resource);
-        source.and_then(|source| source.line)
+        source.map(|source| source.line)
     }
 
     fn string(&mut self, text: String) -> u32 {
@@ -335,23 +335,25 @@ impl<'a> Functions<'_, 'a> {
 struct Source<'l> {
     function: &'l str,
     file: &'l str,
-    line: Option<u32>,
+    line: u32,
 }
 
 impl<'l> Source<'l> {
     fn parse(location: &'l str) -> Option<Source<'l>> {
         let (function, place) = location.strip_suffix(')')?.rsplit_once(" (")?;
-        let mut parts = place.rsplitn(3, ':');
-        let numbers = [parts.next(), parts.next()].map(|part| part?.parse::<u32>().ok());
-        let (file, line) = match (numbers, parts.next()) {
-            ([Some(_), Some(line)], Some(file)) => (file, line),
-            ([Some(line), _], _) => (place.rsplit_once(':')?.0, line),
-            _ => return None,
-        };
-        Some(Source {
+        let (place_of_line, last) = place.rsplit_once(':')?;
+        let last = last.parse().ok()?;
+        let with_column = place_of_line.rsplit_once(':').and_then(|(file, line)| {
+            Some(Source {
+                function,
+                file,
+                line: line.parse().ok()?,
+            })
+        });
+        Some(with_column.unwrap_or(Source {
             function,
-            file,
-            line: Some(line),
-        })
+            file: place_of_line,
+            line: last,
+        }))
     }
 }

@@ -4,15 +4,15 @@ use profiler_core::{CodePlace, Frame, FrameKind};
 
 /// The frame of a line; `None` if the line has none, such as a line with a source.
 pub(super) fn frame(line: &str) -> Option<Frame<&str>> {
-    let (address, rest) = match line.split_once(' ') {
-        Some((address, rest)) if is_hex(address) => (address, rest.trim()),
-        None if is_hex(line) => (line, ""),
+    let address = line.split(' ').next().filter(|word| is_hex(word));
+    let rest = match address {
+        Some(address) => line[address.len()..].trim(),
         // Without addresses, only a module tells a function from a source.
-        _ if line.ends_with(')') => ("", line),
-        _ => return None,
+        None if line.ends_with(')') => line,
+        None => return None,
     };
     let parts = parts(rest);
-    if address.is_empty() && parts.module.is_empty() {
+    if address.is_none() && parts.module.is_empty() {
         return None;
     }
     let inlined = parts.module == "inlined";
@@ -71,6 +71,16 @@ struct Parts<'l> {
     module: &'l str,
 }
 
+impl<'l> Parts<'l> {
+    /// The parts of a text whose bracket opens here, without the closing one.
+    fn split(open: &'l str, at: usize) -> Parts<'l> {
+        Parts {
+            symbol: open[..at].trim(),
+            module: &open[at..].trim_start()[1..],
+        }
+    }
+}
+
 /// A symbol and the module in brackets behind it. Both may have blanks and brackets themselves:
 /// `f(int (*)(int))+0x1 (/opt/my app (old)/a.so (deleted))`.
 fn parts(text: &str) -> Parts<'_> {
@@ -81,10 +91,6 @@ fn parts(text: &str) -> Parts<'_> {
     let Some(open) = text.strip_suffix(')') else {
         return whole;
     };
-    let split = |at: usize| Parts {
-        symbol: text[..at].trim(),
-        module: &open[at..].trim_start()[1..],
-    };
     // Behind an offset, all is the module.
     let after_offset = open.match_indices("+0x").find_map(|(at, mark)| {
         let digits = &open[at + mark.len()..];
@@ -93,17 +99,17 @@ fn parts(text: &str) -> Parts<'_> {
         is_offset.then_some(at + mark.len() + length)
     });
     if let Some(at) = after_offset {
-        return split(at);
+        return Parts::split(open, at);
     }
     if open.starts_with('(') {
-        return split(0);
+        return Parts::split(open, 0);
     }
     let of_path = [" (/", " (["]
         .iter()
         .filter_map(|start| open.find(start))
         .min();
     match of_path.or_else(|| open.rfind(" (")) {
-        Some(at) => split(at),
+        Some(at) => Parts::split(open, at),
         None => whole,
     }
 }

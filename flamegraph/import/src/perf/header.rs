@@ -55,7 +55,7 @@ impl<'l> Header<'l> {
     fn parse_trimmed(line: &'l str) -> Option<Header<'l>> {
         let mut tokens = Tokens { line, at: 0 };
         // The command may contain blanks, but is followed by numbers.
-        let mut tid = None;
+        let mut thread = None;
         let mut comm_end = 0;
         let mut at_ns = None;
         let mut processor = None;
@@ -72,7 +72,7 @@ impl<'l> Header<'l> {
             if let Some(number) = bracketed.filter(|_| comm_end > 0 || is_first) {
                 processor = processor.or(Some(number));
             } else if let Some(id) = process(token).filter(|_| !is_first) {
-                tid = Some(id);
+                thread = Some(id);
                 comm_end = tokens.start(token);
             } else if comm_end > 0 && token.ends_with(':') && token.len() > 1 {
                 // A sample without a time: this is the event.
@@ -81,18 +81,19 @@ impl<'l> Header<'l> {
             }
         }
         // Each field may be missing, but a line without a thread and a time is anything.
-        let only_id = || process(line.split_ascii_whitespace().next()?);
         let tid = match at_ns {
-            Some(_) => tid.or_else(only_id).unwrap_or(0),
-            None => tid?,
+            Some(_) => thread
+                .or_else(|| process(line.split_ascii_whitespace().next()?))
+                .unwrap_or(0),
+            None => thread?,
         };
         let comm = line[..comm_end].trim();
-        let mut event = tokens.next();
-        let period = event.and_then(|period| period.parse().ok());
+        let mut word = tokens.next();
+        let period = word.and_then(|period| period.parse().ok());
         if period.is_some() {
-            event = tokens.next();
+            word = tokens.next();
         }
-        let event = match event {
+        let event = match word {
             Some(event) => event.strip_suffix(':')?,
             None if at_ns.is_some() => "",
             None => return None,
