@@ -20,9 +20,9 @@ use super::query::{UrlArgs, milliseconds};
     py-spy record -f raw -o app.txt -- python app.py; emberline import app.txt\n  \
     emberline profile --run monday\n\n\
     Formats, recognized by content, compressed by gzip or not: pprof; collapsed stacks of \
-    Emberline, async-profiler, py-spy, austin and bcc; the text of perf script; speedscope; the Firefox \
-    Profiler (also of samply), processed or raw; CPU profiles and traces of Chrome and Node.js; recordings (JFR) of Java's Flight \
-    Recorder and of async-profiler.\n\n\
+    Emberline, async-profiler, py-spy, austin and bcc; the text of perf script; speedscope; the \
+    Firefox Profiler (also of samply), processed or raw; CPU profiles of Chrome and Node.js, also in \
+    traces; recordings (JFR) of Java's Flight Recorder and of async-profiler.\n\n\
     Each file becomes a run and a worker import:NAME, whose labels say source=import. A \
     collector with tokens needs one of role agent that covers it:\n  \
     emberline token new --role agent --worker 'import:*'\n\n\
