@@ -286,6 +286,70 @@ fn bad_files_are_rejected_and_leave_no_run() {
     );
 }
 
+/// bcc's `offcputime -f` says no unit, and its numbers look like those of samples.
+#[test]
+fn time_off_the_cpu_is_imported_with_its_unit() {
+    let files = Files::new();
+    let collector = Collector::start();
+    let url = collector.url();
+    let file = files.write(
+        "waits.folded",
+        "app;main;read;finish_task_switch 13567\napp;main;schedule 250\n",
+    );
+    let error = rejected(&url, &[&file]);
+    assert!(
+        error.contains("--unit microseconds --state other"),
+        "{error}"
+    );
+    let options = ["--unit", "microseconds", "--state", "other"];
+    let imported = import(&url, &[&[&*file], &options[..]].concat());
+    assert!(imported.contains("13.8 ms of thread time"), "{imported}");
+}
+
+/// The sum of the weights of collapsed stacks.
+fn sum(stacks: &str) -> u64 {
+    let weights = stacks.lines().filter_map(|line| line.rsplit(' ').next());
+    weights
+        .filter_map(|weight| weight.parse::<u64>().ok())
+        .sum()
+}
+
+#[test]
+fn names_are_found_as_they_are_displayed() {
+    const NAMES: [&str; 5] = [
+        "operator()(int) const",
+        "std::vector<int, std::allocator<int> >::push_back(int const&)",
+        "/tmp/a.so (deleted)",
+        "a.*b+[c]?(d|e)$",
+        "-[NSObject performSelector:]",
+    ];
+    let files = Files::new();
+    let collector = Collector::start();
+    let url = collector.url();
+    let line = |(number, name)| format!("root;{name} {}\n", 1_000_000 << number);
+    let lines: String = NAMES.iter().enumerate().map(line).collect();
+    let file = files.write("names.folded", lines);
+    import(&url, &[&file, "--unit", "samples", "--interval", "1ns"]);
+    for (number, name) in NAMES.iter().enumerate() {
+        let encoded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let found = stacks(&collector, &format!("run=names&focus={encoded}"));
+        assert_eq!(sum(&found), 1_000_000 << number, "{name}: {found}");
+        let focus = format!("--focus={name}");
+        let output = run(&[
+            "profile",
+            "--url",
+            &url,
+            "--run",
+            "names",
+            &focus,
+            "--format",
+            "collapsed",
+        ]);
+        let printed = text(&output.stdout);
+        assert_eq!(sum(&printed), 1_000_000 << number, "{name}: {printed}");
+    }
+}
+
 /// Runs `emberline` with the token of this file.
 fn run_with(token: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(emberline());
