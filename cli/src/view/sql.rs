@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(empty.notes()[1], "no rows");
     }
 
-    /// Whatever the zone of the terminal is: conditions of queries are in UTC.
+    /// Conditions of queries are in UTC, in any zone of the terminal.
     #[test]
     fn times_are_in_utc_and_all_columns_are_shown() {
         let times = SqlColumn {

@@ -282,7 +282,7 @@ fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
             return;
         };
         let state = &sealer.state;
-        // For ever. The line that says so is written once, where it is found.
+        // It never owns the store again, which was logged when it was found.
         if state.tables.taken_over().is_some() {
             return;
         }

@@ -52,9 +52,10 @@ pub(super) async fn plan(context: &SessionContext, query: &str) -> Result<Logica
 /// The view that somebody meant who asked for a table that does not exist.
 pub(super) fn similar_view(table: &str) -> Option<&'static str> {
     let name = table.rsplit('.').next().unwrap_or_default();
-    let by_changes = VIEWS.map(|view| (levenshtein(view, name), view));
-    let nearest = by_changes.into_iter().min()?;
-    (nearest.0 <= CHANGES_MAX).then_some(nearest.1)
+    VIEWS
+        .into_iter()
+        .min_by_key(|view| levenshtein(view, name))
+        .filter(|view| levenshtein(view, name) <= CHANGES_MAX)
 }
 
 fn check_operators(query: &str) -> Result<()> {

@@ -77,7 +77,7 @@ fn an_answer_about_a_damaged_file_is_the_same_after_a_sealing() {
                 let answer = send_at(second + 1, &collector, &attachment, &mut worker, &flush);
                 assert!(answer.starts_with("ack"), "{answer}");
             };
-            flush_at(40, 7);
+            flush_at(205, 7);
             seal(&collector);
             let name = store::TableName::Sums(table, tier);
             let manifest = collector.state.tables.manifest();

@@ -418,9 +418,9 @@ mod tests {
         ) {
             let asked = start..UNIVERSE;
             let later = data.start..data.end.max(more);
-            let [before, after] = [&data, &later].map(|data| {
-                let data = second(data.start)..second(data.end);
-                let coverage = Coverage::new(complete.map(second), data);
+            let [before, after] = [&data, &later].map(|span| {
+                let stored = second(span.start)..second(span.end);
+                let coverage = Coverage::new(complete.map(second), stored);
                 coverage.plan_in(second(asked.start)..second(asked.end), coarsest).pieces
             });
             let tier_at = |pieces: &[Piece], at: u64| {
