@@ -48,7 +48,11 @@ fn run(input: &[u8]) {
         Ok(imported) => {
             check(&imported);
             if let Some(sum) = sum_ns(file, imported.format) {
-                assert_eq!(u128::from(imported.total_ns()), sum, "the sum of a second reading");
+                assert_eq!(
+                    u128::from(imported.total_ns()),
+                    sum,
+                    "the sum of a second reading"
+                );
             }
         }
         Err(error) => check_error(&error),
