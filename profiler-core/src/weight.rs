@@ -244,6 +244,32 @@ impl Weight {
         *self == Weight::ZERO
     }
 
+    /// The part `numerator / denominator` of the time in each state, rounded down. A denominator of 0 is 1.
+    ///
+    /// ```
+    /// use emberline_profiler_core::{State, Weight};
+    ///
+    /// assert_eq!(Weight::of(State::Cpu, 10).scaled(2, 3), Weight::of(State::Cpu, 6));
+    /// ```
+    #[must_use]
+    pub fn scaled(mut self, numerator: u64, denominator: u64) -> Weight {
+        let denominator = u128::from(denominator.max(1));
+        for nanoseconds in &mut self.nanoseconds {
+            let scaled = u128::from(*nanoseconds) * u128::from(numerator) / denominator;
+            *nanoseconds = u64::try_from(scaled).unwrap_or(u64::MAX);
+        }
+        self
+    }
+
+    /// The time in each state beyond that of `other`; 0 where `other` has more.
+    #[must_use]
+    pub fn saturating_sub(mut self, other: Weight) -> Weight {
+        for (own, of_other) in self.nanoseconds.iter_mut().zip(other.nanoseconds) {
+            *own = own.saturating_sub(of_other);
+        }
+        self
+    }
+
     /// Keeps only `states`; the others become 0.
     #[must_use]
     pub fn keep(mut self, states: StateSet) -> Weight {

@@ -315,6 +315,12 @@ pub const PROFILE_SECONDS_MAX: usize = 600;
 /// Most separate groups of a grouped profile; the lighter ones are summed in one more.
 pub const GROUPS_MAX: usize = 100;
 
+/// Most series by label of one answer.
+pub const SERIES_MAX: usize = 10_000;
+
+/// Most sums, by series and step, of one answer of series by label: 32 MiB.
+pub const SERIES_STEPS_MAX: u64 = 4 << 20;
+
 /// Most separate threads of an answer on thread time; the lighter ones are summed by worker.
 pub const THREAD_TIME_THREADS_MAX: usize = 10_000;
 

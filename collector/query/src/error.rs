@@ -180,6 +180,15 @@ pub enum QueryError {
         count: usize,
         limit: usize,
     },
+    #[error(
+        "{series} series of {steps} steps are too many: at most {limit} sums are allowed; take a larger step, fewer labels \
+         or a limit"
+    )]
+    SeriesSteps {
+        series: usize,
+        steps: u64,
+        limit: u64,
+    },
     #[error("the step is {seconds} s; it must be at least 1 s")]
     StepSeconds { seconds: f64 },
     #[error("no {kind} is called {name:?}{}", suggestion(nearest))]

@@ -429,15 +429,6 @@ impl<'a> TableReader<'a> {
         self.tables.worker_ids()
     }
 
-    /// The workers of those numbers.
-    pub(crate) fn workers(&self, numbers: &IdSet) -> Vec<WorkerId> {
-        let ids = self.tables.worker_ids();
-        numbers
-            .iter()
-            .filter_map(|number: u32| ids.get(number.checked_sub(1)? as usize).cloned())
-            .collect()
-    }
-
     /// The answered range: the requested one, unless the tables no longer have its resolution.
     pub(crate) fn range(&self, asked: TimeRange) -> TimeRange {
         let seconds = &self.plan.seconds;
@@ -473,6 +464,11 @@ impl Rows<'_> {
     pub(crate) fn start(&self, index: usize) -> Timestamp {
         let seconds = i64::from(self.batch.ts[index]) * i64::from(self.tier.seconds());
         Timestamp::from_unix_ns(seconds * 1_000_000_000)
+    }
+
+    /// The length of each period.
+    pub(crate) fn period_ns(&self) -> u64 {
+        u64::from(self.tier.seconds()) * 1_000_000_000
     }
 
     /// Whether each period is a single second.

@@ -1,6 +1,7 @@
 //! Time by step, for each value of some labels.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use profiler_core::{Filter, StateSet, TimeRange, Timestamp, Weight};
 
@@ -8,9 +9,14 @@ use crate::Queries;
 use crate::QueryError;
 use crate::parameters::label_matchers::LabelMatchers;
 use crate::parameters::label_scope::{LabelScope, TASK_LABEL};
-use crate::profiles::timeline::{Steps, TimelineAnswer, TimelineQuery};
-use crate::table_reader::Cancel;
-use base::limits::GROUPS_MAX;
+use crate::profiles::cycles::Cycles;
+use crate::profiles::profile::windows_in;
+use crate::profiles::step_sums::{Cell, StepScan, Steps, WorkerGroups};
+use crate::profiles::timeline::{coarsest_in, period_ns};
+use crate::table_reader::{Cancel, TableReader};
+use base::limits::{SERIES_MAX, SERIES_STEPS_MAX};
+use base::sync::read;
+use state::tree::TopNode;
 
 const SECOND_NS: f64 = 1e9;
 
@@ -67,14 +73,6 @@ pub struct LabelSeries {
     pub sums: Vec<u64>,
 }
 
-impl LabelSeries {
-    fn total(&self) -> u64 {
-        self.sums
-            .iter()
-            .fold(0, |total, sum| total.saturating_add(*sum))
-    }
-}
-
 /// Series, the heaviest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelSeriesAnswer {
@@ -84,7 +82,7 @@ pub struct LabelSeriesAnswer {
 }
 
 impl Queries<'_> {
-    /// Sums the time of each group of workers, or of workers and tasks, by step.
+    /// Sums the time of each group of workers, or of workers and tasks, by step, in one pass over the range.
     pub fn label_series(
         &self,
         query: &LabelSeriesQuery,
@@ -97,72 +95,149 @@ impl Queries<'_> {
             .cloned()
             .collect();
         let by_task = by_worker.len() < query.group_by.len();
+        let steps = Steps::checked(query.range, query.step_ns)?;
         let scope = LabelScope::new(self, query.matchers.clone());
-        let mut series = Vec::new();
-        if let Some(filter) = scope.filter(self, query.states)? {
-            let groups = if by_worker.is_empty() {
-                vec![(Vec::new(), filter.workers.clone())]
-            } else {
-                scope.groups(&by_worker).into_iter().collect()
-            };
-            if groups.len() > GROUPS_MAX {
-                let count = groups.len();
-                return Err(QueryError::LabelGroups {
-                    labels: by_worker,
-                    count,
-                    limit: GROUPS_MAX,
-                });
+        let series = match scope.filter(self, query.states)? {
+            Some(filter) => {
+                let groups = Groups::of(&scope, by_worker, by_task)?;
+                self.series_of(query, steps, &filter, &groups, cancel)?
             }
-            for (labels, workers) in groups {
-                let filter = Filter {
-                    workers,
-                    ..filter.clone()
-                };
-                let timeline = TimelineQuery::of(query.range, filter, query.step_ns)?;
-                let timeline = self.timeline(&timeline, cancel)?;
-                if by_task {
-                    series.extend(of_tasks(&labels, timeline));
-                } else {
-                    series.push(LabelSeries {
-                        labels,
-                        sums: sums(&timeline),
-                    });
-                }
-            }
-        }
-        series.sort_by_cached_key(|series| (Reverse(series.total()), series.labels.clone()));
-        series.truncate(query.limit);
-        let first = Steps::new(query.range, query.step_ns).first;
+            None => Vec::new(),
+        };
         Ok(LabelSeriesAnswer {
-            first,
+            first: steps.first,
             step_ns: query.step_ns,
             series,
         })
     }
-}
 
-/// A series for each task of a group.
-fn of_tasks(
-    labels: &[(String, String)],
-    timeline: TimelineAnswer,
-) -> impl Iterator<Item = LabelSeries> {
-    timeline.series.into_iter().map(move |series| {
-        let mut labels = labels.to_vec();
-        labels.push((TASK_LABEL.to_owned(), series.name));
-        LabelSeries {
-            labels,
-            sums: series.weights.iter().map(Weight::total_ns).collect(),
-        }
-    })
-}
-
-/// The sums of all tasks by step.
-fn sums(timeline: &TimelineAnswer) -> Vec<u64> {
-    let mut sums = vec![0u64; timeline.steps as usize];
-    for series in &timeline.series {
-        for (sum, weight) in sums.iter_mut().zip(&series.weights) {
+    fn series_of(
+        &self,
+        query: &LabelSeriesQuery,
+        steps: Steps,
+        filter: &Filter,
+        groups: &Groups,
+        cancel: &Cancel,
+    ) -> Result<Vec<LabelSeries>, QueryError> {
+        let coarsest = coarsest_in(query.step_ns);
+        let (mut stored, view) = TableReader::of(
+            self,
+            cancel,
+            query.range,
+            |state, seconds| windows_in(state, seconds, filter),
+            |coverage, seconds| coverage.plan_in(seconds, coarsest),
+        );
+        let tops = read(&self.tree).tops_kept(filter);
+        let numbers = stored.worker_numbers(&filter.workers);
+        let cycles = Cycles::read(&mut stored, &view, numbers.as_deref())?;
+        let long = cycles.long_windows(&stored, period_ns(coarsest));
+        let workers = WorkerGroups::new(groups.workers.iter(), &stored);
+        let scan = StepScan {
+            tops: &tops,
+            numbers: numbers.as_deref(),
+            states: filter.states,
+            nodes: None,
+            groups: Some(&workers).filter(|_| groups.workers.len() > 1),
+            long: None,
+        };
+        // First the sum of each series, in the fewest periods, so that only those of the answer take memory.
+        let plan = stored.plan.clone();
+        stored.coarsen();
+        let mut totals = groups.empty_lines();
+        scan.visit(&mut stored, &view, &mut |cell, weight| {
+            let sum = totals.entry(groups.line(cell)).or_default();
             *sum = sum.saturating_add(weight.total_ns());
+        })?;
+        stored.plan = plan;
+        let mut lines: Vec<(u64, Vec<(String, String)>, Line)> = totals
+            .into_iter()
+            .map(|(line, total_ns)| (total_ns, groups.labels(line, &tops), line))
+            .collect();
+        lines.sort_by(|a, b| (Reverse(a.0), &a.1).cmp(&(Reverse(b.0), &b.1)));
+        lines.truncate(query.limit);
+        if lines.len() as u64 * steps.count > SERIES_STEPS_MAX {
+            return Err(QueryError::SeriesSteps {
+                series: lines.len(),
+                steps: steps.count,
+                limit: SERIES_STEPS_MAX,
+            });
+        }
+        let mut series = Vec::with_capacity(lines.len());
+        let mut place_of = BTreeMap::new();
+        for (_, labels, line) in lines {
+            place_of.insert(line, series.len());
+            series.push(LabelSeries {
+                labels,
+                sums: vec![0; steps.count as usize],
+            });
+        }
+        let scan = scan.spreading(&long);
+        scan.visit(&mut stored, &view, &mut |cell, weight| {
+            if let Some(place) = place_of.get(&groups.line(cell)) {
+                let sums = &mut series[*place].sums;
+                steps.split(cell, weight, |step, part: Weight| {
+                    sums[step] = sums[step].saturating_add(part.total_ns());
+                });
+            }
+        })?;
+        Ok(series)
+    }
+}
+
+/// A series of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    group: usize,
+    /// Index of the first-level node, if series are by task.
+    top: Option<usize>,
+}
+
+/// The groups of the workers of a scope.
+struct Groups {
+    labels: Vec<Vec<(String, String)>>,
+    workers: Vec<Vec<String>>,
+    by_task: bool,
+}
+
+impl Groups {
+    fn of(scope: &LabelScope, by: Vec<String>, by_task: bool) -> Result<Groups, QueryError> {
+        let groups = scope.groups(&by);
+        if groups.len() > SERIES_MAX {
+            return Err(QueryError::LabelGroups {
+                labels: by,
+                count: groups.len(),
+                limit: SERIES_MAX,
+            });
+        }
+        let (labels, workers) = groups.into_iter().unzip();
+        Ok(Groups {
+            labels,
+            workers,
+            by_task,
+        })
+    }
+
+    /// The series that an answer has even without time.
+    fn empty_lines(&self) -> BTreeMap<Line, u64> {
+        let groups = 0..self.labels.len();
+        groups
+            .filter(|_| !self.by_task)
+            .map(|group| (Line { group, top: None }, 0))
+            .collect()
+    }
+
+    fn line(&self, cell: &Cell) -> Line {
+        Line {
+            group: cell.group,
+            top: self.by_task.then_some(cell.top),
         }
     }
-    sums
+
+    fn labels(&self, line: Line, tops: &[TopNode]) -> Vec<(String, String)> {
+        let mut labels = self.labels[line.group].clone();
+        if let Some(top) = line.top {
+            labels.push((TASK_LABEL.to_owned(), tops[top].name.to_string()));
+        }
+        labels
+    }
 }

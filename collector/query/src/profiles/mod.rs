@@ -1,8 +1,10 @@
 //! Profiles: sums of weights by stack, group, thread and time.
 
+pub(crate) mod cycles;
 pub(crate) mod group;
 pub(crate) mod label_series;
 pub(crate) mod profile;
+pub(crate) mod step_sums;
 pub(crate) mod thread_profile;
 pub(crate) mod thread_time;
 pub(crate) mod timeline;

@@ -1,11 +1,10 @@
 //! Profiles.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use flamegraph::{Hidden, View, ViewedProfile};
 use profiler_core::{
-    Filter, NodeId, Profile, StateSet, ThreadKind, Ticks, TimeRange, Timestamp, WorkerId,
+    Filter, NodeId, Profile, StateSet, ThreadKind, TimeRange, Timestamp, WorkerId,
 };
 
 use crate::Queries;
@@ -15,6 +14,7 @@ use crate::parameters::parameter::{FLAG, Parameter, Parameters, names};
 use crate::parameters::params::{Filters, Params};
 use crate::parameters::range::{RANGE, asked_range};
 use crate::parameters::table_format::TableFormat;
+use crate::profiles::cycles::{Cycles, Sampling};
 use crate::profiles::group::{GroupBy, profile_by_phase};
 use crate::profiles::thread_profile::ThreadFilter;
 use crate::profiles::unnamed::Unnamed;
@@ -22,17 +22,14 @@ use crate::profiles::view::{VIEW, parse_view};
 use crate::profiles::weight_sums::Sums;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
 use crate::tasks::phases::parse_phases;
-use base::id_set::IdSet;
 use base::limits::QUERY_BYTES_MAX;
 use base::sync::read;
 use naming::Naming;
 use state::CollectorState;
 use state::tree::{PhaseFilter, ProfileForm, SampleScope, TopNode};
 use state::windows::WindowSnapshot;
-use store::rows::{Names, StoredWindow};
-use store::{
-    Column, Coverage, Measure, Piece, Plan, Second, SumCluster, SumTable, Tier, WorkerNumber,
-};
+use store::rows::Names;
+use store::{Column, Coverage, Piece, Plan, Second, SumCluster, SumTable, Tier, WorkerNumber};
 
 /// Kind of the nodes of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,46 +230,6 @@ impl ProfileQuery {
     }
 }
 
-/// Sampling quality of the windows of an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Sampling {
-    pub windows: u64,
-    /// Sum of the windows' lengths over all workers.
-    pub sampled_ns: u64,
-    pub ticks: Ticks,
-}
-
-impl Sampling {
-    fn add_window(&mut self, stored: &StoredWindow) {
-        self.windows += 1;
-        let length_ns = stored.range.length_ns();
-        self.sampled_ns = self.sampled_ns.saturating_add(length_ns);
-        self.ticks += stored.ticks;
-    }
-
-    fn add_measure(&mut self, measure: Measure, value: u64) {
-        let sum = match measure {
-            Measure::Windows => &mut self.windows,
-            Measure::SampledNs => &mut self.sampled_ns,
-            Measure::Ticks => &mut self.ticks.made,
-            Measure::TicksExpected => &mut self.ticks.expected,
-            Measure::TicksThrottled => &mut self.ticks.throttled,
-        };
-        *sum = sum.saturating_add(value);
-    }
-
-    /// Ticks per second; `None` without any time.
-    pub fn rate_hz(&self) -> Option<f64> {
-        (self.sampled_ns > 0).then(|| self.ticks.made as f64 * 1e9 / self.sampled_ns as f64)
-    }
-
-    /// Fraction of the expected ticks that happened; `None` if none was expected.
-    pub fn share(&self) -> Option<f64> {
-        let Ticks { made, expected, .. } = self.ticks;
-        (expected > 0).then(|| made as f64 / expected as f64)
-    }
-}
-
 /// A profile and its provenance.
 #[derive(Clone, Debug)]
 pub struct ProfileAnswer {
@@ -333,47 +290,20 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Reads it from the tables and from the windows of a filtered snapshot.
+    /// Of the answer to `range` from these tables, windows and cycles.
     pub(crate) fn of(
-        mut stored: TableReader<'_>,
+        stored: TableReader<'_>,
         view: WindowSnapshot,
         range: TimeRange,
-        numbers: Option<&[WorkerNumber]>,
-    ) -> Result<Provenance, QueryError> {
-        let mut sampling = Sampling::default();
-        let mut workers = BTreeSet::new();
-        for window in &view.windows {
-            sampling.add_window(window);
-            workers.insert(window.worker.clone());
-        }
-        stored.coarsen();
-        let columns = &[Column::Worker, Column::Kind];
-        let asked = ScanFilter {
-            tasks: None,
-            workers: numbers,
-            columns,
-        };
-        let mut seen = IdSet::default();
-        stored.scan(
-            |_| SumTable::Cycles,
-            asked,
-            |batch, rows| {
-                rows.each(|index| {
-                    seen.insert(batch.worker[index]);
-                    if let Some(measure) = Measure::ALL.get(usize::from(batch.kind[index])) {
-                        sampling.add_measure(*measure, batch.values[index]);
-                    }
-                });
-            },
-        )?;
-        workers.extend(stored.workers(&seen));
-        Ok(Provenance {
+        cycles: &Cycles,
+    ) -> Provenance {
+        Provenance {
             range: stored.range(range),
-            sampling,
-            workers: workers.into_iter().collect(),
+            sampling: cycles.sampling(),
+            workers: cycles.workers(),
             data: stored.data(view.unsealed),
             damaged: stored.damaged(),
-        })
+        }
     }
 }
 
@@ -412,15 +342,18 @@ impl Queries<'_> {
             (tree.tops_kept(filter), tree.node_count())
         };
         if query.needs_seconds() {
-            let profile = self.profile_by_thread(query, &mut stored, &view, &tops, cancel)?;
             let numbers = stored.worker_numbers(&filter.workers);
-            let facts = Provenance::of(stored, view, *range, numbers.as_deref())?;
+            let cycles = Cycles::read(&mut stored, &view, numbers.as_deref())?;
+            let profile =
+                self.profile_by_thread(query, &mut stored, &view, &tops, &cycles, cancel)?;
+            let facts = Provenance::of(stored, view, *range, &cycles);
             return Ok(ProfileAnswer::new(query, profile, &self.naming, facts));
         }
         if let Some(by) = query.group.as_ref().filter(|by| **by != GroupBy::Phase) {
             let profile = self.profile_by_worker(query, by, &mut stored, &view, &tops, cancel)?;
             let numbers = stored.worker_numbers(&filter.workers);
-            let facts = Provenance::of(stored, view, *range, numbers.as_deref())?;
+            let cycles = Cycles::read(&mut stored, &view, numbers.as_deref())?;
+            let facts = Provenance::of(stored, view, *range, &cycles);
             return Ok(ProfileAnswer::new(query, profile, &self.naming, facts));
         }
         // All states, because the answer has the time in those that it does not show.
@@ -444,7 +377,8 @@ impl Queries<'_> {
             )?;
         }
         let profile = self.profile_of(query, &sums, &tops);
-        let facts = Provenance::of(stored, view, *range, numbers.as_deref())?;
+        let cycles = Cycles::read(&mut stored, &view, numbers.as_deref())?;
+        let facts = Provenance::of(stored, view, *range, &cycles);
         Ok(ProfileAnswer::new(query, profile, &self.naming, facts))
     }
 

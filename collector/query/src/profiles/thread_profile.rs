@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{
-    CallTrie, Filter, Frame, FrameKind, NoStack, NodeId, Profile, State, ThreadKind, Timestamp,
-    Weight, WorkerId,
+    CallTrie, Filter, Frame, FrameKind, NoStack, NodeId, Profile, State, ThreadKind, TimeRange,
+    Timestamp, Weight, WorkerId,
 };
 
 use crate::Queries;
@@ -19,7 +19,9 @@ use crate::error::echo;
 use crate::parameters::parameter::Parameter;
 use crate::parameters::params::Params;
 use crate::parameters::time::format_time;
+use crate::profiles::cycles::{Cycles, LongWindows};
 use crate::profiles::profile::{ProfileQuery, sample_columns};
+use crate::profiles::timeline::period_ns;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
 use base::id_set::IdSet;
 use base::limits::{PROFILE_SECONDS_MAX as SECONDS_MAX, THREAD_PROFILE_ROWS_MAX};
@@ -27,7 +29,9 @@ use base::sync::read;
 use state::CollectorState;
 use state::tree::{Excerpt, TopNode};
 use state::windows::WindowSnapshot;
-use store::{Batch, Column, SumTable};
+use store::{Batch, Column, SumTable, Tier};
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// Name of the leaf with time of which other threads of the task have the stacks too.
 const NOT_TOLD_APART: &str = "[threads not told apart]";
@@ -171,6 +175,7 @@ impl Queries<'_> {
         stored: &mut TableReader<'_>,
         view: &WindowSnapshot,
         tops: &[TopNode],
+        cycles: &Cycles,
         cancel: &Cancel,
     ) -> Result<Profile, QueryError> {
         if tops.is_empty() {
@@ -192,7 +197,8 @@ impl Queries<'_> {
             });
         }
         let mut parts = Vec::new();
-        for (start, sums) in rows.periods(self, query) {
+        let long = cycles.long_windows(stored, period_ns(Tier::Second));
+        for (start, sums) in rows.periods(self, query, &long)? {
             cancel.check()?;
             parts.push((format_time(start), self.period_profile(query, &sums)));
         }
@@ -260,6 +266,44 @@ impl Queries<'_> {
     }
 }
 
+/// The seconds over which a window's time is spread.
+#[derive(Clone, Copy)]
+struct Span {
+    start: Timestamp,
+    /// At least 1.
+    count: u64,
+}
+
+impl Span {
+    fn point(start: Timestamp) -> Span {
+        Span { start, count: 1 }
+    }
+
+    /// Of a window that starts at a second of `range`, whose part in it is displayed.
+    fn new(start: Timestamp, length_ns: u64, range: TimeRange) -> Span {
+        let shown_ns = length_ns.min(range.stop().since_ns(start));
+        Span {
+            start,
+            count: shown_ns.div_ceil(SECOND_NS).max(1),
+        }
+    }
+
+    fn seconds(self) -> impl Iterator<Item = Timestamp> {
+        (0..self.count).map(move |second| self.start.shifted((second * SECOND_NS).cast_signed()))
+    }
+
+    /// Calls `add` with each second and its part of the time.
+    fn split(self, nanoseconds: u64, mut add: impl FnMut(Timestamp, u64)) {
+        let mut reached = 0;
+        for (start, number) in self.seconds().zip(1u64..) {
+            let before = u128::from(nanoseconds) * u128::from(number) / u128::from(self.count);
+            let before_ns = u64::try_from(before).unwrap_or(u64::MAX);
+            add(start, before_ns - reached);
+            reached = before_ns;
+        }
+    }
+}
+
 /// The time of the selected threads in a period, by node of the tree.
 #[derive(Default)]
 struct PeriodSums {
@@ -275,27 +319,22 @@ impl Rows {
         &self,
         state: &CollectorState,
         query: &ProfileQuery,
-    ) -> BTreeMap<Timestamp, PeriodSums> {
-        let mut starts = vec![query.range.start(); self.cells.len()];
-        if query.group.is_some() {
-            for (cell, number) in &self.cells {
-                starts[*number as usize] = cell.start;
-            }
-        }
+        long: &LongWindows,
+    ) -> Result<BTreeMap<Timestamp, PeriodSums>, QueryError> {
+        let spans = self.spans(query, long)?;
         let mut periods: BTreeMap<Timestamp, PeriodSums> = BTreeMap::new();
         let mut add_own = |row: &Row| {
             if let Some(state) = State::ALL.get(usize::from(row.state)) {
-                let sums = periods.entry(starts[row.cell as usize]).or_default();
-                sums.own
-                    .entry(row.node)
-                    .or_default()
-                    .count(*state, row.nanoseconds);
+                spans[row.cell as usize].split(row.nanoseconds, |start, nanoseconds| {
+                    let own = &mut periods.entry(start).or_default().own;
+                    own.entry(row.node).or_default().count(*state, nanoseconds);
+                });
             }
         };
         // Without a selection every stack is known.
         if query.threads.is_all() {
             self.samples.iter().for_each(add_own);
-            return periods;
+            return Ok(periods);
         }
         let excerpt = state.excerpt(self.nodes());
         let contexts = excerpt.contexts();
@@ -314,15 +353,49 @@ impl Rows {
         for ((cell, context, state), shares) in &shares {
             if let (true, Some(state)) = (shares.others_ns > 0, State::ALL.get(usize::from(*state)))
             {
-                let sums = periods.entry(starts[*cell as usize]).or_default();
                 let node = tree_ids[context.index()].0;
-                sums.shared
-                    .entry(node)
-                    .or_default()
-                    .count(*state, shares.selected_ns);
+                spans[*cell as usize].split(shares.selected_ns, |start, nanoseconds| {
+                    let shared = &mut periods.entry(start).or_default().shared;
+                    shared.entry(node).or_default().count(*state, nanoseconds);
+                });
             }
         }
-        periods
+        Ok(periods)
+    }
+
+    /// The periods in which each cell's time is shown. Those of a long window are all of its seconds.
+    fn spans(&self, query: &ProfileQuery, long: &LongWindows) -> Result<Vec<Span>, QueryError> {
+        let whole = Span::point(query.range.start());
+        let mut spans = vec![whole; self.cells.len()];
+        if query.group.is_none() {
+            return Ok(spans);
+        }
+        let mut lengths = vec![0; self.workers.len()];
+        for (worker, number) in &self.workers {
+            lengths[*number as usize] = long.of(worker);
+        }
+        let mut seconds = BTreeSet::new();
+        let shown = self.cells.iter().filter(|(cell, _)| self.shows(cell.start));
+        for (cell, number) in shown {
+            let span = Span::new(cell.start, lengths[cell.worker as usize], query.range);
+            spans[*number as usize] = span;
+            if seconds.len() <= SECONDS_MAX {
+                seconds.extend(span.seconds().take(SECONDS_MAX + 1));
+            }
+        }
+        if seconds.len() > SECONDS_MAX {
+            return Err(QueryError::Seconds {
+                count: seconds.len(),
+                limit: SECONDS_MAX,
+            });
+        }
+        let rows = self.samples.iter().chain(&self.threads);
+        let parts: u64 = rows.map(|row| spans[row.cell as usize].count).sum();
+        if parts > THREAD_PROFILE_ROWS_MAX as u64 {
+            let limit = THREAD_PROFILE_ROWS_MAX;
+            return Err(QueryError::Groups { limit });
+        }
+        Ok(spans)
     }
 
     /// The cells in which any of the selected threads has time.

@@ -2,9 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use profiler_core::{Filter, FrameKind, NodeId, State, StateSet, TimeRange, Timestamp, Weight};
+use profiler_core::{Filter, FrameKind, StateSet, TimeRange, Timestamp, Weight};
 
 use crate::Queries;
 use crate::QueryError;
@@ -12,17 +11,17 @@ use crate::parameters::parameter::{Parameter, Parameters};
 use crate::parameters::params::{Filters, Params};
 use crate::parameters::range::{RANGE, asked_range, parse_step_ns};
 use crate::parameters::table_format::TableFormat;
-use crate::profiles::profile::Provenance;
-use crate::profiles::profile::windows_in;
-use crate::table_reader::{Cancel, ScanFilter, TableReader};
+use crate::profiles::cycles::Cycles;
+use crate::profiles::profile::{Provenance, windows_in};
+use crate::profiles::step_sums::{StepScan, Steps};
+use crate::table_reader::{Cancel, TableReader};
 use crate::tasks::phases::parse_phases;
 use base::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
 use base::sync::read;
 use state::CollectorState;
 use state::tree::{PhaseFilter, TopNode};
 use state::windows::WindowSnapshot;
-use store::rows::StoredWindow;
-use store::{Column, SumTable, Tier, WorkerNumber};
+use store::{Tier, WorkerNumber};
 
 /// Default steps: the first that is not too small is used.
 const STEPS_S: [u64; 14] = [
@@ -78,30 +77,6 @@ impl TimelineQuery {
             format,
         })
     }
-
-    /// A query for all phases.
-    pub(crate) fn of(
-        range: TimeRange,
-        filter: Filter,
-        step_ns: u64,
-    ) -> Result<TimelineQuery, QueryError> {
-        let steps = Steps::new(range, step_ns).count;
-        if steps > TIMELINE_STEPS_MAX {
-            let step = format!("{} s", step_ns as f64 / 1e9);
-            return Err(QueryError::Steps {
-                step,
-                steps,
-                limit: TIMELINE_STEPS_MAX,
-            });
-        }
-        Ok(TimelineQuery {
-            range,
-            filter,
-            phases: PhaseFilter::All,
-            step_ns,
-            format: None,
-        })
-    }
 }
 
 /// The smallest default step of which at most `steps_max` cover the range.
@@ -112,35 +87,6 @@ pub(crate) fn chosen_step_ns(range: TimeRange, steps_max: u64) -> u64 {
         .clone()
         .find(|step_ns: &u64| Steps::new(range, *step_ns).count <= steps_max)
         .unwrap_or(range.length_ns() / (steps_max - 2) + 1)
-}
-
-/// Steps that cover a range. They start at multiples of their length since the Unix epoch, so that
-/// a moving range keeps its steps; the first and last may be partial.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Steps {
-    pub(crate) first: Timestamp,
-    step_ns: u64,
-    pub(crate) count: u64,
-}
-
-impl Steps {
-    pub(crate) fn new(range: TimeRange, step_ns: u64) -> Steps {
-        let step = i128::from(step_ns);
-        let start = i128::from(range.start().unix_ns()).div_euclid(step) * step;
-        let length = i128::from(range.stop().unix_ns()) - start;
-        let count = u64::try_from((length + step - 1) / step).unwrap_or(u64::MAX);
-        let first = i64::try_from(start).unwrap_or(i64::MIN);
-        Steps {
-            first: Timestamp::from_unix_ns(first),
-            step_ns,
-            count,
-        }
-    }
-
-    pub(crate) fn index(&self, time: Timestamp) -> usize {
-        let index = time.since_ns(self.first) / self.step_ns;
-        usize::try_from(index.min(self.count - 1)).expect("there are few steps")
-    }
 }
 
 /// One series of a timeline.
@@ -166,7 +112,8 @@ pub struct TimelineAnswer {
 }
 
 impl Queries<'_> {
-    /// Sums, for each step, the windows that start in it and in the range, by first-level node.
+    /// Sums, for each step, the windows that start in it and in the range, by first-level node. Windows that are longer
+    /// than a period of the tables are spread over their length.
     pub fn timeline(
         &self,
         query: &TimelineQuery,
@@ -190,13 +137,15 @@ impl Queries<'_> {
         let tops = read(&self.tree).tops_kept(filter);
         let numbers = stored.worker_numbers(&filter.workers);
         let nodes = phases.nodes(&self.tree);
-        let kept = RowFilter {
+        let cycles = Cycles::read(&mut stored, &view, numbers.as_deref())?;
+        let long = cycles.long_windows(&stored, period_ns(coarsest));
+        let scan = StepScan {
+            tops: &tops,
+            numbers: numbers.as_deref(),
             states: filter.states,
             nodes: nodes.as_deref(),
-        };
-        let visit_all = |stored: &mut TableReader<'_>, visit: &mut Visit<'_>| {
-            visit_windows(&view.windows, &tops, kept, visit);
-            visit_stored(stored, &tops, numbers.as_deref(), kept, visit)
+            groups: None,
+            long: None,
         };
         let steps = Steps::new(*range, *step_ns);
         // First the weight of each series, in the fewest periods, so that only displayed ones take
@@ -204,15 +153,19 @@ impl Queries<'_> {
         let plan = stored.plan.clone();
         stored.coarsen();
         let mut totals = vec![Weight::ZERO; tops.len()];
-        visit_all(&mut stored, &mut |_, top, weight| totals[top] += *weight)?;
+        scan.visit(&mut stored, &view, &mut |cell, weight| {
+            totals[cell.top] += *weight;
+        })?;
         stored.plan = plan;
         let (mut series, line_of, others) = lines(&tops, &totals);
         for line in &mut series {
             line.weights = vec![Weight::ZERO; steps.count as usize];
         }
-        visit_all(&mut stored, &mut |start, top, weight| {
-            if let Some(line) = line_of[top] {
-                series[line].weights[steps.index(start)] += *weight;
+        let scan = scan.spreading(&long);
+        scan.visit(&mut stored, &view, &mut |cell, weight| {
+            if let Some(line) = line_of[cell.top] {
+                let sums = &mut series[line].weights;
+                steps.split(cell, weight, |step, part| sums[step] += part);
             }
         })?;
         Ok(TimelineAnswer {
@@ -221,7 +174,7 @@ impl Queries<'_> {
             steps: steps.count,
             series,
             others,
-            facts: Provenance::of(stored, view, *range, numbers.as_deref())?,
+            facts: Provenance::of(stored, view, *range, &cycles),
         })
     }
 }
@@ -237,16 +190,18 @@ impl Queries<'_> {
         numbers: Option<&[WorkerNumber]>,
     ) -> Result<BTreeSet<Timestamp>, QueryError> {
         let nodes = phases.nodes(&self.tree);
-        let kept = RowFilter {
+        let scan = StepScan {
+            tops,
+            numbers,
             states: StateSet::ALL,
             nodes: nodes.as_deref(),
+            groups: None,
+            long: None,
         };
         let mut starts = BTreeSet::new();
-        let mut visit = |start: Timestamp, _: usize, _: &Weight| {
-            starts.insert(start);
-        };
-        visit_windows(&view.windows, tops, kept, &mut visit);
-        visit_stored(stored, tops, numbers, kept, &mut visit)?;
+        scan.visit(stored, view, &mut |cell, _| {
+            starts.insert(cell.start);
+        })?;
         Ok(starts)
     }
 }
@@ -256,136 +211,13 @@ pub(crate) fn coarsest_in(step_ns: u64) -> Tier {
     Tier::ALL
         .into_iter()
         .rev()
-        .find(|tier: &Tier| step_ns.is_multiple_of(u64::from(tier.seconds()) * 1_000_000_000))
+        .find(|tier: &Tier| step_ns.is_multiple_of(period_ns(*tier)))
         .unwrap_or(Tier::Second)
 }
 
-/// The rows to keep, in addition to task and worker.
-#[derive(Clone, Copy)]
-struct RowFilter<'a> {
-    states: StateSet,
-    /// By node of the tree, whether it is in a requested phase; `None`: all are.
-    nodes: Option<&'a [bool]>,
-}
-
-impl RowFilter<'_> {
-    fn has_node(&self, node: u32) -> bool {
-        self.nodes
-            .is_none_or(|nodes| nodes.get(node as usize).is_some_and(|kept| *kept))
-    }
-}
-
-/// Called with the start of a period, the index of a first-level node, and some of its time.
-type Visit<'a> = dyn FnMut(Timestamp, usize, &Weight) + 'a;
-
-/// Sums neighboring rows of the same time and node, so that each is looked up once.
-struct NeighborSums<'a, 'v> {
-    at: Option<(Timestamp, usize)>,
-    weight: Weight,
-    visit: &'a mut Visit<'v>,
-}
-
-impl<'a, 'v> NeighborSums<'a, 'v> {
-    fn new(visit: &'a mut Visit<'v>) -> NeighborSums<'a, 'v> {
-        NeighborSums {
-            at: None,
-            weight: Weight::ZERO,
-            visit,
-        }
-    }
-
-    #[inline]
-    fn add(&mut self, at: (Timestamp, usize), state: State, nanoseconds: u64) {
-        if self.at != Some(at) {
-            self.end();
-            self.at = Some(at);
-        }
-        self.weight.count(state, nanoseconds);
-    }
-
-    fn end(&mut self) {
-        if let Some((start, top)) = self.at.take() {
-            (self.visit)(start, top, &std::mem::take(&mut self.weight));
-        }
-    }
-}
-
-/// Visits the rows in tables.
-fn visit_stored(
-    stored: &mut TableReader<'_>,
-    tops: &[TopNode],
-    numbers: Option<&[WorkerNumber]>,
-    kept: RowFilter<'_>,
-    visit: &mut Visit<'_>,
-) -> Result<(), QueryError> {
-    let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
-    // Totals by task have no phases.
-    let by_node = kept.nodes.is_some();
-    let columns: &[Column] = match (by_node, numbers) {
-        (true, _) => &[Column::Task, Column::Worker, Column::Kind, Column::Node],
-        (false, Some(_)) => &[Column::Task, Column::Worker, Column::Kind],
-        (false, None) => &[Column::Task, Column::Kind],
-    };
-    let asked = ScanFilter {
-        tasks: Some(&tasks),
-        workers: numbers,
-        columns,
-    };
-    let mut runs = NeighborSums::new(visit);
-    stored.scan(
-        |_| {
-            if by_node {
-                SumTable::Samples
-            } else {
-                SumTable::Totals
-            }
-        },
-        asked,
-        |batch, rows| {
-            // Rows of a task are neighbors, and so are those of a period of it.
-            let mut last = (0, None);
-            rows.each(|index| {
-                let task = batch.task[index];
-                if last.0 != task {
-                    last = (task, tasks.binary_search(&NodeId(task)).ok());
-                }
-                let state = State::ALL.get(usize::from(batch.kind[index]));
-                if let (Some(top), Some(state)) = (last.1, state)
-                    && kept.states.contains(*state)
-                    && (!by_node || kept.has_node(batch.node[index]))
-                {
-                    runs.add((rows.start(index), top), *state, batch.values[index]);
-                }
-            });
-            runs.end();
-        },
-    )
-}
-
-/// Visits the unsealed windows, as [`visit_stored`] does.
-fn visit_windows(
-    windows: &[Arc<StoredWindow>],
-    tops: &[TopNode],
-    kept: RowFilter<'_>,
-    visit: &mut Visit<'_>,
-) {
-    let mut runs = NeighborSums::new(visit);
-    for stored in windows {
-        let start = stored.second().start();
-        for part in stored
-            .samples
-            .parts()
-            .filter(|part| kept.states.contains(part.state))
-        {
-            let Ok(top) = tops.binary_search_by_key(&part.task, |top| top.node) else {
-                continue;
-            };
-            for (_, nanoseconds) in part.entries().filter(|(node, _)| kept.has_node(node.0)) {
-                runs.add((start, top), part.state, nanoseconds);
-            }
-        }
-    }
-    runs.end();
+/// The length of a tier's periods.
+pub(crate) fn period_ns(tier: Tier) -> u64 {
+    u64::from(tier.seconds()) * 1_000_000_000
 }
 
 /// Series for the heaviest first-level nodes and one for the rest; the series of each node with

@@ -7,7 +7,8 @@ use profiler_core::Timestamp;
 
 use crate::Queries;
 use crate::QueryError;
-use crate::profiles::timeline::{Steps, coarsest_in};
+use crate::profiles::step_sums::Steps;
+use crate::profiles::timeline::coarsest_in;
 use crate::table_reader::Cancel;
 use crate::tasks::ended_each::EndedTasks;
 use crate::tasks::task_durations::TaskDurationsQuery;

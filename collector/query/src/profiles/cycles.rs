@@ -1,0 +1,247 @@
+//! The windows of an answer: how well they were sampled, and how long those of a worker are.
+//!
+//! An agent's windows take about a second and count at the second in which they start. Other profilers push windows of 10 s
+//! and more. Where time is shown by step, such a window is spread evenly over its length.
+
+use profiler_core::hash::KeyedMap;
+use profiler_core::{Ticks, TimeRange, Timestamp, Weight, WorkerId};
+
+use crate::QueryError;
+use crate::table_reader::{ScanFilter, TableReader};
+use state::windows::WindowSnapshot;
+use store::rows::StoredWindow;
+use store::{Column, Measure, SumTable, WorkerNumber};
+
+/// The shortest windows that are spread: a cycle of an agent that was late is not.
+const LONG_NS: u64 = 2_000_000_000;
+
+/// Sampling quality of the windows of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sampling {
+    pub windows: u64,
+    /// Sum of the windows' lengths over all workers.
+    pub sampled_ns: u64,
+    pub ticks: Ticks,
+}
+
+impl Sampling {
+    fn add_window(&mut self, stored: &StoredWindow) {
+        self.windows += 1;
+        let length_ns = stored.range.length_ns();
+        self.sampled_ns = self.sampled_ns.saturating_add(length_ns);
+        self.ticks += stored.ticks;
+    }
+
+    fn add_measure(&mut self, measure: Measure, value: u64) {
+        let sum = match measure {
+            Measure::Windows => &mut self.windows,
+            Measure::SampledNs => &mut self.sampled_ns,
+            Measure::Ticks => &mut self.ticks.made,
+            Measure::TicksExpected => &mut self.ticks.expected,
+            Measure::TicksThrottled => &mut self.ticks.throttled,
+        };
+        *sum = sum.saturating_add(value);
+    }
+
+    fn add(&mut self, other: Sampling) {
+        self.windows = self.windows.saturating_add(other.windows);
+        self.sampled_ns = self.sampled_ns.saturating_add(other.sampled_ns);
+        self.ticks += other.ticks;
+    }
+
+    /// Ticks per second; `None` without any time.
+    pub fn rate_hz(&self) -> Option<f64> {
+        (self.sampled_ns > 0).then(|| self.ticks.made as f64 * 1e9 / self.sampled_ns as f64)
+    }
+
+    /// Fraction of the expected ticks that happened; `None` if none was expected.
+    pub fn share(&self) -> Option<f64> {
+        let Ticks { made, expected, .. } = self.ticks;
+        (expected > 0).then(|| made as f64 / expected as f64)
+    }
+
+    /// The mean length of the windows.
+    fn mean_ns(&self) -> u64 {
+        self.sampled_ns.checked_div(self.windows).unwrap_or(0)
+    }
+}
+
+/// The windows of an answer, by worker.
+pub(crate) struct Cycles {
+    by_worker: KeyedMap<WorkerId, Sampling>,
+}
+
+impl Cycles {
+    /// Reads them from a filtered snapshot and from the tables, in the fewest periods.
+    pub(crate) fn read(
+        stored: &mut TableReader<'_>,
+        view: &WindowSnapshot,
+        numbers: Option<&[WorkerNumber]>,
+    ) -> Result<Cycles, QueryError> {
+        let plan = stored.plan.clone();
+        stored.coarsen();
+        let ids = stored.all_workers();
+        let mut by_number = vec![Sampling::default(); ids.len()];
+        let asked = ScanFilter {
+            tasks: None,
+            workers: numbers,
+            columns: &[Column::Worker, Column::Kind],
+        };
+        let scanned = stored.scan(
+            |_| SumTable::Cycles,
+            asked,
+            |batch, rows| {
+                rows.each(|index| {
+                    let measure = Measure::ALL.get(usize::from(batch.kind[index]));
+                    let worker = batch.worker[index].checked_sub(1);
+                    let sums = worker.and_then(|at| by_number.get_mut(at as usize));
+                    if let (Some(measure), Some(sums)) = (measure, sums) {
+                        sums.add_measure(*measure, batch.values[index]);
+                    }
+                });
+            },
+        );
+        stored.plan = plan;
+        scanned?;
+        let mut by_worker: KeyedMap<WorkerId, Sampling> = ids
+            .into_iter()
+            .zip(by_number)
+            .filter(|(_, sums)| *sums != Sampling::default())
+            .collect();
+        for window in &view.windows {
+            let sums = by_worker.entry(window.worker.clone()).or_default();
+            sums.add_window(window);
+        }
+        Ok(Cycles { by_worker })
+    }
+
+    /// The sum over all workers.
+    pub(crate) fn sampling(&self) -> Sampling {
+        let mut sum = Sampling::default();
+        self.by_worker.values().for_each(|part| sum.add(*part));
+        sum
+    }
+
+    /// The workers with windows, by id.
+    pub(crate) fn workers(&self) -> Vec<WorkerId> {
+        let mut workers: Vec<WorkerId> = self.by_worker.keys().cloned().collect();
+        workers.sort_unstable();
+        workers
+    }
+
+    /// The workers whose windows are longer than a period of `period_ns`.
+    pub(crate) fn long_windows(&self, stored: &TableReader<'_>, period_ns: u64) -> LongWindows {
+        let least_ns = LONG_NS.max(period_ns + 1);
+        let by_worker: KeyedMap<WorkerId, u64> = self
+            .by_worker
+            .iter()
+            .map(|(worker, sums)| (worker.clone(), sums.mean_ns()))
+            .filter(|(_, length_ns)| *length_ns >= least_ns)
+            .collect();
+        let by_number = if by_worker.is_empty() {
+            Vec::new()
+        } else {
+            let ids = stored.all_workers();
+            let lengths = ids.iter().map(|id| by_worker.get(id).copied().unwrap_or(0));
+            lengths.collect()
+        };
+        LongWindows {
+            by_worker,
+            by_number,
+        }
+    }
+}
+
+/// The mean length of the windows of workers that are not our agents.
+#[derive(Default)]
+pub(crate) struct LongWindows {
+    by_worker: KeyedMap<WorkerId, u64>,
+    /// By number in the tables, from 1; 0 for all others.
+    by_number: Vec<u64>,
+}
+
+impl LongWindows {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_worker.is_empty()
+    }
+
+    /// The length of a worker's windows in nanoseconds; 0 if they count at their start.
+    pub(crate) fn of(&self, worker: &WorkerId) -> u64 {
+        self.by_worker.get(worker).copied().unwrap_or(0)
+    }
+
+    /// The same, of the worker with that number in the tables.
+    #[inline]
+    pub(crate) fn of_number(&self, number: u32) -> u64 {
+        let at = number.checked_sub(1);
+        at.and_then(|at| self.by_number.get(at as usize).copied())
+            .unwrap_or(0)
+    }
+}
+
+/// The part of a long window that is displayed: it ends with the answer's range, so that all of its time is in the range.
+#[derive(Clone, Copy)]
+pub(crate) struct Spread {
+    start: Timestamp,
+    length_ns: u64,
+}
+
+impl Spread {
+    /// A window that starts in `range`.
+    pub(crate) fn new(start: Timestamp, length_ns: u64, range: TimeRange) -> Spread {
+        let start = start.max(range.start());
+        Spread {
+            start,
+            length_ns: length_ns.min(range.stop().since_ns(start)).max(1),
+        }
+    }
+
+    pub(crate) fn start(&self) -> Timestamp {
+        self.start
+    }
+
+    pub(crate) fn stop(&self) -> Timestamp {
+        self.start.shifted(self.length_ns.cast_signed())
+    }
+
+    /// The time of the window before `end`. The differences of neighbors add up to the whole.
+    pub(crate) fn before(&self, end: Timestamp, weight: &Weight) -> Weight {
+        let elapsed_ns = end.since_ns(self.start).min(self.length_ns);
+        weight.scaled(elapsed_ns, self.length_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use profiler_core::State;
+
+    proptest! {
+        #[test]
+        fn the_parts_of_a_window_add_up(
+            start_ns in 0..20_000_000_000i64,
+            length_ns in 1..40_000_000_000u64,
+            weight in any::<u64>(),
+            cuts in prop::collection::vec(0..60_000_000_000i64, 0..20),
+        ) {
+            let at = Timestamp::from_unix_ns;
+            let range = TimeRange::new(at(0), at(30_000_000_000)).unwrap();
+            let spread = Spread::new(at(start_ns), length_ns, range);
+            prop_assert!(spread.stop() <= range.stop());
+            let weight = Weight::of(State::Cpu, weight);
+            let mut ends = cuts;
+            ends.sort_unstable();
+            ends.push(spread.stop().unix_ns());
+            let mut sum_ns = 0;
+            let mut reached_ns = 0;
+            for end in ends {
+                let before_ns = spread.before(at(end), &weight).total_ns();
+                sum_ns += before_ns.saturating_sub(reached_ns);
+                reached_ns = reached_ns.max(before_ns);
+            }
+            prop_assert_eq!(sum_ns, weight.total_ns());
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! One pass over a range for all series of an answer: time by start, group of workers and task.
+
+use std::sync::Arc;
+
+use profiler_core::hash::KeyedMap;
+use profiler_core::{NodeId, State, StateSet, TimeRange, Timestamp, Weight, WorkerId};
+
+use crate::QueryError;
+use crate::profiles::cycles::{LongWindows, Spread};
+use crate::table_reader::{ScanFilter, TableReader};
+use base::limits::TIMELINE_STEPS_MAX;
+use state::tree::TopNode;
+use state::windows::WindowSnapshot;
+use store::rows::StoredWindow;
+use store::{Column, SumTable, WorkerNumber};
+
+/// Steps that cover a range. They start at multiples of their length since the Unix epoch, so that
+/// a moving range keeps its steps; the first and last may be partial.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Steps {
+    pub(crate) first: Timestamp,
+    step_ns: u64,
+    pub(crate) count: u64,
+    range: TimeRange,
+}
+
+impl Steps {
+    pub(crate) fn new(range: TimeRange, step_ns: u64) -> Steps {
+        let step = i128::from(step_ns);
+        let start = i128::from(range.start().unix_ns()).div_euclid(step) * step;
+        let length = i128::from(range.stop().unix_ns()) - start;
+        let count = u64::try_from((length + step - 1) / step).unwrap_or(u64::MAX);
+        let first = i64::try_from(start).unwrap_or(i64::MIN);
+        Steps {
+            first: Timestamp::from_unix_ns(first),
+            step_ns,
+            count,
+            range,
+        }
+    }
+
+    /// The steps of an answer.
+    ///
+    /// # Errors
+    /// If they are too many.
+    pub(crate) fn checked(range: TimeRange, step_ns: u64) -> Result<Steps, QueryError> {
+        let steps = Steps::new(range, step_ns);
+        if steps.count > TIMELINE_STEPS_MAX {
+            return Err(QueryError::Steps {
+                step: format!("{} s", step_ns as f64 / 1e9),
+                steps: steps.count,
+                limit: TIMELINE_STEPS_MAX,
+            });
+        }
+        Ok(steps)
+    }
+
+    pub(crate) fn index(&self, time: Timestamp) -> usize {
+        let index = time.since_ns(self.first) / self.step_ns;
+        usize::try_from(index.min(self.count - 1)).expect("there are few steps")
+    }
+
+    /// Calls `add` with each step in which the cell has time, and with its time there.
+    pub(crate) fn split(&self, cell: &Cell, weight: &Weight, mut add: impl FnMut(usize, Weight)) {
+        if cell.length_ns == 0 {
+            return add(self.index(cell.start), *weight);
+        }
+        let spread = Spread::new(cell.start, cell.length_ns, self.range);
+        let last = self.index(spread.stop().shifted(-1));
+        let mut reached = Weight::ZERO;
+        for index in self.index(spread.start())..last {
+            let end_ns = self.step_ns * (index as u64 + 1);
+            let before = spread.before(self.first.shifted(end_ns.cast_signed()), weight);
+            add(index, before.saturating_sub(reached));
+            reached = before;
+        }
+        add(last, weight.saturating_sub(reached));
+    }
+}
+
+/// The place of some time in an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cell {
+    /// Start of its period.
+    pub(crate) start: Timestamp,
+    /// Length of the worker's windows if they are spread, else 0.
+    length_ns: u64,
+    /// Number in the tables of a worker whose windows are spread, else 0: the rounded parts of its windows are its own.
+    worker: u32,
+    /// Index of the group of its worker.
+    pub(crate) group: usize,
+    /// Index of the first-level node.
+    pub(crate) top: usize,
+}
+
+/// Groups of workers, by index.
+#[derive(Default)]
+pub(crate) struct WorkerGroups {
+    by_worker: KeyedMap<WorkerId, usize>,
+    /// By number in the tables, from 1.
+    by_number: Vec<Option<usize>>,
+}
+
+impl WorkerGroups {
+    /// Groups without common workers.
+    pub(crate) fn new<'a>(
+        groups: impl Iterator<Item = &'a Vec<String>>,
+        stored: &TableReader<'_>,
+    ) -> WorkerGroups {
+        let mut by_worker = KeyedMap::default();
+        for (group, workers) in groups.enumerate() {
+            for worker in workers {
+                by_worker.insert(WorkerId(worker.as_str().into()), group);
+            }
+        }
+        let ids = stored.all_workers();
+        let by_number = ids.iter().map(|id| by_worker.get(id).copied()).collect();
+        WorkerGroups {
+            by_worker,
+            by_number,
+        }
+    }
+
+    fn of(&self, worker: &WorkerId) -> Option<usize> {
+        self.by_worker.get(worker).copied()
+    }
+
+    #[inline]
+    fn of_number(&self, number: u32) -> Option<usize> {
+        let at = number.checked_sub(1)? as usize;
+        self.by_number.get(at).copied().flatten()
+    }
+}
+
+/// The time to visit.
+#[derive(Clone, Copy)]
+pub(crate) struct StepScan<'a> {
+    /// The tasks, ascending by node.
+    pub(crate) tops: &'a [TopNode],
+    /// The workers; `None` for all.
+    pub(crate) numbers: Option<&'a [WorkerNumber]>,
+    pub(crate) states: StateSet,
+    /// By node of the tree, whether it is in a requested phase; `None`: all are.
+    pub(crate) nodes: Option<&'a [bool]>,
+    /// `None` is one group of all workers.
+    pub(crate) groups: Option<&'a WorkerGroups>,
+    /// `None`: all windows count at their starts.
+    pub(crate) long: Option<&'a LongWindows>,
+}
+
+/// Called with a cell and some of its time.
+pub(crate) type Visit<'a> = dyn FnMut(&Cell, &Weight) + 'a;
+
+impl<'a> StepScan<'a> {
+    /// The same time, with these windows spread over their length.
+    pub(crate) fn spreading(self, long: &'a LongWindows) -> StepScan<'a> {
+        let long = Some(long).filter(|long| !long.is_empty());
+        StepScan { long, ..self }
+    }
+
+    /// Visits the windows of a snapshot and the rows of the plan's periods.
+    pub(crate) fn visit(
+        self,
+        stored: &mut TableReader<'_>,
+        view: &WindowSnapshot,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), QueryError> {
+        self.visit_windows(&view.windows, visit);
+        self.visit_stored(stored, visit)
+    }
+
+    fn visit_windows(self, windows: &[Arc<StoredWindow>], visit: &mut Visit<'_>) {
+        let mut sums = NeighborSums::new(visit);
+        for window in windows {
+            let start = window.second().start();
+            let length_ns = self.long.map_or(0, |long| long.of(&window.worker));
+            let group = self
+                .groups
+                .map_or(Some(0), |groups| groups.of(&window.worker));
+            let Some(group) = group else { continue };
+            for part in window
+                .samples
+                .parts()
+                .filter(|part| self.states.contains(part.state))
+            {
+                let top = self.tops.binary_search_by_key(&part.task, |top| top.node);
+                let Ok(top) = top else { continue };
+                let cell = Cell {
+                    start,
+                    length_ns,
+                    worker: 0,
+                    group,
+                    top,
+                };
+                for (_, nanoseconds) in part.entries().filter(|(node, _)| self.has_node(node.0)) {
+                    sums.add(cell, part.state, nanoseconds);
+                }
+            }
+            sums.end();
+        }
+    }
+
+    fn visit_stored(
+        self,
+        stored: &mut TableReader<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), QueryError> {
+        let tasks: Vec<NodeId> = self.tops.iter().map(|top| top.node).collect();
+        // Totals by task have no phases.
+        let by_node = self.nodes.is_some();
+        let by_worker = self.groups.is_some() || self.long.is_some();
+        let columns: &[Column] = match (by_node, by_worker || self.numbers.is_some()) {
+            (true, _) => &[Column::Task, Column::Worker, Column::Kind, Column::Node],
+            (false, true) => &[Column::Task, Column::Worker, Column::Kind],
+            (false, false) => &[Column::Task, Column::Kind],
+        };
+        let table = if by_node {
+            SumTable::Samples
+        } else {
+            SumTable::Totals
+        };
+        let asked = ScanFilter {
+            tasks: Some(&tasks),
+            workers: self.numbers,
+            columns,
+        };
+        let mut sums = NeighborSums::new(visit);
+        stored.scan(
+            |_| table,
+            asked,
+            |batch, rows| {
+                // Rows of a task are neighbors, and so are those of a period of it.
+                let mut last = (0, None);
+                let period_ns = rows.period_ns();
+                rows.each(|index| {
+                    let task = batch.task[index];
+                    if last.0 != task {
+                        last = (task, tasks.binary_search(&NodeId(task)).ok());
+                    }
+                    let Some(top) = last.1 else { return };
+                    let Some(state) = State::ALL.get(usize::from(batch.kind[index])) else {
+                        return;
+                    };
+                    if !self.states.contains(*state) || by_node && !self.has_node(batch.node[index])
+                    {
+                        return;
+                    }
+                    let group = match self.groups {
+                        Some(groups) => groups.of_number(batch.worker[index]),
+                        None => Some(0),
+                    };
+                    let Some(group) = group else { return };
+                    let mut cell = Cell {
+                        start: rows.start(index),
+                        length_ns: 0,
+                        worker: 0,
+                        group,
+                        top,
+                    };
+                    if let Some(long) = self.long {
+                        let worker = batch.worker[index];
+                        let length_ns = long.of_number(worker);
+                        // Where in a longer period the windows start is unknown.
+                        if length_ns > period_ns {
+                            cell.length_ns = length_ns;
+                            cell.worker = worker;
+                        }
+                    }
+                    sums.add(cell, *state, batch.values[index]);
+                });
+                sums.end();
+            },
+        )
+    }
+
+    fn has_node(&self, node: u32) -> bool {
+        self.nodes
+            .is_none_or(|nodes| nodes.get(node as usize).is_some_and(|kept| *kept))
+    }
+}
+
+/// Sums neighboring rows of the same cell, so that each is looked up once.
+struct NeighborSums<'a, 'v> {
+    cell: Option<Cell>,
+    weight: Weight,
+    visit: &'a mut Visit<'v>,
+}
+
+impl<'a, 'v> NeighborSums<'a, 'v> {
+    fn new(visit: &'a mut Visit<'v>) -> NeighborSums<'a, 'v> {
+        NeighborSums {
+            cell: None,
+            weight: Weight::ZERO,
+            visit,
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, cell: Cell, state: State, nanoseconds: u64) {
+        if self.cell != Some(cell) {
+            self.end();
+            self.cell = Some(cell);
+        }
+        self.weight.count(state, nanoseconds);
+    }
+
+    fn end(&mut self) {
+        if let Some(cell) = self.cell.take() {
+            (self.visit)(&cell, &std::mem::take(&mut self.weight));
+        }
+    }
+}
