@@ -58,8 +58,9 @@ pub use symbols::{
 };
 pub use tasks::{
     DurationChange, DurationPoint, Durations, FailureChange, NameComparison, Phase, PhaseSum,
-    Progress, ProgressAnswer, Task, TaskColumnsAnswer, TaskComparisonAnswer, TaskDurationsAnswer,
-    TaskName, TaskStatistics, TaskSummaryAnswer, TaskThread, TaskVectors, TasksAnswer,
+    Progress, ProgressAnswer, SampledTask, Task, TaskColumnsAnswer, TaskComparisonAnswer,
+    TaskDurationsAnswer, TaskName, TaskStatistics, TaskSummaryAnswer, TaskThread, TaskVectors,
+    TasksAnswer,
 };
 pub use telemetry::{
     Bandwidth, Link, LinkSums, ResourceSeries, ResourcesAnswer, Run, RunName, RunStart, RunStop,
@@ -67,7 +68,7 @@ pub use telemetry::{
 };
 pub use workers::{
     Clock, Disconnect, Epoch, Forward, IngestStatus, LabelCount, LossAccount, PushCounts, QuotaUse,
-    Retained, Scrape, SettingsAnswer, SettingsChange, StackFrame, Store, ThreadDumpAnswer,
+    Retained, Scrape, Service, SettingsAnswer, SettingsChange, StackFrame, Store, ThreadDumpAnswer,
     ThreadGroup, ThreadSnapshot, WorkerCounts, WorkerEpochs, WorkerName, WorkerNamesAnswer,
     WorkerSettings, WorkerThreads, WorkersAnswer,
 };

@@ -164,6 +164,34 @@ pub struct TaskSummaryAnswer {
     pub corrupt_files: Vec<String>,
     /// By name.
     pub names: Vec<TaskName>,
+    /// Tasks with samples in the range of which none ended or runs there, the most time first, at most 1,000: clients of
+    /// other profilers report no starts and ends.
+    #[serde(default)]
+    pub sampled: Vec<SampledTask>,
+}
+
+/// Thread time of the samples of a task.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema, TS))]
+pub struct SampledTask {
+    /// The name.
+    pub name: String,
+    /// Time on a processor.
+    pub cpu_ns: u64,
+    /// Time waiting for a processor.
+    pub runnable_ns: u64,
+    /// Time blocked.
+    pub wait_ns: u64,
+}
+
+impl SampledTask {
+    /// Time in all states.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        self.cpu_ns
+            .saturating_add(self.runnable_ns)
+            .saturating_add(self.wait_ns)
+    }
 }
 
 /// The tasks of one name.

@@ -26,6 +26,9 @@ pub struct WorkersAnswer {
     pub omitted: u64,
     /// All these workers, listed or not.
     pub counts: WorkerCounts,
+    /// The services whose profiles are pushed or scraped, those with most series first, at most 1,000.
+    #[serde(default)]
+    pub services: Vec<Service>,
     /// Quotas that were met since the collector started, those with the most refusals first.
     pub quotas: Vec<QuotaUse>,
     /// Pushes of foreign profilers since the collector started, by source.
@@ -52,6 +55,20 @@ pub struct WorkerCounts {
     pub gone: u64,
     /// Of all these, those that need attention: what `sort=attention` lists first.
     pub need_attention: u64,
+}
+
+/// The series of a service: workers without an agent whose label `service_name` is the same.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema, TS))]
+pub struct Service {
+    /// The value of the label; empty if series have none.
+    pub name: String,
+    /// Number of series.
+    pub series: u64,
+    /// Of these, the ones that were pushed lately.
+    pub connected: u64,
+    /// When the newest push came.
+    pub last_seen: String,
 }
 
 /// Answer of `/api/v1/workers/names`: what menus offer.

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use api::{Durations, Task, TaskName, TaskSummaryAnswer, TasksAnswer};
+use api::{Durations, SampledTask, Task, TaskName, TaskSummaryAnswer, TasksAnswer};
 use flamegraph::text::duration;
 
 use super::{View, aggregated, corrupt_files, grouped, moment_in_zone, or_dash, range, row_count};
@@ -121,8 +121,34 @@ impl View for TaskSummaryAnswer {
                 time(name, |durations| durations.total_ns),
             ]);
         }
-        grid.text()
+        let sampled = sampled_tasks(&self.sampled);
+        match (self.names.is_empty(), self.sampled.is_empty()) {
+            (_, true) => grid.text(),
+            (true, false) => sampled,
+            (false, false) => format!("{}\n{sampled}", grid.text()),
+        }
     }
+}
+
+/// A table of the tasks that only samples name.
+fn sampled_tasks(tasks: &[SampledTask]) -> String {
+    let mut grid = Grid::new([
+        ("SAMPLES ONLY", Left),
+        ("TIME", Right),
+        ("CPU", Right),
+        ("WAITING FOR CPU", Right),
+        ("BLOCKED", Right),
+    ]);
+    for task in tasks {
+        grid.push([
+            task.name.clone(),
+            duration(task.total_ns()),
+            duration(task.cpu_ns),
+            duration(task.runnable_ns),
+            duration(task.wait_ns),
+        ]);
+    }
+    grid.text()
 }
 
 /// How many tasks of that name ended so.
@@ -231,6 +257,28 @@ mod tests {
     }
 
     #[test]
+    fn tasks_without_rows_have_a_table_of_their_own() {
+        let mut answer = TaskSummaryAnswer {
+            sampled: vec![SampledTask {
+                name: "exporter".to_owned(),
+                cpu_ns: 2_000_000_000,
+                runnable_ns: 3_000_000,
+                wait_ns: 4_000,
+            }],
+            ..TaskSummaryAnswer::default()
+        };
+        let only_samples = expect![[r#""#]];
+        only_samples.assert_eq(&answer.text());
+        answer.names.push(TaskName {
+            name: "a".to_owned(),
+            running: 1,
+            ..TaskName::default()
+        });
+        assert_eq!(answer.text().matches("exporter").count(), 1);
+        assert!(answer.text().starts_with("NAME"), "{}", answer.text());
+    }
+
+    #[test]
     fn names_are_ordered_by_time() {
         let durations = Durations {
             count: 1_002,
@@ -261,6 +309,7 @@ mod tests {
             aggregated: 5,
             corrupt_files: vec!["tables/tasks/1.parquet".to_owned()],
             names: vec![running, ended],
+            sampled: Vec::new(),
         };
         expect![[r#"
             NAME     OK  FAILED  LOST  RUNNING      P50      P90      P99      MAX    TOTAL

@@ -1,7 +1,7 @@
 //! Workers, and how well each is sampled.
 
 use api::{
-    Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, QuotaUse, Scrape, Store,
+    Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, QuotaUse, Scrape, Service, Store,
     WorkerEpochs, WorkersAnswer,
 };
 use flamegraph::text::{duration, printable};
@@ -15,6 +15,9 @@ use crate::grid::Grid;
 
 /// Most notes about quotas.
 const QUOTAS_NOTED_MAX: usize = 5;
+
+/// Most notes about services.
+const SERVICES_NOTED_MAX: usize = 20;
 
 /// Most notes about workers whose messages were rejected.
 const REJECTIONS_NOTED_MAX: usize = 5;
@@ -105,6 +108,8 @@ impl View for WorkersAnswer {
                 counted(more as u64, "more quota")
             ));
         }
+        let services = self.services.iter().take(SERVICES_NOTED_MAX);
+        notes.extend(services.map(|service| service_note(service, &self.now)));
         notes.extend(self.scrapes.iter().filter_map(scrape_note));
         notes.extend(self.forwards.iter().filter_map(forward_note));
         notes.extend(stores_note(&self.stores));
@@ -169,6 +174,21 @@ impl View for WorkersAnswer {
         }
         grid.text()
     }
+}
+
+/// The series of a service that other profilers push.
+fn service_note(service: &Service, now: &str) -> String {
+    let name = if service.name.is_empty() {
+        "series without a service".to_owned()
+    } else {
+        printable(&service.name).into_owned()
+    };
+    format!(
+        "{name}: {} series are pushed, {} of them lately, the newest {} ago",
+        grouped(service.series),
+        grouped(service.connected),
+        elapsed(&service.last_seen, now)
+    )
 }
 
 /// Why a scraped service has no profile.
@@ -398,8 +418,16 @@ fn cells(worker: &str, epoch: &Epoch, now: &str) -> [String; 12] {
         epoch.running_tasks.to_string(),
         ticks(epoch),
         lost(&epoch.account),
-        epoch.pid.to_string(),
-        epoch.host.clone(),
+        if epoch.pid == 0 {
+            "-".to_owned()
+        } else {
+            epoch.pid.to_string()
+        },
+        if epoch.host.is_empty() {
+            "-".to_owned()
+        } else {
+            epoch.host.clone()
+        },
         sampler(epoch, now),
         or_dash(epoch.clock, clock),
         labels.collect::<Vec<_>>().join(" "),

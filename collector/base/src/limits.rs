@@ -315,6 +315,12 @@ pub const PROFILE_SECONDS_MAX: usize = 600;
 /// Most separate groups of a grouped profile; the lighter ones are summed in one more.
 pub const GROUPS_MAX: usize = 100;
 
+/// Most services of pushed profiles of one answer.
+pub const SERVICES_SHOWN_MAX: usize = 1_000;
+
+/// Most tasks with samples and without rows of one summary; the lighter ones are left out.
+pub const SAMPLED_TASKS_MAX: usize = 1_000;
+
 /// Most series by label of one answer.
 pub const SERIES_MAX: usize = 10_000;
 

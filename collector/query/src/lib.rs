@@ -50,6 +50,7 @@ pub use table_reader::{Allowance, Cancel};
 pub use tasks::duration_counts::DurationInterval;
 pub use tasks::duration_counts::{BucketCounts, DurationCounts};
 pub use tasks::progress::{ProgressAnswer, ProgressQuery, ProgressRow};
+pub use tasks::sampled_tasks::SampledTask;
 pub use tasks::task_body::task_body;
 pub use tasks::task_columns::TaskColumns;
 pub use tasks::task_comparison::{EndedTask, EndedTasksOf, compare_ended_tasks};
@@ -62,7 +63,9 @@ pub use telemetry::runs::{RUNS_PARAMETERS, parse_run_start, parse_run_stop, pars
 pub use telemetry::transfers::{TransferAnswer, TransferFilter, TransferQuery, TransferSummary};
 pub use thread_dump::{ThreadDumpQuery, ThreadGroup, WorkerThreadDump};
 pub use worker_names::WorkerNamesQuery;
-pub use workers::{EpochView, FleetView, SETTINGS_PARAMETERS, WorkersQuery, fleet, parse_workers};
+pub use workers::{
+    EpochView, FleetView, SETTINGS_PARAMETERS, ServiceView, WorkersQuery, fleet, parse_workers,
+};
 
 /// Answers queries from the state of a collector.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! Workers, and whether any of their data was lost unaccounted for.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::WorkerCounts;
@@ -9,10 +10,11 @@ use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
 use crate::Queries;
+use crate::parameters::label_scope::SERVICE_LABEL;
 use crate::parameters::parameter::{Parameter, Parameters, names};
 use crate::parameters::params::{LABEL, Params, WORKER, known_workers};
 use crate::tasks::limit_to;
-use base::limits::{SESSIONS_MAX, SILENT_AFTER, WORKERS_DEFAULT, nanoseconds};
+use base::limits::{SERVICES_SHOWN_MAX, SESSIONS_MAX, SILENT_AFTER, WORKERS_DEFAULT, nanoseconds};
 use base::sync::{lock, read};
 use state::Collector;
 use state::CollectorState;
@@ -187,6 +189,7 @@ impl WorkersQuery {
         for lives in sessions.chunk_by(|a, b| a.worker == b.worker) {
             let standing = Standing::of(lives, now);
             count(&mut selected.counts, &standing);
+            count_series(&mut selected.services, &standing);
             let is_later = self
                 .after
                 .as_ref()
@@ -217,6 +220,50 @@ struct Selected {
     /// Number of workers after them.
     omitted: u64,
     counts: WorkerCounts,
+    services: BTreeMap<String, ServiceView>,
+}
+
+/// The series of a service, which have no agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServiceView {
+    pub name: String,
+    pub series: u64,
+    /// Series that were pushed lately.
+    pub connected: u64,
+    pub last_seen: Timestamp,
+}
+
+impl ServiceView {
+    fn new(name: &str) -> ServiceView {
+        ServiceView {
+            name: name.to_owned(),
+            series: 0,
+            connected: 0,
+            last_seen: Timestamp::from_unix_ns(i64::MIN),
+        }
+    }
+}
+
+/// Counts a series in its service.
+fn count_series(services: &mut BTreeMap<String, ServiceView>, series: &Standing) {
+    let Some(name) = &series.service else { return };
+    if !services.contains_key(name) {
+        services.insert(name.clone(), ServiceView::new(name));
+    }
+    if let Some(service) = services.get_mut(name) {
+        service.series += 1;
+        service.connected += u64::from(series.presence == Presence::Connected);
+        service.last_seen = service.last_seen.max(series.last_seen);
+    }
+}
+
+/// The services with most series first.
+fn by_series(services: BTreeMap<String, ServiceView>) -> Vec<ServiceView> {
+    let mut services: Vec<ServiceView> = services.into_values().collect();
+    // Stable, so by name among equals.
+    services.sort_by_key(|service| Reverse(service.series));
+    services.truncate(SERVICES_SHOWN_MAX);
+    services
 }
 
 /// Counts a worker.
@@ -247,6 +294,9 @@ struct Standing {
     /// Of its newest life.
     presence: Presence,
     attention: Attention,
+    last_seen: Timestamp,
+    /// The service of a series; `None` for agents and imports.
+    service: Option<String>,
 }
 
 impl Standing {
@@ -256,6 +306,8 @@ impl Standing {
         let mut standing = Standing {
             presence: Presence::Connected,
             attention: Attention::Nothing,
+            last_seen: newest,
+            service: None,
         };
         let mut newest_attention = Attention::Nothing;
         for cell in lives {
@@ -264,6 +316,8 @@ impl Standing {
             if session.first_seen >= newest {
                 newest = session.first_seen;
                 standing.presence = session.presence;
+                standing.last_seen = session.last_seen;
+                standing.service = service_of(cell, &session);
                 standing.attention = standing.attention.max(earlier(newest_attention));
                 newest_attention = attention;
             } else {
@@ -273,6 +327,13 @@ impl Standing {
         standing.attention = standing.attention.max(newest_attention);
         standing
     }
+}
+
+/// The service of a pushed or scraped series.
+fn service_of(cell: &SessionCell, session: &Session) -> Option<String> {
+    let is_series = !cell.worker.has_agent() && !cell.worker.is_import();
+    let name = session.agent.labels.get(SERVICE_LABEL);
+    is_series.then(|| name.cloned().unwrap_or_default())
 }
 
 /// How much a life needs attention if the worker has a newer one.
@@ -343,6 +404,8 @@ pub struct FleetView {
     pub omitted: u64,
     /// All workers, listed or not.
     pub counts: WorkerCounts,
+    /// The services of all workers without an agent, those with most series first.
+    pub services: Vec<ServiceView>,
     /// Why ingest is blocked, if it is.
     pub blocked: Option<IngestBlocked>,
     pub data: Option<TimeRange>,
@@ -372,6 +435,7 @@ impl Queries<'_> {
             workers,
             omitted,
             counts,
+            services,
         } = query.select(&self.sessions(&query.workers), now);
         let mut epochs: Vec<EpochView> = Vec::new();
         for lives in workers {
@@ -394,6 +458,7 @@ impl Queries<'_> {
             epochs,
             omitted,
             counts,
+            services: by_series(services),
             blocked,
             data: windows.data(),
             windows: windows.count(),
@@ -415,7 +480,8 @@ impl Queries<'_> {
             presence: session.presence,
             first_seen: session.first_seen,
             last_seen: session.last_seen,
-            clock: session.clock,
+            // A series has the collector's times.
+            clock: session.clock.filter(|_| cell.worker.has_agent()),
             ticks: session.ticks,
             acked_seq: session.acked_seq,
             stored_ns: session.stored_ns,

@@ -19,7 +19,7 @@ pub(crate) const TASK_LABEL: &str = "task";
 
 const WORKER_LABEL: &str = "worker";
 const HOST_LABEL: &str = "host";
-const SERVICE_LABEL: &str = "service_name";
+pub(crate) const SERVICE_LABEL: &str = "service_name";
 
 /// The label that agents of OpenTelemetry call `service_name`, where it has its short name.
 const SHORT_SERVICE_LABEL: &str = "service";

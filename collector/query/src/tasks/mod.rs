@@ -5,6 +5,7 @@ pub(crate) mod ended_each;
 pub(crate) mod ended_tasks;
 pub(crate) mod phases;
 pub(crate) mod progress;
+pub(crate) mod sampled_tasks;
 pub(crate) mod task_body;
 pub(crate) mod task_columns;
 pub(crate) mod task_comparison;
@@ -25,6 +26,7 @@ use crate::parameters::range::{RANGE, asked_range};
 use crate::parameters::table_format::TableFormat;
 use crate::table_reader::{Cancel, TableReader};
 use crate::tasks::ended_tasks::scan_ended;
+use crate::tasks::sampled_tasks::SampledTask;
 use base::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
 use base::sync::read;
 use state::CollectorState;
@@ -248,6 +250,8 @@ pub struct TaskSummary {
     /// The summed range; `None`: all stored tasks.
     pub range: Option<TimeRange>,
     pub rows: Vec<SummaryRow>,
+    /// Tasks with samples and without rows, the most time first.
+    pub sampled: Vec<SampledTask>,
     pub aggregated: u64,
     pub damaged: Vec<String>,
 }
@@ -429,8 +433,11 @@ impl Queries<'_> {
             .values()
             .map(|total| total.aggregated)
             .sum::<u64>();
+        let reported = totals.names.keys().cloned().collect();
+        let sampled = self.sampled_tasks(asked, filter, &reported, cancel)?;
         Ok(TaskSummary {
             range: query.given_range.map(|range| stored.range(range)),
+            sampled,
             rows: totals
                 .names
                 .into_iter()

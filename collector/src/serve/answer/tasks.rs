@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use profiler_core::{Outcome, Timestamp};
+use profiler_core::{Outcome, State, Timestamp};
 use serde::{Serialize, Serializer};
 
 use super::time_range;
 use query::significance::FALSE_ALARMS;
 use query::{
-    ProgressAnswer, ProgressRow, SummaryRow, TaskAnswer, TaskComparison, TaskDurations, TaskQuery,
-    TaskSummary, format_time, task_body,
+    ProgressAnswer, ProgressRow, SampledTask, SummaryRow, TaskAnswer, TaskComparison,
+    TaskDurations, TaskQuery, TaskSummary, format_time, task_body,
 };
 use state::ledger::PhaseTotal;
 use store::rows::TaskRow;
@@ -81,6 +81,16 @@ pub(crate) fn task_summary(answer: TaskSummary) -> api::TaskSummaryAnswer {
         aggregated: answer.aggregated,
         corrupt_files: answer.damaged,
         names: answer.rows.iter().map(task_name).collect(),
+        sampled: answer.sampled.iter().map(sampled_task).collect(),
+    }
+}
+
+fn sampled_task(task: &SampledTask) -> api::SampledTask {
+    api::SampledTask {
+        name: task.name.to_string(),
+        cpu_ns: task.weight.get(State::Cpu),
+        runnable_ns: task.weight.get(State::Runnable),
+        wait_ns: task.weight.wait_ns(),
     }
 }
 

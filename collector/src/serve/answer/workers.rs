@@ -8,7 +8,7 @@ use profiler_core::{StateSet, Timestamp};
 use super::{state_names, time_range};
 use base::limits::CLOCK_OFFSET_SHOWN;
 use base::limits::{AUDIT_TEXT_BYTES_MAX, nanoseconds};
-use query::{EpochView, FleetView, format_time};
+use query::{EpochView, FleetView, ServiceView, format_time};
 use state::QuotaView;
 use state::follow::StoreStatus;
 use state::forward::OutletStatus;
@@ -45,6 +45,7 @@ pub(crate) fn workers(
         workers,
         omitted: fleet.omitted,
         counts: fleet.counts,
+        services: fleet.services.iter().map(service).collect(),
         quotas: quotas.iter().map(|view| quota_use(view, now)).collect(),
         pushes: pushes(pushed),
         scrapes: scrapes(pushed),
@@ -60,6 +61,15 @@ pub(crate) fn workers(
             task_rows: fleet.task_rows,
             task_rows_aggregated: fleet.task_rows_aggregated,
         },
+    }
+}
+
+fn service(view: &ServiceView) -> api::Service {
+    api::Service {
+        name: view.name.clone(),
+        series: view.series,
+        connected: view.connected,
+        last_seen: format_time(view.last_seen),
     }
 }
 

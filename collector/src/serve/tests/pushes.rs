@@ -2,6 +2,7 @@
 
 mod access;
 mod connect;
+mod fleet;
 mod jfr;
 mod otlp;
 mod pprof;

@@ -53,7 +53,11 @@ interface Properties {
 
 /** `notes` are shown next to the names and sort them, largest first. */
 export function TaskMenu({ fleet, chosen, onChange, notes }: Properties & { notes?: Map<string, number> }) {
-  const names = new Set([...(fleet.names?.names ?? []).map(({ name }) => name), ...(notes?.keys() ?? [])]);
+  const names = new Set([
+    ...(fleet.names?.names ?? []).map(({ name }) => name),
+    ...(fleet.names?.sampled ?? []).map(({ name }) => name),
+    ...(notes?.keys() ?? []),
+  ]);
   const sorted = [...names].sort((a, b) => (notes?.get(b) ?? 0) - (notes?.get(a) ?? 0));
   return (
     <MultiSelect

@@ -401,6 +401,21 @@ export type TaskSummaryAnswer = {
   corrupt_files: Array<string>,
   /** By name. */
   names: Array<TaskName>,
+  /** Tasks with samples in the range of which none ended or runs there, the most time first, at most 1,000: clients of
+   * other profilers report no starts and ends. */
+  sampled: Array<SampledTask>,
+};
+
+/** Thread time of the samples of a task. */
+export type SampledTask = {
+  /** The name. */
+  name: string,
+  /** Time on a processor. */
+  cpu_ns: number,
+  /** Time waiting for a processor. */
+  runnable_ns: number,
+  /** Time blocked. */
+  wait_ns: number,
 };
 
 /** The tasks of one name. */
@@ -609,6 +624,8 @@ export type WorkersAnswer = {
   omitted: number,
   /** All these workers, listed or not. */
   counts: WorkerCounts,
+  /** The services whose profiles are pushed or scraped, those with most series first, at most 1,000. */
+  services: Array<Service>,
   /** Quotas that were met since the collector started, those with the most refusals first. */
   quotas: Array<QuotaUse>,
   /** Pushes of foreign profilers since the collector started, by source. */
@@ -715,6 +732,18 @@ export type Scrape = {
   failed: number,
   /** Why there is none since the last one. */
   failure: string | null,
+};
+
+/** The series of a service: workers without an agent whose label `service_name` is the same. */
+export type Service = {
+  /** The value of the label; empty if series have none. */
+  name: string,
+  /** Number of series. */
+  series: number,
+  /** Of these, the ones that were pushed lately. */
+  connected: number,
+  /** When the newest push came. */
+  last_seen: string,
 };
 
 /** A server to which the collector forwards, and the outcome: accepted is the sum of sent, waiting and lost. */

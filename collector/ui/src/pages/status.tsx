@@ -5,7 +5,7 @@ import { InvalidRequest, Loading, NoData } from '../components/Messages';
 import { Tile } from '../components/Tile';
 import { Timeline } from '../components/Timeline';
 import { ProgressBars } from '../components/tasks/ProgressBars';
-import { TaskSummary } from '../components/tasks/TaskSummary';
+import { SampledTasks, TaskSummary } from '../components/tasks/TaskSummary';
 import { apiUrl, href, navigate, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { ProgressAnswer, TaskSummaryAnswer, TasksAnswer, TimelineAnswer, WorkersAnswer } from '../core/api';
 import { nowMs } from '../core/clock';
@@ -23,6 +23,8 @@ const STREAM_ROWS = 2000;
 /** How long "now" is. */
 const NOW_S = 10;
 const TASK_ROWS = 12;
+/** Without newer samples, it is unknown how many threads run. */
+const RECENT_S = 60;
 
 export function StatusPage() {
   const { params } = useAddress();
@@ -107,13 +109,13 @@ export function StatusPage() {
         />
         <Tile
           name="CPU cores in use"
-          value={digits(now.cpu)}
-          note={`average over ${live ? `the last ${NOW_S} s` : 'the range'}`}
+          value={now ? digits(now.cpu) : '–'}
+          note={now ? `average over ${live ? `the newest ${NOW_S} s` : 'the range'}` : 'no samples in the last minute'}
         />
         <Tile
           name="Runnable (waiting for CPU)"
-          value={digits(now.runnable)}
-          note={now.runnable > now.cpu ? 'threads: hosts are overloaded' : 'threads'}
+          value={now ? digits(now.runnable) : '–'}
+          note={now && now.runnable > now.cpu ? 'threads: hosts are overloaded' : 'threads'}
         />
         <Tile
           name="Running tasks"
@@ -149,7 +151,7 @@ export function StatusPage() {
         </h2>
         {summary.value && summary.value.names.length > 0 ? (
           <TaskSummary names={summary.value.names} rowsMax={TASK_ROWS} />
-        ) : (
+        ) : summary.value && summary.value.sampled.length > 0 ? null : (
           <p class="soft">
             No tasks in this range.{' '}
             <button class="link" onClick={() => setParams({ from: '-15m', to: null })}>
@@ -158,6 +160,7 @@ export function StatusPage() {
             or see <a href={href('profile', sharedParams({ outside: '1' }))}>what runs outside tasks</a>.
           </p>
         )}
+        <SampledTasks tasks={summary.value?.sampled ?? []} />
       </section>
       {stream.value && stream.value.tasks.length > 0 && (
         <section>
@@ -178,10 +181,10 @@ export function StatusPage() {
 }
 
 /** Average threads running and runnable over the newest complete steps, or over a pinned range. */
-function threadsNow(answer: TimelineAnswer, live: boolean): { cpu: number; runnable: number } {
+function threadsNow(answer: TimelineAnswer, live: boolean): { cpu: number; runnable: number } | undefined {
   const steps = answer.steps;
-  // No recent data: nothing is known to run.
-  if (live && answer.range.to_ns - (answer.data?.to_ns ?? 0) > NOW_S * 1e9) return { cpu: 0, runnable: 0 };
+  // Clients of other profilers push every 10 s or more rarely.
+  if (live && answer.range.to_ns - (answer.data?.to_ns ?? 0) > RECENT_S * 1e9) return undefined;
   const full = Math.max(
     0,
     Math.min(steps, Math.floor(((answer.data?.to_ns ?? 0) - answer.first_ns) / answer.step_ns) - 1),

@@ -7,7 +7,7 @@ import { LabelMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../component
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { MultiSelect } from '../components/MultiSelect';
 import { Timeline } from '../components/Timeline';
-import { TaskSummary } from '../components/tasks/TaskSummary';
+import { SampledTasks, TaskSummary } from '../components/tasks/TaskSummary';
 import { TaskTable } from '../components/tasks/TaskTable';
 import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
 import type { Task, TaskSummaryAnswer, TasksAnswer, TimelineAnswer } from '../core/api';
@@ -176,7 +176,7 @@ export function TasksPage() {
           }
         />
       </div>
-      {rows.value.total === 0 ? (
+      {rows.value.total === 0 && summary.value.sampled.length > 0 ? null : rows.value.total === 0 ? (
         <EmptyState title="No tasks in this range">
           <p>The range includes tasks that overlap it.</p>
           <button
@@ -230,6 +230,14 @@ export function TasksPage() {
             <TaskSummary names={summary.value.names} rowsMax={NAMES_MAX} />
           </section>
         </>
+      )}
+      {summary.value.sampled.length > 0 && (
+        <section>
+          <h2>
+            By samples <small>no task of these names ended or runs in this range</small>
+          </h2>
+          <SampledTasks tasks={summary.value.sampled} />
+        </section>
       )}
     </>
   );

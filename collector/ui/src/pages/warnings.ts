@@ -77,8 +77,10 @@ export const endName = ({ reason }: Disconnect): string =>
   ] ?? 'is gone';
 
 /** Whether a worker is connected, and how its life ended if not. */
-export function stateOf({ state, disconnect }: Epoch): string {
+export function stateOf(epoch: Epoch): string {
+  const { state, disconnect } = epoch;
   if (state === 'connected') return '● connected';
+  if (isPushed(epoch) && disconnect?.reason === 'clean') return '○ no longer pushed';
   return state === 'gone' && disconnect ? `○ ${endName(disconnect)}` : `○ ${state}`;
 }
 
@@ -263,7 +265,8 @@ export function alertsOf(fleet: WorkersAnswer, failed: TasksAnswer | undefined, 
 
 export function warningsOf(fleet: WorkersAnswer, dismissed: string[]): Warning[] {
   const { workers, now_ns, ingest, counts } = fleet;
-  const isNobody = counts.connected === 0;
+  // Nobody expects a service to push on.
+  const isNobody = counts.connected === 0 && !workers.some(({ epochs }) => epochs.some(isPushed));
   const all = [!ingest.open && `ingestion stopped: ${ingest.reason}`, isNobody && 'no worker is connected'];
   return all
     .flatMap((text): Warning[] => (text ? [{ worker: '', text }] : []))

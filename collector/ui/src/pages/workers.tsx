@@ -3,11 +3,13 @@
 import { Alerts } from '../components/Alerts';
 import { InvalidRequest, Loading, NoData } from '../components/Messages';
 import { Servers } from '../components/Servers';
+import { Services } from '../components/Services';
 import { apiUrl, href, itemHref, sharedParams, useAddress } from '../core/address';
 import type { QuotaUse, WorkersAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
 import { useQuery } from '../core/query';
+import { seriesNames } from '../core/series';
 import { count, duration, percent, quantity } from '../core/time';
 import { ATTENTION_FIRST, epochWarnings, lostNs, stateClass, stateOf } from './warnings';
 
@@ -23,7 +25,7 @@ export function WorkersPage() {
   );
   if (answer.problem?.kind === 'request') return <InvalidRequest problem={answer.problem} />;
   if (!answer.value) return <Loading problem={answer.problem} />;
-  const { quotas, omitted, forwards, scrapes, stores } = answer.value;
+  const { quotas, omitted, services, forwards, scrapes, stores } = answer.value;
   const now = answer.value.now_ns;
   if (answer.value.workers.length === 0)
     return (
@@ -44,10 +46,12 @@ export function WorkersPage() {
     )
     .filter(({ isNewest, epoch }) => isNewest || lostNs(epoch) > 0)
     .sort((a, b) => b.warnings.length - a.warnings.length);
+  const names = seriesNames(answer.value.workers);
   return (
     <>
       <Alerts fleet={answer.value} workers={params.getAll('worker')} />
       <section>
+        {only.length === 0 && <Services services={services} nowNs={now} />}
         <h2>
           Workers <small>workers with warnings first</small>
         </h2>
@@ -70,8 +74,8 @@ export function WorkersPage() {
               {rows.slice(0, ROWS_MAX).map(({ worker, epoch, isNewest, warnings }) => (
                 <tr key={epoch.epoch}>
                   <td>
-                    <a href={itemHref('workers', worker, sharedParams({ worker: null }))} title="Show this worker">
-                      <bdi>{safeText(worker, 40)}</bdi>
+                    <a href={itemHref('workers', worker, sharedParams({ worker: null }))} title={safeText(worker)}>
+                      <bdi>{safeText(names.get(worker) ?? worker, 40)}</bdi>
                       {!isNewest && ' (earlier session)'}
                     </a>
                     <a class="action" href={href('profile', sharedParams({ worker }))} title="Show the profile">
@@ -92,7 +96,8 @@ export function WorkersPage() {
                     {epoch.last_rejection && <small>{safeText(epoch.last_rejection)}</small>}
                   </td>
                   <td>
-                    <bdi>{safeText(epoch.host, 30)}</bdi> <small>{epoch.pid}</small>
+                    <bdi>{epoch.host === '' ? '–' : safeText(epoch.host, 30)}</bdi>{' '}
+                    {epoch.pid > 0 && <small>{epoch.pid}</small>}
                   </td>
                   <td class="number">{duration(epoch.account.accepted_ns)}</td>
                   <td class="number">{percent(epoch.ticks, epoch.ticks_expected - epoch.ticks_throttled)}</td>

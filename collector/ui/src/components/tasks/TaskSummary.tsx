@@ -1,7 +1,7 @@
 // A sortable table of task names: counts, outcomes, durations.
 
 import { href, itemHref, setParams, sharedParams, useAddress } from '../../core/address';
-import type { TaskName } from '../../core/api';
+import type { SampledTask, TaskName } from '../../core/api';
 import { taskColor } from '../../core/colors';
 import { safeText } from '../../core/names';
 import { failedOf } from '../../core/outcomes';
@@ -98,6 +98,61 @@ export function TaskSummary({ names, rowsMax }: Properties) {
           )}
         </p>
       )}
+    </div>
+  );
+}
+
+const SAMPLED_MAX = 40;
+const SAMPLED_COLUMNS: ['cpu_ns' | 'runnable_ns' | 'wait_ns', string][] = [
+  ['cpu_ns', 'CPU'],
+  ['runnable_ns', 'Waiting for CPU'],
+  ['wait_ns', 'Blocked'],
+];
+
+const totalNs = (task: SampledTask) => task.cpu_ns + task.runnable_ns + task.wait_ns;
+
+/** Tasks that samples name, and that nobody reports to start or end: those of other profilers' clients. */
+export function SampledTasks({ tasks }: { tasks: SampledTask[] }) {
+  if (tasks.length === 0) return null;
+  const most = totalNs(tasks[0]);
+  return (
+    <div class="scroll">
+      <table class="names">
+        <thead>
+          <tr>
+            <th>Task with samples only</th>
+            <th class="number sorted">Time</th>
+            {SAMPLED_COLUMNS.map(([name, label]) => (
+              <th key={name} class="number">
+                {label}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {tasks.slice(0, SAMPLED_MAX).map((task) => (
+            <tr key={task.name}>
+              <td class="wide">
+                <a href={href('profile', sharedParams({ task: task.name }))} title="Show the profile">
+                  <i class="dot" style={{ background: taskColor(task.name) }} />
+                  <bdi>{safeText(task.name, 60)}</bdi>
+                  <span class="action">profile ›</span>
+                </a>
+              </td>
+              <td class="number sorted">
+                <i class="bar" style={{ width: `${(100 * totalNs(task)) / most}%` }} />
+                {duration(totalNs(task))}
+              </td>
+              {SAMPLED_COLUMNS.map(([name]) => (
+                <td key={name} class="number">
+                  {task[name] > 0 ? duration(task[name]) : '–'}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {tasks.length > SAMPLED_MAX && <p class="soft">{count(tasks.length - SAMPLED_MAX)} more</p>}
     </div>
   );
 }

@@ -1,1 +1,0 @@
-import{Kt as e,Ut as t,X as n,ft as r,mt as i,st as a}from"./page-common-BF_373gC.js";function o(){let[o,s]=e();return t(()=>{r(i(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?a(n,{}):a(`section`,{children:[a(`h2`,{children:`Licenses`}),a(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
