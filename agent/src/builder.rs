@@ -18,6 +18,8 @@ use self::start_error::{
 use crate::LocalAgent;
 #[cfg(sampler)]
 use crate::registry::{self, NameId};
+#[cfg(feature = "ship")]
+use system::environment;
 use system::process;
 
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);
@@ -267,7 +269,7 @@ impl AgentBuilder {
             let allowed = naming::symbol_upload_from_environment();
             self.symbol_upload = Some(allowed.map_err(|value| StartError::SymbolUpload { value })?);
         }
-        if let Some(labels) = std::env::var_os(LABELS_VARIABLE) {
+        if let Some(labels) = environment::variable(LABELS_VARIABLE) {
             self.add_labels(&labels.to_string_lossy())?;
         }
         Ok(self)

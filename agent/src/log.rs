@@ -10,6 +10,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::fork::PerProcess;
 use system::descriptors;
+#[cfg(feature = "ship")]
+use system::environment;
 use system::sync::lock;
 
 /// Most lines that wait to be written. Further ones are dropped.
@@ -26,7 +28,7 @@ static WRITER: PerProcess<Mutex<Option<SyncSender<Line>>>> = PerProcess::new();
 /// Whether standard error is not to be written to.
 #[cfg(feature = "ship")]
 pub(crate) fn is_silenced() -> bool {
-    std::env::var(LOG_VARIABLE).as_deref() == Ok("off")
+    environment::variable(LOG_VARIABLE).is_some_and(|value| value == "off")
 }
 
 /// Records an event of an agent's thread: `event` calls a macro of `tracing`.

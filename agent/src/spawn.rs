@@ -13,6 +13,9 @@ use system::signals::BlockedSignals;
 /// five remain for the rest.
 const THREAD_PREFIX: &str = "emberline-";
 
+/// The standard library's size. Without one it would read the environment.
+const STACK_BYTES: usize = 2 << 20;
+
 /// Starts a thread of the agent. It blocks all signals, and a panic in it is logged without ending
 /// the program.
 pub(crate) fn spawn(
@@ -23,6 +26,7 @@ pub(crate) fn spawn(
     let name = format!("{THREAD_PREFIX}{name}");
     std::thread::Builder::new()
         .name(name.clone())
+        .stack_size(STACK_BYTES)
         .spawn(move || {
             process::allow_clocks();
             let _of_agent = AgentThread::enter();

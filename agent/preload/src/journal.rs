@@ -3,7 +3,6 @@
 //! `+ PID COMMAND` a program began, `= PID COMMAND` it is sampled, `% PID COMMAND` a forked child is,
 //! `! PID REASON NAME` a program cannot be.
 
-use std::ffi::CStr;
 use std::io::{Cursor, Write as _};
 
 use nix::fcntl::{OFlag, open};
@@ -12,10 +11,10 @@ use nix::sys::stat::{Mode, fstat};
 use nix::unistd::write;
 
 use crate::image::Obstacle;
-use crate::sys::environment;
+use crate::sys::variables;
 
 /// Names the file. Without it nothing is written.
-const VARIABLE: &CStr = c"EMBERLINE_PRELOAD_JOURNAL";
+const VARIABLE: &[u8] = b"EMBERLINE_PRELOAD_JOURNAL";
 
 /// Size of the file from which nothing more is written.
 const FILE_BYTES_MAX: i64 = 64 << 20;
@@ -34,7 +33,7 @@ pub(crate) enum Entry {
 
 /// Appends a line about `name`, a command or a path. Allocates nothing, because it may run in a forked child.
 pub(crate) fn add(entry: Entry, name: &str) {
-    let Some(path) = environment::variable(VARIABLE) else {
+    let Some(path) = variables::copied(VARIABLE) else {
         return;
     };
     let process = crate::sys::process::id();

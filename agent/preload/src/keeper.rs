@@ -13,7 +13,7 @@ use system::{descriptors, file};
 use crate::image::{self, Obstacle};
 use crate::journal::{self, Entry};
 use crate::lifecycle::keeper_side::{self, FirstStart};
-use crate::sys::process;
+use crate::sys::{process, variables};
 
 /// Longest flush at the end of a program.
 pub(crate) const FLUSH_MAX: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ const NAME: &str = "emberline-keep";
 const THREAD_PREFIX: &str = "emberline-";
 
 /// Names the worker in place of the command.
-const WORKER_VARIABLE: &str = "EMBERLINE_WORKER";
+const WORKER_VARIABLE: &[u8] = b"EMBERLINE_WORKER";
 
 /// The keeper's id: 0 for none, [`ABOUT_TO_RUN`] before it runs.
 static KEEPER: AtomicI32 = AtomicI32::new(0);
@@ -115,10 +115,10 @@ struct Profiled {
 
 fn start(command: &str) -> Option<Profiled> {
     let process = std::process::id();
-    let given = std::env::var(WORKER_VARIABLE)
-        .ok()
+    let given = variables::copied(WORKER_VARIABLE)
+        .and_then(|name| name.to_str().ok())
         .filter(|name| !name.is_empty());
-    let base = given.as_deref().unwrap_or(command);
+    let base = given.unwrap_or(command);
     // A process that becomes another program keeps its id, and ids are used again.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let started_ms = since_epoch.map_or(0, |time| time.as_millis());

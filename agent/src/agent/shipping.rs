@@ -20,6 +20,7 @@ use ship::shipper::{
     self, AgentClock, BatchQueue, Limits, ShipError, ShipOptions, ShipThread, Shipper, TokenSource,
 };
 use ship::tables::Tables;
+use system::environment;
 use system::sync::lock;
 
 const URL_DEFAULT: &str = "http://127.0.0.1:4747";
@@ -75,7 +76,10 @@ impl Shipping {
         control: Arc<Control>,
         tables: Arc<Mutex<Tables>>,
     ) -> Result<(Shipping, ShippingThreads), StartError> {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let variable = |name| {
+            let value = environment::variable(name)?.into_string().ok()?;
+            (!value.is_empty()).then_some(value)
+        };
         let url = builder
             .collector
             .or_else(|| variable(URL_VARIABLE))
@@ -151,7 +155,7 @@ impl Shipping {
 
 /// The token file of the program, of the environment, or the token in the environment.
 fn token_source(file: Option<PathBuf>) -> TokenSource {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let variable = |name| environment::variable(name).filter(|value| !value.is_empty());
     if let Some(file) = file.or_else(|| variable(TOKEN_FILE_VARIABLE).map(PathBuf::from)) {
         return TokenSource::File(file);
     }

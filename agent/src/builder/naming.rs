@@ -1,6 +1,9 @@
 //! Settings of names: whether the agent or the collector names functions, and whether the agent sends
 //! symbols.
 
+#[cfg(feature = "ship")]
+use system::environment;
+
 /// Names the setting if the builder does not.
 pub(crate) const SYMBOLS_VARIABLE: &str = "EMBERLINE_SYMBOLS";
 /// Says whether a collector may ask for symbols, if the builder does not.
@@ -35,7 +38,7 @@ impl Symbols {
     /// is no setting.
     #[cfg(feature = "ship")]
     pub(crate) fn from_environment() -> Result<Symbols, String> {
-        match std::env::var_os(SYMBOLS_VARIABLE) {
+        match environment::variable(SYMBOLS_VARIABLE) {
             Some(value) => Symbols::parse(&value.to_string_lossy()),
             None => Ok(Symbols::default()),
         }
@@ -54,7 +57,7 @@ impl Symbols {
 /// the text that is neither.
 #[cfg(feature = "ship")]
 pub(crate) fn symbol_upload_from_environment() -> Result<bool, String> {
-    match std::env::var_os(SYMBOL_UPLOAD_VARIABLE) {
+    match environment::variable(SYMBOL_UPLOAD_VARIABLE) {
         Some(value) => parse_symbol_upload(&value.to_string_lossy()),
         None => Ok(true),
     }

@@ -4,6 +4,7 @@
 //! Programs use `emberline-agent`: this crate's items change without notice. Where the agent has no sampler, the
 //! modules that guards and observers need are those of the standard library.
 
+pub mod environment;
 #[cfg(all(
     target_os = "linux",
     any(target_arch = "aarch64", target_arch = "x86_64"),

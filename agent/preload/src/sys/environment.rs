@@ -1,8 +1,9 @@
-//! Variables, and the environment of programs that must not get this library.
+//! The environment of programs that must not get this library.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
+use super::variables;
 use crate::image::{self, Obstacle};
 use crate::journal::{self, Entry};
 
@@ -17,14 +18,6 @@ const VALUE_BYTES_MAX: usize = 4_096;
 
 /// Where the C library looks for programs if `PATH` is not set.
 const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
-
-/// The value of a variable of this process.
-pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: the name is a string that ends in a 0.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
-    // SAFETY: not null, so a string of the environment. Its readers use it at once.
-    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
-}
 
 /// Where a program is looked for.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +111,7 @@ fn obstacle_of(name: &CStr, lookup: Lookup) -> Option<Obstacle> {
     if matches!(lookup, Lookup::Path) || name.to_bytes().contains(&b'/') {
         return image::obstacle_of(name);
     }
-    let folders = variable(c"PATH").map_or(PATH_DEFAULT, CStr::to_bytes);
+    let folders = variables::present(b"PATH").unwrap_or(PATH_DEFAULT);
     for folder in folders.split(|byte| *byte == b':') {
         let mut path = [0; VALUE_BYTES_MAX];
         let name = name.to_bytes();

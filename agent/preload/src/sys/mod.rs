@@ -11,3 +11,4 @@ pub(crate) mod futex;
 mod next;
 pub(crate) mod process;
 mod start;
+pub(crate) mod variables;

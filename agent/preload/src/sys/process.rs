@@ -9,11 +9,11 @@ use nix::sys::stat::stat;
 use nix::unistd::{Pid, gettid};
 use system::file;
 
-use super::environment;
+use super::variables;
 use crate::image::Obstacle;
 
 /// Filters of system calls that `emberline` had; more are the program's own.
-const FILTERS_VARIABLE: &CStr = c"EMBERLINE_PRELOAD_FILTERS";
+const FILTERS_VARIABLE: &[u8] = b"EMBERLINE_PRELOAD_FILTERS";
 
 /// Exported by the runtimes of sanitizers.
 const SANITIZERS: [&CStr; 4] = [
@@ -114,7 +114,7 @@ fn is_confined() -> bool {
     if mode <= 0 {
         return false;
     }
-    let known = environment::variable(FILTERS_VARIABLE)
+    let known = variables::copied(FILTERS_VARIABLE)
         .and_then(|count| count.to_str().ok()?.parse::<u32>().ok());
     let status = file::read_text("/proc/self/status").unwrap_or_default();
     let count = status

@@ -1,13 +1,11 @@
 //! Functions that the loader calls before the program's first instruction and after its last one.
 
-use std::ffi::CStr;
-
-use super::{environment, exports, process};
+use super::{exports, process, variables};
 use crate::journal::{self, Entry};
 use crate::lifecycle;
 
 /// Where agents report. Without it nothing is profiled.
-const URL_VARIABLE: &CStr = c"EMBERLINE_URL";
+const URL_VARIABLE: &[u8] = b"EMBERLINE_URL";
 
 // SAFETY: the loader calls the functions of this section once, without reading arguments that it passes.
 #[used]
@@ -21,7 +19,8 @@ static DESTRUCTOR: extern "C" fn() = destructor;
 
 extern "C" fn constructor() {
     exports::resolve();
-    let has_collector = environment::variable(URL_VARIABLE).is_some_and(|url| !url.is_empty());
+    variables::copy();
+    let has_collector = variables::copied(URL_VARIABLE).is_some_and(|url| !url.is_empty());
     if !has_collector || process::is_privileged() {
         return;
     }

@@ -2,6 +2,7 @@
 //! is polled again when the socket can be read or written.
 
 use profiler_core::Fingerprint;
+use system::environment;
 use tls::{ClientOptions, TlsError};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -26,7 +27,7 @@ impl Tls {
     /// # Errors
     /// The problem with the variables.
     pub(super) fn new(pin: Option<Fingerprint>) -> Result<Tls, String> {
-        let options = ClientOptions::from_environment(pin, |name| std::env::var_os(name));
+        let options = ClientOptions::from_environment(pin, environment::variable);
         options
             .map(|options| Tls { options })
             .map_err(|error| error.to_string())

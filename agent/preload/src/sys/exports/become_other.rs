@@ -8,9 +8,8 @@ use super::missing;
 use crate::lifecycle;
 use crate::sys::environment::{Lookup, with_environment_for};
 use crate::sys::next::Next;
+use crate::sys::variables::{Strings, environment as own_environment};
 
-/// Strings with a null pointer at their end.
-type Strings = *const *const c_char;
 type Exec = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
 type Spawn = unsafe extern "C" fn(
     *mut libc::pid_t,
@@ -47,17 +46,9 @@ pub(super) fn resolve() {
 }
 
 unsafe extern "C" {
-    static environ: Strings;
-
     fn emberline_execl();
     fn emberline_execlp();
     fn emberline_execle();
-}
-
-/// The environment of this process.
-fn own_environment() -> Strings {
-    // SAFETY: the C library's variable. A program that changes it meanwhile has the same race without us.
-    unsafe { environ }
 }
 
 /// Makes a call that returns only if it fails, after a flush.
