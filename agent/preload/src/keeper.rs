@@ -70,6 +70,7 @@ pub(crate) fn exists() -> bool {
 fn run() {
     // The thread that started this one may be forbidden to.
     system::process::allow_clocks();
+    system::process::leave_real_time();
     if !keeper_side::wait_for_start() {
         return;
     }

@@ -138,6 +138,21 @@ pub fn allow_clocks() {
     let _ = result;
 }
 
+/// Leaves a real-time policy, which a thread inherits from the one that starts it: work of the agent must not come before
+/// the program's.
+pub fn leave_real_time() {
+    // SAFETY: takes a plain number; 0 means the calling thread.
+    let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+    if ![libc::SCHED_FIFO, libc::SCHED_RR].contains(&policy) {
+        return;
+    }
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads `ordinary`; 0 means the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) };
+    // A thread may always leave, unless a filter forbids the call.
+    let _ = result;
+}
+
 /// The kind of file behind a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DescriptorKind {
@@ -309,6 +324,23 @@ mod tests {
             raised == before || raised == (before - 10).max(-20),
             "{before}, then {raised}"
         );
+    }
+
+    #[test]
+    fn real_time_is_left_for_the_ordinary_policy() {
+        std::thread::spawn(|| {
+            // SAFETY: takes a plain number; 0 means the calling thread.
+            let policy = || unsafe { libc::sched_getscheduler(0) };
+            for real_time in [libc::SCHED_FIFO, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK] {
+                let lowest = libc::sched_param { sched_priority: 1 };
+                // SAFETY: the kernel reads `lowest`. Only the superuser may do this.
+                unsafe { libc::sched_setscheduler(0, real_time, &raw const lowest) };
+                leave_real_time();
+                assert_eq!(policy(), libc::SCHED_OTHER);
+            }
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

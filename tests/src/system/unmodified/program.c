@@ -1,6 +1,7 @@
 /* A program that does not know of Emberline. The first argument says what it does; all output and the exit code are
    the same on every run. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -8,16 +9,19 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 static volatile unsigned long sink;
@@ -76,6 +80,12 @@ static void *crunch_on(void *unused) {
     return unused;
 }
 
+static void *print_on(void *unused) {
+    crunch(3);
+    fputs("buffered by a thread", stdout);
+    return unused;
+}
+
 /* Prints what a program inherits, but for the variables of Emberline and of its loader. */
 static int inherited(int argc, char **argv) {
     extern char **environ;
@@ -101,7 +111,8 @@ static int inherited(int argc, char **argv) {
     }
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
-    printf("%lu files, parent alive %d\n", (unsigned long)limit.rlim_cur, getppid() > 0);
+    printf("%lu of %lu files, parent alive %d\n", (unsigned long)limit.rlim_cur, (unsigned long)limit.rlim_max,
+           getppid() > 0);
     return 0;
 }
 
@@ -122,6 +133,191 @@ static int filtered(unsigned flags) {
     count(100000000);
     say("filtered\n");
     return 3;
+}
+
+/* Becomes a program that does not exist. */
+static void fail_to_become_another(void) {
+    char *arguments[] = {"no-such-program", NULL};
+    execv("/no/such/program", arguments);
+    say(errno == ENOENT ? "no such program\n" : "?\n");
+}
+
+/* Forbids all system calls but those that this program makes from now on. */
+static int strictly_filtered(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 6, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execve, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_wait4, 2, 0),
+#ifdef SYS_vfork
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_vfork, 1, 0),
+#endif
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+}
+
+/* After a filter, the program fails to become another one, to confine itself again, and its child too. */
+static int filtered_exec(int is_child) {
+    struct sock_fprog empty = {0, NULL};
+    if (is_child) {
+        pid_t child = vfork();
+        if (child == 0) {
+            if (strictly_filtered() == 0) {
+                prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &empty);
+                fail_to_become_another();
+            }
+            _exit(7);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 9;
+    }
+    if (strictly_filtered() != 0) {
+        return 9;
+    }
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &empty) != -1) {
+        return 8;
+    }
+    fail_to_become_another();
+    pid_t child = vfork();
+    if (child == 0) {
+        fail_to_become_another();
+        _exit(5);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    _exit(WEXITSTATUS(status));
+}
+
+/* Asks for filters without installing one. */
+static int asked_for_filters(void) {
+    printf("%d", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL));
+    printf(" %ld\n", syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL));
+    crunch(3);
+    return 0;
+}
+
+/* The kernel refuses what is at invalid addresses. */
+static int invalid(void) {
+    /* The compiler would warn of it. */
+    void *volatile invalid_address = (void *)8;
+    void *nowhere = invalid_address;
+    char *arguments[] = {"x", NULL};
+    char *broken[] = {"A=1", nowhere, NULL};
+    extern char **environ;
+    pid_t child = 0;
+    execve(nowhere, arguments, environ);
+    printf("%d", errno);
+    execve("/bin/true", nowhere, environ);
+    printf(" %d", errno);
+    execve("/bin/true", arguments, nowhere);
+    printf(" %d", errno);
+    execve("/bin/true", arguments, broken);
+    printf(" %d", errno);
+    execveat(AT_FDCWD, nowhere, arguments, environ, 0);
+    printf(" %d", errno);
+    printf(" %d", posix_spawn(&child, nowhere, NULL, NULL, arguments, environ));
+    printf(" %d", posix_spawn(&child, "/bin/true", NULL, NULL, arguments, broken));
+    printf(" %d", posix_spawn(&child, "/bin/true", NULL, NULL, arguments, nowhere));
+    printf(" %d %d", prlimit(0, RLIMIT_AS, nowhere, NULL), errno);
+    printf(" %ld %d\n", syscall(SYS_prlimit64, 0, RLIMIT_DATA, nowhere, NULL), errno);
+    return 0;
+}
+
+static ucontext_t outside;
+
+static void become(const char *file) {
+    char *arguments[] = {"x", NULL};
+    execv(file, arguments);
+    execvp("no-such-program", arguments);
+    execl(file, file, NULL);
+}
+
+/* Fails to become another program on a stack of four pages. */
+static int on_small_stack(const char *file) {
+    size_t page = 4096;
+    char *memory = mmap(NULL, 5 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(memory + page, 4 * page, PROT_READ | PROT_WRITE);
+    ucontext_t inside;
+    getcontext(&inside);
+    inside.uc_stack.ss_sp = memory + page;
+    inside.uc_stack.ss_size = 4 * page;
+    inside.uc_link = &outside;
+    makecontext(&inside, (void (*)(void))become, 1, file);
+    swapcontext(&outside, &inside);
+    printf("%d\n", errno);
+    return 0;
+}
+
+/* Becomes a program in one of the ways that the C library offers. */
+static int become_by(const char *way, char *file) {
+    extern char **environ;
+    char *arguments[] = {file, NULL};
+    int opened = open(file, O_RDONLY | O_CLOEXEC);
+    if (strcmp(way, "fexecve") == 0) {
+        fexecve(opened, arguments, environ);
+    } else if (strcmp(way, "execveat") == 0) {
+        execveat(AT_FDCWD, file, arguments, environ, 0);
+    } else if (strcmp(way, "execveat-opened") == 0) {
+        execveat(opened, "", arguments, environ, AT_EMPTY_PATH);
+    } else if (strcmp(way, "raw-execveat") == 0) {
+        syscall(SYS_execveat, opened, "", arguments, environ, AT_EMPTY_PATH);
+    } else if (strcmp(way, "raw-execve") == 0) {
+        syscall(SYS_execve, file, arguments, environ);
+    } else {
+        pid_t child = 0;
+        int status = 0;
+        posix_spawn(&child, file, NULL, NULL, arguments, environ);
+        waitpid(child, &status, 0);
+        return WEXITSTATUS(status);
+    }
+    return 99;
+}
+
+static int status_of(pid_t child);
+
+/* Counts threads with a real-time policy, in a child of a thread that has one. */
+static int real_time(void) {
+    struct sched_param lowest = {.sched_priority = 1};
+    if (sched_setscheduler(0, SCHED_FIFO, &lowest) != 0) {
+        return 8;
+    }
+    pid_t child = fork();
+    if (child != 0) {
+        return status_of(child);
+    }
+    crunch(3);
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
+        if (task->d_name[0] != '.') {
+            count += sched_getscheduler(atoi(task->d_name)) == SCHED_FIFO;
+        }
+    }
+    exit(count);
+}
+
+/* Blocks and ignores signals, and becomes another program. */
+static int with_signals(char **arguments) {
+    sigset_t some;
+    sigemptyset(&some);
+    sigaddset(&some, SIGUSR1);
+    sigaddset(&some, SIGTERM);
+    sigprocmask(SIG_BLOCK, &some, NULL);
+    for (const int *one = (const int[]){SIGPIPE, SIGINT, SIGHUP, SIGCHLD, 0}; *one; one++) {
+        signal(*one, SIG_IGN);
+    }
+    struct rlimit few = {300, 4000};
+    setrlimit(RLIMIT_NOFILE, &few);
+    execvp(arguments[0], arguments);
+    return 127;
 }
 
 static int status_of(pid_t child) {
@@ -239,6 +435,12 @@ int main(int argc, char **argv) {
     } else if (strcmp(what, "sigterm") == 0) {
         crunch(12);
         raise(SIGTERM);
+    } else if (strcmp(what, "until-signal") == 0) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        crunch(15);
+        say("ready\n");
+        crunch(600);
     } else if (strcmp(what, "abort") == 0) {
         crunch(2);
         abort();
@@ -290,6 +492,44 @@ int main(int argc, char **argv) {
     } else if (strcmp(what, "listener") == 0) {
         crunch(2);
         return filtered(SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    } else if (strcmp(what, "filter-exec") == 0) {
+        crunch(2);
+        return filtered_exec(0);
+    } else if (strcmp(what, "child-filter-exec") == 0) {
+        crunch(2);
+        return filtered_exec(1);
+    } else if (strcmp(what, "asks-for-filters") == 0) {
+        crunch(2);
+        return asked_for_filters();
+    } else if (strcmp(what, "invalid") == 0) {
+        crunch(2);
+        return invalid();
+    } else if (strcmp(what, "small-stack") == 0) {
+        crunch(2);
+        return on_small_stack(argv[2]);
+    } else if (strcmp(what, "become-by") == 0) {
+        return become_by(argv[2], argv[3]);
+    } else if (strcmp(what, "real-time") == 0) {
+        return real_time();
+    } else if (strcmp(what, "with-signals") == 0) {
+        return with_signals(argv + 2);
+    } else if (strcmp(what, "setns") == 0) {
+        crunch(2);
+        int space = open("/proc/self/ns/net", O_RDONLY);
+        printf("%d", setns(space, 0));
+        printf(" %ld", syscall(SYS_setns, space, CLONE_NEWNET));
+        close(space);
+        space = open("/proc/self/ns/mnt", O_RDONLY);
+        printf(" %d\n", setns(space, CLONE_NEWNS));
+        crunch(3);
+    } else if (strcmp(what, "buffered-thread") == 0) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, print_on, NULL);
+        pthread_exit(NULL);
+    } else if (strcmp(what, "raw-end") == 0) {
+        crunch(3);
+        fputs("never written", stdout);
+        syscall(SYS_exit, 0);
     } else if (strcmp(what, "child-filter") == 0) {
         crunch(2);
         return child_filtered();

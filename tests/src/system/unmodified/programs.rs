@@ -117,6 +117,12 @@ fn a_program_inherits_what_it_would_without_emberline() {
 }
 
 #[test]
+fn threads_of_ours_have_no_real_time_policy() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().c, &["real-time"]);
+}
+
+#[test]
 fn the_hottest_function_of_three_threads_is_named() {
     let collector = Collector::start();
     check_same(&collector.url(), &programs().cpp, &[]);
