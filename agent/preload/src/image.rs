@@ -18,7 +18,7 @@ const DYNAMIC_ENTRIES_MAX: usize = 1_024;
 const SECTIONS_MAX: u16 = 512;
 const SECTION_NAMES_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a path or of a library's name.
-const NAME_BYTES_MAX: usize = 256;
+pub(crate) const NAME_BYTES_MAX: usize = 256;
 
 #[cfg(target_arch = "x86_64")]
 const MACHINE: u16 = 62;
@@ -76,23 +76,21 @@ impl Obstacle {
     }
 }
 
-/// Why the file at `path`, or the interpreter that its first line names, must not get this library;
-/// `None` too if it cannot be read.
-pub(crate) fn obstacle_of(path: &CStr) -> Option<Obstacle> {
-    let mut file = open_file(path).ok()?;
+/// Why a program's file, or the interpreter that its first line names, must not get this library;
+/// `None` too if it cannot be read. Overwrites `space`.
+pub(crate) fn obstacle_in(mut file: File, space: &mut [u8; NAME_BYTES_MAX]) -> Option<Obstacle> {
     for _ in 0..INTERPRETERS_MAX {
-        let mut start = [0; NAME_BYTES_MAX];
-        let length = file.read_at(&mut start, 0).ok()?;
-        let Some(line) = start[..length].strip_prefix(b"#!") else {
+        let length = file.read_at(space, 0).ok()?;
+        let Some(line) = space[..length].strip_prefix(b"#!") else {
             break;
         };
-        let mut name = [0; NAME_BYTES_MAX];
-        let words = line.trim_ascii_start();
-        let end = words.iter().position(u8::is_ascii_whitespace)?;
-        name[..end].copy_from_slice(&words[..end]);
-        file = open_file(CStr::from_bytes_until_nul(&name).ok()?).ok()?;
+        let start = length - line.trim_ascii_start().len();
+        let mut bytes = space[start..length].iter();
+        let end = start + bytes.position(u8::is_ascii_whitespace)?;
+        space[end] = 0;
+        file = open_file(CStr::from_bytes_until_nul(&space[start..]).ok()?).ok()?;
     }
-    Image::read(file)?.obstacle()
+    Image::read(file)?.obstacle(space)
 }
 
 /// Why this process, which has this library, is not profiled.
@@ -106,7 +104,11 @@ pub(crate) fn obstacle_of_own() -> Option<Obstacle> {
     has(b".emberline_agent").then_some(Obstacle::HasAgent)
 }
 
-fn open_file(path: &CStr) -> io::Result<File> {
+/// Opens a program's file, without waiting for anything.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn open_file(path: &CStr) -> io::Result<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     Ok(open(path, flags, Mode::empty())?.into())
 }
@@ -134,7 +136,7 @@ impl Image {
         is_elf.then_some(Image { file, header })
     }
 
-    fn obstacle(&self) -> Option<Obstacle> {
+    fn obstacle(&self, name: &mut [u8; NAME_BYTES_MAX]) -> Option<Obstacle> {
         const CLASS_64: u8 = 2;
         const LITTLE_ENDIAN: u8 = 1;
         let is_native = self.header[4..6] == [CLASS_64, LITTLE_ENDIAN];
@@ -143,8 +145,7 @@ impl Image {
         }
         // Without a loader nothing is loaded.
         let loader = self.segment(|segment| segment.kind == libc::PT_INTERP)?;
-        let mut name = [0; NAME_BYTES_MAX];
-        let read = self.file.read_at(&mut name, loader.offset).ok()?;
+        let read = self.file.read_at(name, loader.offset).ok()?;
         let length = read.min(usize::try_from(loader.bytes).ok()?);
         let path = name[..length].split(|byte| *byte == 0).next()?;
         if path.rsplit(|byte| *byte == b'/').next() != Some(LOADER) {
@@ -251,7 +252,8 @@ mod tests {
     use super::*;
 
     fn obstacle(path: &Path) -> Option<Obstacle> {
-        obstacle_of(&CString::new(path.as_os_str().as_bytes()).unwrap())
+        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+        obstacle_in(open_file(&path).unwrap(), &mut [0; NAME_BYTES_MAX])
     }
 
     #[test]

@@ -80,7 +80,8 @@ fn is_own() -> bool {
     !is_confined() && OWNER.load(Ordering::Relaxed) == process::id()
 }
 
-fn is_confined() -> bool {
+/// Whether a filter of the program may forbid any system call.
+pub(crate) fn is_confined() -> bool {
     CONFINED.load(Ordering::Relaxed) != NONE
 }
 

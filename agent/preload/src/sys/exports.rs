@@ -69,7 +69,14 @@ pub unsafe extern "C" fn syscall(
                 unsafe { become_other::execve(a as *const _, b as *const _, c as *const _) };
             result.into()
         }
-        libc::SYS_execveat => become_other::as_another(|| plain() as c_int).into(),
+        libc::SYS_execveat => {
+            let path = b as *const _;
+            // SAFETY: as called.
+            let result = unsafe {
+                become_other::execveat(flags, path, c as *const _, d as *const _, e as c_int)
+            };
+            result.into()
+        }
         libc::SYS_unshare if confine::needs_one_thread(flags) => confine::alone(plain),
         libc::SYS_setns | libc::SYS_capset => confine::alone(plain),
         libc::SYS_seccomp if confine::installs_filter(a as libc::c_uint) => {

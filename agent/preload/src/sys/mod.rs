@@ -5,10 +5,12 @@
     reason = "the C library's functions have no safe interface"
 )]
 
-pub(crate) mod environment;
+mod environment;
 mod exports;
+mod foreign;
 pub(crate) mod futex;
 mod next;
 pub(crate) mod process;
+mod scratch;
 mod start;
 pub(crate) mod variables;

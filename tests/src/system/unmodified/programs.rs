@@ -1,6 +1,7 @@
 //! Programs under `emberline run`.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
@@ -120,6 +121,19 @@ fn a_program_inherits_what_it_would_without_emberline() {
 fn threads_of_ours_have_no_real_time_policy() {
     let collector = Collector::start();
     check_same(&collector.url(), &programs().c, &["real-time"]);
+}
+
+#[test]
+fn a_small_stack_is_enough_to_become_another_program() {
+    let collector = Collector::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("other-processor");
+    let mut bytes = fs::read(&programs().c).unwrap();
+    bytes[18] = 40;
+    fs::write(&file, bytes).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let file = file.to_str().unwrap();
+    check_same(&collector.url(), &programs().c, &["small-stack", file]);
 }
 
 #[test]

@@ -153,9 +153,12 @@ fn children_that_cannot_have_the_library_run_without_it() {
     }
     let file = folder.path().join("report.html");
     let c = &programs().c;
-    // By exec of a shell, by a search of PATH, and by a program that becomes it.
-    let script =
-        r#""$0"; echo $?; PATH="$1:$PATH"; env sanitized; echo $?; "$2" return; exec "$0""#;
+    // By exec of a shell, by a search of PATH, and by a program that becomes it, in all ways.
+    let script = r#""$0"; echo $?; PATH="$1:$PATH"; env sanitized; echo $?; "$2" return; echo
+for way in fexecve execveat execveat-opened raw-execveat raw-execve posix_spawn; do
+"$2" become-by $way "$0"; echo $?
+done
+exec "$0""#;
     let arguments = [
         "sh",
         "-c",
@@ -168,7 +171,10 @@ fn children_that_cannot_have_the_library_run_without_it() {
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(
         String::from_utf8_lossy(&done.stdout),
-        "sane\n3\nsane\n3\nbufferedsane\n",
+        format!(
+            "sane\n3\nsane\n3\nbuffered\n{}sane\n",
+            "sane\n3\n".repeat(6)
+        ),
         "{said}"
     );
     assert_eq!(done.status.code(), Some(3), "{said}");

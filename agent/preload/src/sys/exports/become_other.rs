@@ -6,13 +6,13 @@ use nix::errno::Errno;
 
 use super::missing;
 use crate::lifecycle;
-use crate::sys::environment::{Lookup, with_environment_for};
+use crate::sys::environment::{Program, with_environment_for};
 use crate::sys::next::Next;
 use crate::sys::variables::{Strings, environment as own_environment};
 
 type Exec = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
 type Spawn = unsafe extern "C" fn(
-    *mut libc::pid_t,
+    *mut c_int,
     *const c_char,
     *const c_void,
     *const c_void,
@@ -31,10 +31,14 @@ static FEXECVE: Next<unsafe extern "C" fn(c_int, Strings, Strings) -> c_int> =
 static EXECVEAT: Next<
     unsafe extern "C" fn(c_int, *const c_char, Strings, Strings, c_int) -> c_int,
 > = unsafe { Next::new(c"execveat") };
-// SAFETY: two functions of this type.
+// SAFETY: four functions of this type.
 static SPAWN: Next<Spawn> = unsafe { Next::new(c"posix_spawn") };
 // SAFETY: as above.
 static SPAWNP: Next<Spawn> = unsafe { Next::new(c"posix_spawnp") };
+// SAFETY: as above; since glibc 2.39.
+static PIDFD_SPAWN: Next<Spawn> = unsafe { Next::new(c"pidfd_spawn") };
+// SAFETY: as above.
+static PIDFD_SPAWNP: Next<Spawn> = unsafe { Next::new(c"pidfd_spawnp") };
 
 pub(super) fn resolve() {
     EXECVE.resolve();
@@ -43,6 +47,8 @@ pub(super) fn resolve() {
     EXECVEAT.resolve();
     SPAWN.resolve();
     SPAWNP.resolve();
+    PIDFD_SPAWN.resolve();
+    PIDFD_SPAWNP.resolve();
 }
 
 unsafe extern "C" {
@@ -52,40 +58,31 @@ unsafe extern "C" {
 }
 
 /// Makes a call that returns only if it fails, after a flush.
-pub(super) fn as_another(call: impl FnOnce() -> c_int) -> c_int {
+///
+/// # Safety
+/// As [`with_environment_for`].
+unsafe fn as_another(
+    program: Program,
+    environment: Strings,
+    call: impl FnOnce(Strings) -> c_int,
+) -> c_int {
     let was_running = lifecycle::finish();
-    let was_confined_child = lifecycle::leave_memory();
-    let result = call();
+    let become_it = |environment| {
+        let was_confined_child = lifecycle::leave_memory();
+        let result = call(environment);
+        if was_confined_child {
+            lifecycle::stay_in_memory();
+        }
+        result
+    };
+    // SAFETY: the caller's contract.
+    let result = unsafe { with_environment_for(program, environment, become_it) };
     let error = Errno::last_raw();
-    if was_confined_child {
-        lifecycle::stay_in_memory();
-    }
     if was_running {
         lifecycle::resume();
     }
     Errno::set_raw(error);
     result
-}
-
-/// # Safety
-/// As `execve`, or `execvpe` with [`Lookup::Search`].
-unsafe fn exec(
-    lookup: Lookup,
-    name: *const c_char,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    let next = match lookup {
-        Lookup::Path => EXECVE.get(),
-        Lookup::Search => EXECVPE.get(),
-    };
-    let Some(exec) = next else {
-        return missing();
-    };
-    // SAFETY: as called.
-    let become_it = |environment| unsafe { exec(name, arguments, environment) };
-    // SAFETY: as called.
-    as_another(|| unsafe { with_environment_for(name, lookup, environment, become_it) })
 }
 
 /// # Safety
@@ -97,8 +94,13 @@ pub unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    let Some(execve) = EXECVE.get() else {
+        return missing();
+    };
     // SAFETY: as called.
-    unsafe { exec(Lookup::Path, path, arguments, environment) }
+    let call = |environment| unsafe { execve(path, arguments, environment) };
+    // SAFETY: as called.
+    unsafe { as_another(Program::Path(path), environment, call) }
 }
 
 /// # Safety
@@ -107,7 +109,7 @@ pub unsafe extern "C" fn execve(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: as called.
-    unsafe { exec(Lookup::Path, path, arguments, own_environment()) }
+    unsafe { execve(path, arguments, own_environment()) }
 }
 
 /// # Safety
@@ -116,7 +118,7 @@ pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: as called.
-    unsafe { exec(Lookup::Search, file, arguments, own_environment()) }
+    unsafe { execvpe(file, arguments, own_environment()) }
 }
 
 /// # Safety
@@ -128,8 +130,13 @@ pub unsafe extern "C" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    let Some(execvpe) = EXECVPE.get() else {
+        return missing();
+    };
     // SAFETY: as called.
-    unsafe { exec(Lookup::Search, file, arguments, environment) }
+    let call = |environment| unsafe { execvpe(file, arguments, environment) };
+    // SAFETY: as called.
+    unsafe { as_another(Program::Search(file), environment, call) }
 }
 
 /// # Safety
@@ -141,7 +148,9 @@ pub unsafe extern "C" fn fexecve(file: c_int, arguments: Strings, environment: S
         return missing();
     };
     // SAFETY: as called.
-    as_another(|| unsafe { fexecve(file, arguments, environment) })
+    let call = |environment| unsafe { fexecve(file, arguments, environment) };
+    // SAFETY: as called.
+    unsafe { as_another(Program::Descriptor(file), environment, call) }
 }
 
 /// # Safety
@@ -158,8 +167,15 @@ pub unsafe extern "C" fn execveat(
     let Some(execveat) = EXECVEAT.get() else {
         return missing();
     };
+    let program = Program::From {
+        folder,
+        path,
+        flags,
+    };
     // SAFETY: as called.
-    as_another(|| unsafe { execveat(folder, path, arguments, environment, flags) })
+    let call = |environment| unsafe { execveat(folder, path, arguments, environment, flags) };
+    // SAFETY: as called.
+    unsafe { as_another(program, environment, call) }
 }
 
 /// Defines a function of a variable number of arguments, which are where they were when the function of
@@ -185,61 +201,35 @@ jump!(execl, emberline_execl);
 jump!(execlp, emberline_execlp);
 jump!(execle, emberline_execle);
 
-/// # Safety
-/// As `posix_spawn`, or `posix_spawnp` with [`Lookup::Search`].
-unsafe fn spawn(
-    lookup: Lookup,
-    child: *mut libc::pid_t,
-    name: *const c_char,
-    options: [*const c_void; 2],
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    let next = match lookup {
-        Lookup::Path => SPAWN.get(),
-        Lookup::Search => SPAWNP.get(),
+/// Defines a function that starts a child, whose number or descriptor it writes to its first argument.
+macro_rules! spawn {
+    ($name:ident, $next:ident, $program:path) => {
+        /// # Safety
+        /// As the C library's.
+        // SAFETY: a function of this name is expected by programs, with these arguments.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            child: *mut c_int,
+            name: *const c_char,
+            actions: *const c_void,
+            attributes: *const c_void,
+            arguments: Strings,
+            environment: Strings,
+        ) -> c_int {
+            let Some(spawn) = $next.get() else {
+                return libc::ENOSYS;
+            };
+            // SAFETY: as called.
+            let start = |environment| unsafe {
+                spawn(child, name, actions, attributes, arguments, environment)
+            };
+            // SAFETY: as called.
+            unsafe { with_environment_for($program(name), environment, start) }
+        }
     };
-    let Some(spawn) = next else {
-        return libc::ENOSYS;
-    };
-    let [actions, attributes] = options;
-    // SAFETY: as called.
-    let start =
-        |environment| unsafe { spawn(child, name, actions, attributes, arguments, environment) };
-    // SAFETY: as called.
-    unsafe { with_environment_for(name, lookup, environment, start) }
 }
 
-/// # Safety
-/// As the C library's.
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawn(
-    child: *mut libc::pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    let options = [actions, attributes];
-    // SAFETY: as called.
-    unsafe { spawn(Lookup::Path, child, path, options, arguments, environment) }
-}
-
-/// # Safety
-/// As the C library's.
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawnp(
-    child: *mut libc::pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    let options = [actions, attributes];
-    // SAFETY: as called.
-    unsafe { spawn(Lookup::Search, child, file, options, arguments, environment) }
-}
+spawn!(posix_spawn, SPAWN, Program::Path);
+spawn!(posix_spawnp, SPAWNP, Program::Search);
+spawn!(pidfd_spawn, PIDFD_SPAWN, Program::Path);
+spawn!(pidfd_spawnp, PIDFD_SPAWNP, Program::Search);
