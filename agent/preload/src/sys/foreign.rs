@@ -153,6 +153,21 @@ impl<const N: usize> Beginnings<N> {
     }
 }
 
+/// The soft limit at `limit`; `None` if it cannot be read.
+pub(super) fn soft_limit(limit: *const libc::rlimit) -> Option<libc::rlim_t> {
+    const BYTES: usize = size_of::<libc::rlim_t>();
+    let mut bytes = [0; BYTES];
+    let read = copy(&[range(limit.addr(), BYTES)], &mut bytes);
+    if read == BYTES {
+        return Some(libc::rlim_t::from_ne_bytes(bytes));
+    }
+    match Access::of_process() {
+        Access::Checked => None,
+        // SAFETY: the program passes it to a function that reads it, which is all that can be known.
+        Access::Direct => Some(unsafe { (*limit).rlim_cur }),
+    }
+}
+
 const fn range(address: usize, bytes: usize) -> libc::iovec {
     libc::iovec {
         iov_base: ptr::without_provenance_mut(address),
@@ -261,6 +276,12 @@ mod tests {
             let text = unsafe { Access::Checked.string(string, &mut copied) };
             assert_eq!(text, expected);
         }
+        assert_eq!(soft_limit(invalid()[0]), None);
+        let limit = libc::rlimit {
+            rlim_cur: 5,
+            rlim_max: 6,
+        };
+        assert_eq!(soft_limit(&raw const limit), Some(5));
     }
 
     /// The strings of a process begin at the end of its stack, often with less than a prefix before the end.

@@ -83,16 +83,20 @@ fn programs_that_live_by_a_narrow_margin_are_the_same() {
         "listener",
         "child-filter",
         "raw-child-filter",
+        "filter-exec",
+        "child-filter-exec",
+        "asks-for-filters",
         "limit",
         "first-thread-ends",
         "only-thread-ends",
+        "invalid",
         "unshare",
         "raw-unshare",
     ] {
         check_same(&collector.url(), &programs().c, &[way]);
     }
     check_same(&collector.url(), &programs().c, &["unshare", "late"]);
-    let workers = ended_workers(&collector, "program", 14);
+    let workers = ended_workers(&collector, "program", 18);
     let crashed = workers
         .iter()
         .filter(|(_, epoch)| reason(epoch) == "crashed");
@@ -134,6 +138,15 @@ fn a_small_stack_is_enough_to_become_another_program() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     let file = file.to_str().unwrap();
     check_same(&collector.url(), &programs().c, &["small-stack", file]);
+}
+
+/// The kernel refuses only some namespaces to a process with several threads.
+#[test]
+fn an_agent_runs_on_where_a_namespace_permits_it() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().c, &["setns"]);
+    let workers = ended_workers(&collector, "program", 2);
+    assert_eq!(workers.len(), 2, "one stop, for the mounts: {workers:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::missing;
 use crate::image::Obstacle;
 use crate::lifecycle;
+use crate::sys::foreign::soft_limit;
 use crate::sys::next::Next;
 
 type Prctl = unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
@@ -44,9 +45,20 @@ pub(super) fn needs_one_thread(flags: c_int) -> bool {
     flags & alone != 0
 }
 
-/// Whether the operation of `seccomp` confines.
-pub(super) fn installs_filter(operation: c_uint) -> bool {
-    [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER].contains(&operation)
+/// Whether the operation of `seccomp` confines, with a filter at this address. Programs ask whether there are filters by
+/// one without an address.
+pub(super) fn installs_filter(operation: c_uint, filter: usize) -> bool {
+    match operation {
+        libc::SECCOMP_SET_MODE_STRICT => true,
+        libc::SECCOMP_SET_MODE_FILTER => filter != 0,
+        _ => false,
+    }
+}
+
+/// Whether `prctl` confines, with this mode and a filter at this address.
+pub(super) fn confines(option: c_int, mode: c_ulong, filter: usize) -> bool {
+    let is_filter = mode == c_ulong::from(libc::SECCOMP_MODE_FILTER);
+    option == libc::PR_SET_SECCOMP && (!is_filter || filter != 0)
 }
 
 /// Makes a call while the agent has no threads.
@@ -61,8 +73,18 @@ pub(super) fn alone<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Makes a call that the kernel may refuse to a process with several threads: then again, without the agent's.
+pub(super) fn alone_if_refused<R: Into<c_long> + Copy>(call: impl Fn() -> R) -> R {
+    let result = call();
+    let is_refused = result.into() < 0 && matches!(Errno::last(), Errno::EINVAL | Errno::EUSERS);
+    if is_refused { alone(call) } else { result }
+}
+
 /// Makes a call that confines the program, unless it fails. A filter that reports to a descriptor returns it.
 pub(super) fn confined(call: impl FnOnce() -> c_long) -> c_long {
+    if lifecycle::is_confined() {
+        return call();
+    }
     let was_stopped = lifecycle::confine();
     let result = call();
     if result < 0 {
@@ -99,7 +121,7 @@ pub unsafe extern "C" fn setns(descriptor: c_int, kind: c_int) -> c_int {
         return missing();
     };
     // SAFETY: as called.
-    alone(|| unsafe { setns(descriptor, kind) })
+    alone_if_refused(|| unsafe { setns(descriptor, kind) })
 }
 
 /// A later `setuid` changes all threads, and ends a process in which some may and some may not. So the agent's
@@ -133,21 +155,30 @@ pub unsafe extern "C" fn prctl(
     };
     // SAFETY: as called.
     let call = || unsafe { prctl(option, a, b, c, d) };
-    if option == libc::PR_SET_SECCOMP {
+    if confines(option, a, b as usize) {
         confined(|| call().into()) as c_int
     } else {
         call()
     }
 }
 
-/// Whether an allocation of the agent may fail after a change of this limit, which ends a Rust program.
-///
-/// # Safety
-/// `limit` is null or valid for reading.
-unsafe fn limits_memory(resource: c_uint, limit: *const libc::rlimit) -> bool {
+/// Makes a call that changes a limit, after the end of the agent if its allocations may then fail, which ends a Rust
+/// program. A limit that cannot be read is the kernel's to refuse.
+pub(super) fn limited<R>(
+    process: libc::pid_t,
+    resource: c_uint,
+    limit: *const libc::rlimit,
+    call: impl FnOnce() -> R,
+) -> R {
     let is_memory = [libc::RLIMIT_AS, libc::RLIMIT_DATA].contains(&resource);
-    // SAFETY: the caller guarantees that it is readable.
-    is_memory && !limit.is_null() && unsafe { (*limit).rlim_cur } != libc::RLIM_INFINITY
+    if is_memory && !limit.is_null() && !lifecycle::is_confined() {
+        let is_own = process == 0 || process == crate::sys::process::id();
+        let soft = if is_own { soft_limit(limit) } else { None };
+        if soft.is_some_and(|soft| soft != libc::RLIM_INFINITY) {
+            lifecycle::stop_for_good(Obstacle::AddressSpace);
+        }
+    }
+    call()
 }
 
 /// # Safety
@@ -157,11 +188,7 @@ unsafe fn set_limit(resource: c_uint, limit: *const libc::rlimit) -> c_int {
         return missing();
     };
     // SAFETY: as called.
-    if unsafe { limits_memory(resource, limit) } {
-        lifecycle::stop_for_good(Obstacle::AddressSpace);
-    }
-    // SAFETY: as called.
-    unsafe { set_limit(resource, limit) }
+    limited(0, resource, limit, || unsafe { set_limit(resource, limit) })
 }
 
 /// # Safety
@@ -193,13 +220,9 @@ unsafe fn limit(
     let Some(limit) = LIMIT.get() else {
         return missing();
     };
-    let is_own = process == 0 || process == crate::sys::process::id();
     // SAFETY: as called.
-    if is_own && unsafe { limits_memory(resource, new) } {
-        lifecycle::stop_for_good(Obstacle::AddressSpace);
-    }
-    // SAFETY: as called.
-    unsafe { limit(process, resource, new, old) }
+    let call = || unsafe { limit(process, resource, new, old) };
+    limited(process, resource, new, call)
 }
 
 /// # Safety

@@ -50,6 +50,10 @@ pub unsafe extern "C" fn daemon(keep_folder: c_int, keep_streams: c_int) -> c_in
     let Some(daemon) = DAEMON.get() else {
         return missing();
     };
+    if lifecycle::is_confined() {
+        // SAFETY: as called.
+        return unsafe { daemon(keep_folder, keep_streams) };
+    }
     let parent = process::id();
     let was_running = lifecycle::finish();
     // SAFETY: as called.
