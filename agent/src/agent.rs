@@ -101,12 +101,19 @@ impl Agent {
 
     /// Stops sampling, flushes for at most the flush timeout, and returns the final report, whose
     /// `unacked_ns` is the time that the collector has not acknowledged by then.
-    pub fn finish(mut self) -> crate::ShipReport {
-        self.end()
+    pub fn finish(self) -> crate::ShipReport {
+        let limit = self.shipping.flush_timeout();
+        self.finish_within(limit)
     }
 
-    fn end(&mut self) -> crate::ShipReport {
-        let limit = self.shipping.flush_timeout().min(FINISH_MAX);
+    /// Like [`Agent::finish`], with another limit.
+    #[doc(hidden)]
+    pub fn finish_within(mut self, limit: Duration) -> crate::ShipReport {
+        self.end(limit)
+    }
+
+    fn end(&mut self, limit: Duration) -> crate::ShipReport {
+        let limit = limit.min(FINISH_MAX);
         let until = Instant::now() + limit;
         if self.threads.are_here() {
             // A second call changes nothing.
@@ -122,7 +129,8 @@ impl Agent {
 #[cfg(feature = "ship")]
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.end();
+        let limit = self.shipping.flush_timeout();
+        self.end(limit);
     }
 }
 
@@ -234,6 +242,7 @@ struct Launch {
     options: SamplerOptions,
     control: Arc<Control>,
     tables: Arc<Mutex<Tables>>,
+    has_log: bool,
 }
 
 /// The work of the first thread, which starts the others.
@@ -270,6 +279,7 @@ impl Launch {
             options,
             control: Arc::new(Control::new(options.settings())),
             tables: Arc::new(Mutex::new(Tables::default())),
+            has_log: builder.has_log,
         })
     }
 
@@ -280,6 +290,7 @@ impl Launch {
             options,
             control,
             tables,
+            has_log,
         } = self;
         let overhead: Arc<OverheadCounters> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
@@ -299,8 +310,10 @@ impl Launch {
             _running: running,
             _ended: sender,
         };
-        let lines = log::open();
-        threads.log = Some(spawn("log", move || log::write(&lines))?);
+        if has_log {
+            let lines = log::open();
+            threads.log = Some(spawn("log", move || log::write(&lines))?);
+        }
         let symbolizer = Symbolizer::new(options, tables, overhead.clone(), control.clone());
         let first = FirstThread {
             alive,

@@ -48,6 +48,7 @@ pub struct AgentBuilder {
     pub(crate) symbol_upload: Option<bool>,
     #[cfg(feature = "ship")]
     pub(crate) is_silent: bool,
+    pub(crate) has_log: bool,
 }
 
 impl Default for AgentBuilder {
@@ -69,6 +70,7 @@ impl Default for AgentBuilder {
             symbol_upload: None,
             #[cfg(feature = "ship")]
             is_silent: false,
+            has_log: true,
         }
     }
 }
@@ -186,6 +188,14 @@ impl AgentBuilder {
     #[cfg(feature = "ship")]
     pub fn silent(mut self) -> Self {
         self.is_silent = true;
+        self
+    }
+
+    /// Starts no thread for log lines: for a program that has no subscriber of `tracing`.
+    #[doc(hidden)]
+    #[cfg(feature = "ship")]
+    pub fn without_log(mut self) -> Self {
+        self.has_log = false;
         self
     }
 

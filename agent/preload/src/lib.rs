@@ -2,8 +2,8 @@
 //! library in `LD_PRELOAD`, so the system's loader loads it into the program and into its children.
 //!
 //! ```text
-//! constructor ─▶ keeper thread ─ 50 ms ─▶ agent ─▶ … ─▶ flush
-//!                      ▲
+//! constructor ─▶ keeper ─ 50 ms ─▶ profiler ─▶ agent ─▶ … ─▶ flush
+//!                   ▲
 //! exit, exec, fork, unshare, seccomp … of the program (`sys::exports`)
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! - A program that ends within 50 ms has no agent, and costs a sleeping thread.
 //! - The program's threads read no clock and take no lock here: they change [`lifecycle`]'s phase and wait for the
 //!   keeper, at most 2.5 s. They allocate only to start one.
-//! - The keeper has a descriptor table of its own. A file is in the program's table only within a call of the program
+//! - The profiler has a descriptor table of its own. A file is in the program's table only within a call of the program
 //!   that ends, replaces or confines it.
 //! - A program that confines itself (seccomp, a limit of its address space) has no agent from then on.
 //!
@@ -22,4 +22,5 @@ mod image;
 mod journal;
 mod keeper;
 mod lifecycle;
+mod profiler;
 mod sys;

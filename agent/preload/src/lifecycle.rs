@@ -2,8 +2,13 @@
 //!
 //! ```text
 //! Off ─▶ Waiting ─▶ Starting ─▶ Running ─▶ Finishing ─▶ Ended
-//!           └──────────┴─▶ Canceled ──────────────────────▶
+//!           │  ▲       │                       │          │ │
+//!           │  └───────┼───── Restarting ◀─────┴──────────┘ │
+//!           └──────────┴─▶ Canceled ◀───────────────────────┘
 //! ```
+//!
+//! A thread of the program starts a keeper only where it may start threads: at the beginning, in forked children and
+//! after [`stop`]. After a flush the keeper waits, so that [`resume`] is a store, even in a signal handler.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,8 +21,11 @@ use crate::sys::{futex, process};
 /// A program that ends before has no agent.
 const START_DELAY_MS: u32 = 50;
 
-/// Longest wait of a thread of the program for the agent's end, in steps: the agent's own limit is
-/// [`keeper::FLUSH_MAX`](crate::keeper::FLUSH_MAX).
+/// Longest flush at the end of a program, and in the middle of it.
+const FLUSH_MS_MAX: u32 = 2_000;
+const FLUSH_BEFORE_CALL_MS_MAX: u32 = 200;
+
+/// Longest wait of a thread of the program for the agent's end, in steps. The agent's own limit is below.
 const STEPS_MAX: u32 = 25;
 const STEP: Duration = Duration::from_millis(100);
 
@@ -38,10 +46,12 @@ const STARTING: u32 = 2;
 const RUNNING: u32 = 3;
 /// The program wants the agent to flush and end.
 const FINISHING: u32 = 4;
-/// The program wants the keeper to end, before there is an agent.
+/// The program wants the keeper to end.
 const CANCELED: u32 = 5;
-/// The agent has ended.
+/// The agent has ended, and the keeper waits.
 const ENDED: u32 = 6;
+/// The agent ends, and the program wants another one.
+const RESTARTING: u32 = 7;
 
 static PHASE: AtomicU32 = AtomicU32::new(OFF);
 /// The process that the phase is about. A child that shares or has copied this memory has another id.
@@ -56,6 +66,10 @@ const NONE: u32 = 0;
 const OWN: u32 = 1;
 /// A child that shares this memory, as after `vfork`, or has a copy of it without a keeper.
 const OF_CHILD: u32 = 2;
+/// Whether a thread of the program has ended by a system call of its own, which the C library does not count.
+static EXITED_BY_CALL: AtomicBool = AtomicBool::new(false);
+/// Longest flush, in milliseconds.
+static FLUSH_MS: AtomicU32 = AtomicU32::new(FLUSH_MS_MAX);
 /// Forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -68,6 +82,7 @@ pub(crate) fn enable() {
 /// Starts a keeper, which starts an agent after a while.
 fn begin() {
     OWNER.store(process::id(), Ordering::Relaxed);
+    FLUSH_MS.store(FLUSH_MS_MAX, Ordering::Relaxed);
     PHASE.store(WAITING, Ordering::Release);
     if keeper::spawn().is_err() {
         PHASE.store(OFF, Ordering::Release);
@@ -94,6 +109,7 @@ fn is_of_parent() -> bool {
 /// In a forked child, where no thread of the agent exists.
 pub(crate) fn in_child() {
     PHASE.store(OFF, Ordering::Release);
+    EXITED_BY_CALL.store(false, Ordering::Relaxed);
     let is_wanted = ENABLED.load(Ordering::Relaxed) && !is_confined();
     if is_wanted && FORKS.fetch_add(1, Ordering::Relaxed) < FORKS_MAX {
         begin();
@@ -128,11 +144,14 @@ pub(crate) fn stop() -> bool {
     if !is_own() {
         return false;
     }
+    FLUSH_MS.store(FLUSH_BEFORE_CALL_MS_MAX, Ordering::Relaxed);
     let was_canceled = transition(WAITING, CANCELED) || transition(STARTING, CANCELED);
-    if was_canceled {
-        futex::wake(&PHASE);
+    let was_running = !was_canceled && finish();
+    // If the flush takes longer, its threads end by themselves.
+    for phase in [ENDED, FINISHING, RESTARTING] {
+        transition(phase, CANCELED);
     }
-    let was_running = finish();
+    futex::wake(&PHASE);
     wait_until(THREAD_END_STEPS_MAX, || !keeper::exists());
     // The kernel removes a joined thread a moment later. Others may be the program's own.
     wait_until(REMOVAL_STEPS_MAX, process::has_one_thread);
@@ -153,10 +172,20 @@ pub(crate) fn resume() {
     if !is_own() || !ENABLED.load(Ordering::Relaxed) {
         return;
     }
-    wait_until(THREAD_END_STEPS_MAX, || !keeper::exists());
-    if !keeper::exists() {
-        begin();
+    FLUSH_MS.store(FLUSH_MS_MAX, Ordering::Relaxed);
+    if transition(ENDED, RESTARTING) {
+        futex::wake(&PHASE);
+    } else if !transition(FINISHING, RESTARTING) {
+        wait_until(THREAD_END_STEPS_MAX, || !keeper::exists());
+        if !keeper::exists() {
+            begin();
+        }
     }
+}
+
+/// A thread of the program ends by a system call.
+pub(crate) fn exit_of_thread() {
+    EXITED_BY_CALL.store(true, Ordering::Relaxed);
 }
 
 /// Ends the agent. Neither this process nor its children have another one.
@@ -217,6 +246,19 @@ pub(crate) mod keeper_side {
         transition(WAITING, STARTING)
     }
 
+    /// The agent has ended. Sleeps until another one is wanted; returns `false` if the keeper is to end.
+    pub(crate) fn rest() -> bool {
+        const LONG: Duration = Duration::from_secs(3_600);
+        let has_ended = transition(FINISHING, ENDED) || transition(RUNNING, ENDED);
+        if has_ended {
+            futex::wake(&PHASE);
+        }
+        while PHASE.load(Ordering::Acquire) == ENDED {
+            futex::wait(&PHASE, ENDED, LONG);
+        }
+        transition(RESTARTING, WAITING)
+    }
+
     /// The agent runs. Returns whether it is still wanted.
     pub(crate) fn started() -> bool {
         transition(STARTING, RUNNING)
@@ -248,10 +290,20 @@ pub(crate) mod keeper_side {
         PHASE.load(Ordering::Acquire) != RUNNING
     }
 
-    /// There is no agent any more.
+    /// There is no keeper any more.
     pub(crate) fn ended() {
-        PHASE.store(ENDED, Ordering::Release);
+        PHASE.store(OFF, Ordering::Release);
         futex::wake(&PHASE);
+    }
+
+    /// Longest flush of an agent that is to end.
+    pub(crate) fn flush_max() -> Duration {
+        Duration::from_millis(FLUSH_MS.load(Ordering::Relaxed).into())
+    }
+
+    /// Whether the C library ends the process when the last thread of the program has ended.
+    pub(crate) fn c_library_counts_threads() -> bool {
+        !EXITED_BY_CALL.load(Ordering::Relaxed)
     }
 
     /// Neither this process nor its children are to be profiled.

@@ -61,14 +61,10 @@ pub(crate) fn has_one_thread() -> bool {
     stat(c"/proc/self/task").is_ok_and(|folder| folder.st_nlink == LINKS_OF_ONE)
 }
 
-/// Ends the process if its last other thread ended with this status, which `wait` is to return: the kernel takes
-/// that of the thread that ends last. Without an error the C library ends the process.
-pub(crate) fn end_last_thread(status: i32) {
-    let code = libc::WEXITSTATUS(status);
-    if libc::WIFEXITED(status) && code != 0 {
-        // SAFETY: takes a plain number. No other thread of the program is left.
-        unsafe { libc::_exit(code) }
-    }
+/// Ends the process without a flush of its streams.
+pub(crate) fn end_at_once(code: i32) -> ! {
+    // SAFETY: takes a plain number. No thread of the program is left.
+    unsafe { libc::_exit(code) }
 }
 
 /// Replaces standard error in the calling thread's own table. Returns whether that worked.

@@ -89,6 +89,8 @@ fn programs_that_live_by_a_narrow_margin_are_the_same() {
         "limit",
         "first-thread-ends",
         "only-thread-ends",
+        "buffered-thread",
+        "raw-end",
         "invalid",
         "unshare",
         "raw-unshare",
@@ -96,7 +98,7 @@ fn programs_that_live_by_a_narrow_margin_are_the_same() {
         check_same(&collector.url(), &programs().c, &[way]);
     }
     check_same(&collector.url(), &programs().c, &["unshare", "late"]);
-    let workers = ended_workers(&collector, "program", 18);
+    let workers = ended_workers(&collector, "program", 20);
     let crashed = workers
         .iter()
         .filter(|(_, epoch)| reason(epoch) == "crashed");

@@ -25,6 +25,8 @@ pub unsafe extern "C" fn syscall() {
         ".cfi_startproc",
         "cmp rdi, {exit_group}",
         "je 2f",
+        "cmp rdi, {exit}",
+        "je 2f",
         "cmp rdi, {execve}",
         "je 2f",
         "cmp rdi, {execveat}",
@@ -61,6 +63,7 @@ pub unsafe extern "C" fn syscall() {
         "jmp {failed}",
         ".cfi_endproc",
         exit_group = const libc::SYS_exit_group,
+        exit = const libc::SYS_exit,
         execve = const libc::SYS_execve,
         execveat = const libc::SYS_execveat,
         unshare = const libc::SYS_unshare,
@@ -87,6 +90,8 @@ pub unsafe extern "C" fn syscall() {
     naked_asm!(
         ".cfi_startproc",
         "cmp x0, {exit_group}",
+        "b.eq 2f",
+        "cmp x0, {exit}",
         "b.eq 2f",
         "cmp x0, {execve}",
         "b.eq 2f",
@@ -123,6 +128,7 @@ pub unsafe extern "C" fn syscall() {
         "b {failed}",
         ".cfi_endproc",
         exit_group = const libc::SYS_exit_group,
+        exit = const libc::SYS_exit,
         execve = const libc::SYS_execve,
         execveat = const libc::SYS_execveat,
         unshare = const libc::SYS_unshare,
@@ -163,6 +169,10 @@ unsafe extern "C" fn special(
     match number {
         libc::SYS_exit_group => {
             lifecycle::finish();
+            plain()
+        }
+        libc::SYS_exit => {
+            lifecycle::exit_of_thread();
             plain()
         }
         libc::SYS_execve => {
