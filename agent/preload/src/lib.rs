@@ -11,6 +11,7 @@
 //! - A program that ends within 50 ms has no agent, and costs a sleeping thread.
 //! - The program's threads read no clock and take no lock here: they change [`lifecycle`]'s phase and wait for the
 //!   keeper, at most 2.5 s. They allocate only to start one.
+//! - Nothing allocates by the program's allocator, except the C library for a new thread.
 //! - The profiler has a descriptor table of its own. A file is in the program's table only within a call of the program
 //!   that ends, replaces or confines it.
 //! - A program that confines itself (seccomp, a limit of its address space) has no agent from then on.

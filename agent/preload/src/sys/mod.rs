@@ -9,6 +9,7 @@ mod environment;
 mod exports;
 mod foreign;
 pub(crate) mod futex;
+mod heap;
 mod next;
 pub(crate) mod process;
 mod scratch;

@@ -1,6 +1,6 @@
 //! Functions that the loader calls before the program's first instruction and after its last one.
 
-use super::{exports, process, variables};
+use super::{exports, heap, process, variables};
 use crate::journal::{self, Entry};
 use crate::lifecycle;
 
@@ -18,6 +18,7 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 static DESTRUCTOR: extern "C" fn() = destructor;
 
 extern "C" fn constructor() {
+    heap::keep_in_forked_children();
     exports::resolve();
     variables::copy();
     let has_collector = variables::copied(URL_VARIABLE).is_some_and(|url| !url.is_empty());

@@ -17,6 +17,7 @@ use crate::harness::{Collector, emberline, output, wait_for};
 /// Programs that are compiled once for all tests.
 struct Programs {
     c: PathBuf,
+    allocator: PathBuf,
     cpp: PathBuf,
     _folder: TempDir,
 }
@@ -43,6 +44,7 @@ fn programs() -> &'static Programs {
         };
         Programs {
             c: compile("cc", "program.c"),
+            allocator: compile("cc", "allocator.c"),
             cpp: compile("c++", "threads.cc"),
             _folder: folder,
         }

@@ -142,6 +142,18 @@ fn a_small_stack_is_enough_to_become_another_program() {
     check_same(&collector.url(), &programs().c, &["small-stack", file]);
 }
 
+#[test]
+fn the_allocator_of_a_program_is_its_own() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().allocator, &[]);
+    // The parent before and after the call that failed, and the child.
+    let workers = ended_workers(&collector, "allocator", 3);
+    assert!(
+        workers.iter().all(|(_, epoch)| reason(epoch) == "clean"),
+        "{workers:?}"
+    );
+}
+
 /// The kernel refuses only some namespaces to a process with several threads.
 #[test]
 fn an_agent_runs_on_where_a_namespace_permits_it() {
