@@ -30,6 +30,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixStream};
 use tower::Service as _;
@@ -266,38 +267,44 @@ impl Socket {
     ///
     /// # Errors
     /// Why the connection cannot be used.
-    async fn open(self) -> io::Result<(Box<dyn Duplex>, Peer)> {
+    async fn open(self) -> io::Result<Opened> {
         match self {
             Socket::Network {
                 stream,
                 address,
                 certificate: None,
-            } => Ok((
-                Box::new(stream),
-                Peer::Network {
+            } => Ok(Opened {
+                stream: Box::new(stream),
+                peer: Peer::Network {
                     address,
                     certificate: None,
                 },
-            )),
+                client: None,
+            }),
             Socket::Network {
                 stream,
                 address,
                 certificate: Some(certificate),
             } => {
-                let (stream, client) = certificate.accept(stream).await?;
-                Ok((
-                    Box::new(stream),
-                    Peer::Network {
+                let (stream, chain) = certificate.accept(stream).await?;
+                Ok(Opened {
+                    stream: Box::new(stream),
+                    peer: Peer::Network {
                         address,
-                        certificate: client,
+                        certificate: chain.first().map(tls::names),
                     },
-                ))
+                    client: (!chain.is_empty()).then_some(Client { certificate, chain }),
+                })
             }
             Socket::Unix {
                 stream,
                 user,
                 is_allowed: true,
-            } => Ok((Box::new(stream), Peer::Unix { user })),
+            } => Ok(Opened {
+                stream: Box::new(stream),
+                peer: Peer::Unix { user },
+                client: None,
+            }),
             Socket::Unix {
                 mut stream,
                 user,
@@ -309,6 +316,31 @@ impl Socket {
                     format!("user {user}"),
                 ))
             }
+        }
+    }
+}
+
+/// A connection that can be used.
+struct Opened {
+    stream: Box<dyn Duplex>,
+    peer: Peer,
+    /// The client, if it has a certificate.
+    client: Option<Client>,
+}
+
+/// A client with a certificate.
+struct Client {
+    /// The collector's, with the authorities of clients.
+    certificate: Arc<Certificate>,
+    chain: Vec<CertificateDer<'static>>,
+}
+
+impl Client {
+    /// Resolves when its certificate would be rejected; never for a client without one.
+    async fn rejected(client: Option<Client>) {
+        match client {
+            Some(Client { certificate, chain }) => certificate.rejected(&chain).await,
+            None => pending().await,
         }
     }
 }
@@ -341,7 +373,11 @@ impl Connection {
             // Before its first request, nothing can end gracefully.
             _ = activity.closing(None) => return,
         };
-        let (stream, peer) = match opened {
+        let Opened {
+            stream,
+            peer,
+            client,
+        } = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 tracing::debug!(%error, "a connection was not opened");
@@ -359,6 +395,7 @@ impl Connection {
             activity: activity.clone(),
         });
         let mut serving = pin!(self.protocols.serve_connection(stream, routes));
+        let mut rejected = pin!(Client::rejected(client));
         let mut closing = None;
         loop {
             tokio::select! {
@@ -368,6 +405,8 @@ impl Connection {
                     }
                     return;
                 }
+                // Its streams too: they last as long as what it showed when it connected.
+                () = rejected.as_mut() => return,
                 how = activity.closing(closing) => {
                     if how == Closing::Now {
                         return;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::Fingerprint;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tls::{CertificateFiles, TlsError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,6 +26,9 @@ use shares::identity::CertificateNames;
 
 /// How often the files are checked for changes.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
+
+/// How often the certificate of a connected client is checked again.
+const CLIENT_CHECK_EVERY: Duration = Duration::from_secs(30);
 
 /// Protocols in the order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -62,6 +66,8 @@ struct Current {
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
     names: CertificateNames,
+    /// Checks clients' certificates; `None`: clients have none.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
     /// Versions of the files when they were read last, successfully or not.
     version: Vec<Option<FileVersion>>,
 }
@@ -145,14 +151,37 @@ impl Certificate {
         }
     }
 
-    /// Performs the handshake. Returns the names in the client's certificate.
+    /// Resolves when a client's certificate, with those that it was sent with, would be rejected: it has expired, or an
+    /// authority is no longer among the present ones.
+    pub(super) async fn rejected(&self, client: &[CertificateDer<'static>]) {
+        let mut ticks = interval(CLIENT_CHECK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if !self.admits(client, UnixTime::now()) {
+                return;
+            }
+        }
+    }
+
+    fn admits(&self, client: &[CertificateDer<'static>], now: UnixTime) -> bool {
+        let verifier = lock(&self.current).clients.clone();
+        match (verifier, client) {
+            (Some(verifier), [first, others @ ..]) => {
+                verifier.verify_client_cert(first, others, now).is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    /// Performs the handshake. Returns the client's certificate, followed by those that it was sent with.
     ///
     /// # Errors
     /// Why there is no connection. A client without TLS has received an answer that says so.
     pub(super) async fn accept(
         &self,
         mut stream: TcpStream,
-    ) -> io::Result<(TlsStream<TcpStream>, Option<CertificateNames>)> {
+    ) -> io::Result<(TlsStream<TcpStream>, Vec<CertificateDer<'static>>)> {
         let mut first = [0; 3];
         let length = stream.peek(&mut first).await?;
         if length > 0 && first[0] != HANDSHAKE_RECORD {
@@ -162,12 +191,10 @@ impl Certificate {
         }
         let config = lock(&self.current).config.clone();
         let stream = TlsAcceptor::from(config).accept(stream).await?;
-        let client = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(<[_]>::first)
-            .map(names);
+        let client = stream.get_ref().1.peer_certificates();
+        let client = client.unwrap_or_default().iter();
+        let client = client.map(|certificate| certificate.clone().into_owned());
+        let client = client.collect();
         Ok((stream, client))
     }
 }
@@ -191,21 +218,10 @@ fn read(options: &TlsOptions) -> Result<Current, TlsError> {
     let names = names(&chain[0]);
     let builder = ServerConfig::builder_with_provider(tls::provider())
         .with_safe_default_protocol_versions()?;
-    let builder = match &options.client_ca {
+    let clients = options.client_ca.as_deref().map(verifier).transpose()?;
+    let builder = match &clients {
         None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for authority in tls::certificates(path)? {
-                roots.add(authority)?;
-            }
-            // Readers and browsers may come without one: tokens and roles say what they may do.
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider())
-                    .allow_unauthenticated()
-                    .build()
-                    .map_err(|error| rustls::Error::General(error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(verifier.clone()),
     };
     let mut config = builder
         .with_single_cert(chain, key)
@@ -218,12 +234,27 @@ fn read(options: &TlsOptions) -> Result<Current, TlsError> {
         config: Arc::new(config),
         fingerprint,
         names,
+        clients,
         version,
     })
 }
 
+/// Checks clients' certificates by the authorities in a file.
+fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in tls::certificates(authorities)? {
+        roots.add(authority)?;
+    }
+    // Readers and browsers may come without one: tokens and roles say what they may do.
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    Ok(verifier)
+}
+
 /// The DNS names in a certificate.
-fn names(certificate: &CertificateDer<'_>) -> CertificateNames {
+pub(super) fn names(certificate: &CertificateDer<'_>) -> CertificateNames {
     match webpki::EndEntityCert::try_from(certificate) {
         Ok(parsed) => CertificateNames(parsed.valid_dns_names().map(str::to_owned).collect()),
         Err(_) => CertificateNames(Arc::default()),
@@ -258,4 +289,65 @@ fn http2_goodbye() -> Vec<u8> {
     bytes.extend([0, 0, 0, 0, 0, 0, 0, 12]);
     bytes.extend(USE_HTTPS.as_bytes());
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+    use super::*;
+
+    /// An authority, and its certificate as text.
+    fn authority() -> (Issuer<'static, KeyPair>, String) {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().unwrap();
+        let cert = params.self_signed(&key).unwrap();
+        (Issuer::new(params, key), cert.pem())
+    }
+
+    #[tokio::test]
+    async fn a_connected_client_is_rejected_once_its_certificate_would_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (issuer, authority_text) = authority();
+        let own = rcgen::generate_simple_self_signed(["collector".to_owned()]).unwrap();
+        fs::write(path("cert.pem"), own.cert.pem()).unwrap();
+        fs::write(path("key.pem"), own.signing_key.serialize_pem()).unwrap();
+        fs::write(path("ca.pem"), &authority_text).unwrap();
+        let certificate = Certificate::load(TlsOptions {
+            certificate: CertificateFiles {
+                cert: path("cert.pem"),
+                key: path("key.pem"),
+            },
+            client_ca: Some(path("ca.pem")),
+        })
+        .unwrap();
+        let mut params = CertificateParams::new(["worker-1".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let signed = params.signed_by(&key, &issuer).unwrap();
+        let client = [signed.der().clone()];
+
+        let now = UnixTime::now();
+        let in_year = |year: u64| Duration::from_secs((year - 1970) * 365 * 86_400);
+        assert!(certificate.admits(&client, now));
+        assert!(!certificate.admits(&client, UnixTime::since_unix_epoch(in_year(2110))));
+        assert!(!certificate.admits(&[], now));
+
+        // Another authority takes the place of the client's.
+        fs::write(path("ca.pem"), authority().1).unwrap();
+        certificate.reload();
+        assert!(!certificate.admits(&client, now));
+        certificate.rejected(&client).await;
+
+        // Both count while one replaces the other.
+        fs::write(path("ca.pem"), authority().1 + &authority_text).unwrap();
+        certificate.reload();
+        assert!(certificate.admits(&client, now));
+    }
 }
