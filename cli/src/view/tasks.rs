@@ -132,7 +132,7 @@ impl View for TaskSummaryAnswer {
 
 /// A table of the tasks that only samples name.
 fn sampled_tasks(tasks: &[SampledTask]) -> String {
-    let mut grid = Grid::new([
+    let mut grid = Grid::new(&[
         ("SAMPLES ONLY", Left),
         ("TIME", Right),
         ("CPU", Right),

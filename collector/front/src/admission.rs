@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{Extensions, header};
+use axum::http::{Extensions, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::{Frame, SizeHint};
@@ -24,7 +24,7 @@ use base::limits::{
 };
 use base::sync::{Mutex, lock, rank};
 use shares::identity::Identity;
-use shares::{Account, Accounts, MemoryPool, Quota, Reservation, Slot, SlotPool, Turn};
+use shares::{Account, Accounts, MemoryPool, NoSlot, Quota, Reservation, Slot, SlotPool, Turn};
 
 /// A pool of slots for some routes.
 #[derive(Clone)]
@@ -93,14 +93,27 @@ pub async fn admit(
     next: Next,
 ) -> Response {
     let account = admission.account(request.extensions());
-    let slot = match admission.slots.take(&account) {
-        Ok(slot) => slot,
-        Err(reason) => return ErrorAnswer::without_slot(reason).into_response(),
-    };
     let accepts_gzip = gzip::accepts_gzip(request.headers());
     request.extensions_mut().insert(account.clone());
-    let response = next.run(request).await;
-    drop(slot);
+    // A query that ends changes nothing.
+    let response = if request.method() == Method::GET {
+        match admission.slots.take_revocable(&account) {
+            Ok(mut slot) => tokio::select! {
+                response = next.run(request) => Ok(response),
+                () = slot.revoked() => Err(NoSlot::AllUsed),
+            },
+            Err(reason) => Err(reason),
+        }
+    } else {
+        match admission.slots.take(&account) {
+            Ok(_slot) => Ok(next.run(request).await),
+            Err(reason) => Err(reason),
+        }
+    };
+    let response = match response {
+        Ok(response) => response,
+        Err(reason) => return ErrorAnswer::without_slot(reason).into_response(),
+    };
     let response = match compress(response, accepts_gzip).await {
         Ok(response) => response,
         Err(error) => return error.into_response(),
@@ -271,6 +284,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinHandle;
+    use tower::Service as _;
 
     use super::*;
 
@@ -366,6 +380,40 @@ mod tests {
         assert_eq!(read_all(ask(&address, "/").await).await, BYTES);
         drop((unread, client));
         served.abort();
+    }
+
+    /// The status of a request of an identity.
+    async fn status(mut routes: Router, number: u8, path: &str) -> u16 {
+        let mut request = Request::get(path).body(Body::empty()).unwrap();
+        let identity = Identity::Address([10, 0, 0, number].into());
+        request.extensions_mut().insert(identity);
+        routes.call(request).await.unwrap().status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn a_query_of_those_with_the_most_ends_for_a_newcomer() {
+        let admission = Admission::new(Arc::default(), Quota::Queries, 8);
+        let slots = admission.slots.clone();
+        let routes = Router::new()
+            .route("/endless", get(async || std::future::pending::<()>().await))
+            .route("/small", get(async || "x"))
+            .layer(from_fn_with_state(admission, admit));
+        let mut waiting = tokio::task::JoinSet::new();
+        for (count, number) in [1, 1, 2, 2, 2, 3, 3, 4, 4].into_iter().enumerate() {
+            waiting.spawn(status(routes.clone(), number, "/endless"));
+            while slots.taken() <= count {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(status(routes.clone(), 5, "/small").await, 200);
+        let ended = waiting.join_next().await.unwrap().unwrap();
+        assert_eq!(
+            (ended, slots.taken()),
+            (503, 8),
+            "one, and the small one is done"
+        );
+        assert_eq!(status(routes, 6, "/small").await, 200, "there is room");
+        assert_eq!(waiting.len(), 8);
     }
 
     #[tokio::test]

@@ -292,6 +292,11 @@ impl Account {
         let identity = Identity::Address([10, 0, 0, number].into());
         Account::new(identity, Quotas::default().with(settings), Arc::default())
     }
+
+    #[cfg(test)]
+    pub(crate) fn of_identity(identity: Identity) -> Arc<Account> {
+        Account::new(identity, Quotas::default(), Arc::default())
+    }
 }
 
 /// How much more an identity that has added this much may add, so that it has at most

@@ -37,6 +37,16 @@ pub enum Identity {
     Collector,
 }
 
+/// Leading bits of an address of IPv6 that one site usually has, which is 65,536 networks.
+const SITE_BITS: u32 = 48;
+
+/// Where an identity comes from: a site for addresses of IPv6, else the identity itself.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Origin {
+    Site(Ipv6Addr),
+    Identity(Identity),
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -80,6 +90,26 @@ impl Identity {
                 certificate: None,
             } => Identity::Address(network_of(address.ip())),
             Peer::Unix { user } => Identity::User(*user),
+        }
+    }
+
+    pub fn origin(&self) -> Origin {
+        match self {
+            Identity::Address(IpAddr::V6(address)) if !address.is_loopback() => {
+                let other_bits = u128::BITS - SITE_BITS;
+                Origin::Site(Ipv6Addr::from_bits(
+                    address.to_bits() >> other_bits << other_bits,
+                ))
+            }
+            identity => Origin::Identity(identity.clone()),
+        }
+    }
+
+    /// Whether only its holders can have it, unlike an address, which changes and is shared.
+    pub fn is_proven(&self) -> bool {
+        match self {
+            Identity::Token(_) | Identity::Certificate(_) | Identity::User(_) => true,
+            Identity::Address(_) | Identity::Collector => false,
         }
     }
 }

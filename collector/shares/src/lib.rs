@@ -35,6 +35,6 @@ pub use self::memory_pool::{Full, MemoryPool, Reservation};
 pub use self::quotas::Quotas;
 pub use self::rate::TooFast;
 pub use self::round_robin::RoundRobin;
-pub use self::slots::{NoSlot, Slot, SlotPool};
+pub use self::slots::{NoSlot, RevocableSlot, Slot, SlotPool};
 pub use self::turns::{Turn, Turns};
 pub use self::unsealed::UnsealedShares;

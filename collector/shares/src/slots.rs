@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use profiler_core::hash::KeyedMap;
+use tokio::sync::oneshot;
 
 use super::{Account, Quota};
-use crate::identity::Identity;
+use crate::identity::{Identity, Origin};
 use base::sync::{Mutex, lock, rank};
 
 /// A number of slots that peers take and return. One identity may take all of them; an eighth as many
-/// more are left to identities that hold less than half.
+/// more are left to identities that hold less than half. If many identities take these too, one that comes from
+/// where less is taken gets a slot of those that hold the most.
 #[derive(Debug)]
 pub struct SlotPool {
     quota: Quota,
@@ -20,7 +22,59 @@ pub struct SlotPool {
 #[derive(Debug, Default)]
 struct Usage {
     count: usize,
-    by_identity: KeyedMap<Identity, usize>,
+    /// The number of slots taken so far.
+    numbers: u64,
+    by_identity: KeyedMap<Identity, Vec<Taken>>,
+}
+
+/// A taken slot, as the pool knows it.
+#[derive(Debug)]
+struct Taken {
+    number: u64,
+    /// Used to take the slot back; `None` if it stays with its holder.
+    revoke: Option<oneshot::Sender<()>>,
+}
+
+impl Usage {
+    /// Takes the newest revocable slot of the identity with the most, from where most slots are taken, back. Returns
+    /// whether there was one, and who takes it comes from where at least two less are taken.
+    fn take_back(&mut self, taker: &Identity) -> bool {
+        let mut by_origin: KeyedMap<Origin, usize> = KeyedMap::default();
+        for (identity, taken) in &self.by_identity {
+            *by_origin.entry(identity.origin()).or_default() += taken.len();
+        }
+        let own = by_origin.get(&taker.origin()).copied().unwrap_or(0);
+        let candidates = self.by_identity.iter().filter_map(|(identity, taken)| {
+            let newest = taken.iter().rev().find(|taken| taken.revoke.is_some())?;
+            let all = by_origin[&identity.origin()];
+            (all > own + 1).then(|| (all, taken.len(), newest.number, identity.clone()))
+        });
+        let most =
+            candidates.max_by_key(|(all, of_identity, number, _)| (*all, *of_identity, *number));
+        let Some((_, _, number, identity)) = most else {
+            return false;
+        };
+        let revoke = self
+            .remove(&identity, number)
+            .and_then(|taken| taken.revoke);
+        // Its holder may be done.
+        let _ = revoke.map(|revoke| revoke.send(()));
+        true
+    }
+
+    /// Removes a slot; `None` if it was taken back.
+    fn remove(&mut self, identity: &Identity, number: u64) -> Option<Taken> {
+        let of_identity = self.by_identity.get_mut(identity)?;
+        let at = of_identity
+            .iter()
+            .position(|taken| taken.number == number)?;
+        let taken = of_identity.remove(at);
+        if of_identity.is_empty() {
+            self.by_identity.remove(identity);
+        }
+        self.count -= 1;
+        Some(taken)
+    }
 }
 
 /// Why there is no slot.
@@ -37,6 +91,24 @@ pub enum NoSlot {
 pub struct Slot {
     slots: Arc<SlotPool>,
     account: Arc<Account>,
+    number: u64,
+}
+
+/// A slot that others may need more.
+#[derive(Debug)]
+pub struct RevocableSlot {
+    pub slot: Slot,
+    revoked: oneshot::Receiver<()>,
+}
+
+impl RevocableSlot {
+    /// Resolves when the slot is taken back: what it was taken for ends then.
+    pub async fn revoked(&mut self) {
+        if (&mut self.revoked).await.is_err() {
+            // Only the pool has the other end, until the slot is returned.
+            std::future::pending().await
+        }
+    }
 }
 
 impl SlotPool {
@@ -55,17 +127,33 @@ impl SlotPool {
 
     /// Takes a slot for an identity. A refusal is counted.
     pub fn take(self: &Arc<Self>, account: &Arc<Account>) -> Result<Slot, NoSlot> {
+        self.take_with(account, None)
+    }
+
+    /// Like [`SlotPool::take`], for what can end at any time without harm.
+    pub fn take_revocable(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+    ) -> Result<RevocableSlot, NoSlot> {
+        let (revoke, revoked) = oneshot::channel();
+        let slot = self.take_with(account, Some(revoke))?;
+        Ok(RevocableSlot { slot, revoked })
+    }
+
+    fn take_with(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        revoke: Option<oneshot::Sender<()>>,
+    ) -> Result<Slot, NoSlot> {
         let mut taken = lock(&self.taken);
-        let own = taken
-            .by_identity
-            .get(&account.identity)
-            .copied()
-            .unwrap_or(0);
+        let own = taken.by_identity.get(&account.identity).map_or(0, Vec::len);
         let is_greedy = own >= self.slots_max / 2;
         let capacity = SlotPool::capacity(self.slots_max);
         let limit = if is_greedy { self.slots_max } else { capacity };
         let has_quota = own < account.quota(self.quota);
-        if taken.count >= limit || !has_quota {
+        let is_full = taken.count >= limit;
+        let is_given = has_quota && (!is_full || !is_greedy && taken.take_back(&account.identity));
+        if !is_given {
             account.note_refusal(self.quota);
             return Err(if is_greedy || !has_quota {
                 NoSlot::OwnShare
@@ -74,13 +162,14 @@ impl SlotPool {
             });
         }
         taken.count += 1;
-        *taken
-            .by_identity
-            .entry(account.identity.clone())
-            .or_default() += 1;
+        taken.numbers += 1;
+        let number = taken.numbers;
+        let of_identity = taken.by_identity.entry(account.identity.clone());
+        of_identity.or_default().push(Taken { number, revoke });
         Ok(Slot {
             slots: self.clone(),
             account: account.clone(),
+            number,
         })
     }
 
@@ -93,16 +182,9 @@ impl SlotPool {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = lock(&self.slots.taken);
-        taken.count -= 1;
-        let identity = &self.account.identity;
-        let own = taken
-            .by_identity
-            .get_mut(identity)
-            .expect("a taken slot is counted");
-        *own -= 1;
-        if *own == 0 {
-            taken.by_identity.remove(identity);
+        let removed = lock(&self.slots.taken).remove(&self.account.identity, self.number);
+        if removed.is_none() {
+            self.account.note_refusal(self.slots.quota);
         }
     }
 }
@@ -111,6 +193,7 @@ impl Drop for Slot {
 mod tests {
     use super::super::QuotaSettings;
     use super::*;
+    use crate::identity::network_of;
 
     #[test]
     fn a_newcomer_finds_a_slot_although_one_identity_wants_all() {
@@ -130,6 +213,62 @@ mod tests {
         drop(others);
         assert_eq!(slots.taken(), 0);
         assert!(lock(&slots.taken).by_identity.is_empty());
+    }
+
+    #[test]
+    fn many_identities_leave_a_slot_to_one_that_has_fewer() {
+        let slots = SlotPool::new(Quota::Queries, 8);
+        let take = |number| slots.take_revocable(&Account::of_test(number));
+        let mut taken: Vec<_> = [1, 1, 2, 2, 2, 3, 3, 4, 4]
+            .map(|of| take(of).unwrap())
+            .into();
+        assert_eq!(slots.taken(), SlotPool::capacity(8));
+        let newcomer = take(5).unwrap();
+        assert_eq!(slots.taken(), 9, "none is added");
+        let is_revoked = |slot: &mut RevocableSlot| slot.revoked.try_recv().is_ok();
+        let revoked = taken.iter_mut().map(is_revoked);
+        // The newest of those with the most.
+        let expected = [0, 0, 0, 0, 1, 0, 0, 0, 0].map(|is_revoked| is_revoked == 1);
+        assert_eq!(revoked.collect::<Vec<_>>(), expected);
+        drop(taken.remove(4));
+        assert_eq!(slots.taken(), 9, "it was returned before");
+        // A second one would be as many as the others have.
+        assert_eq!(take(5).unwrap_err(), NoSlot::AllUsed);
+        drop((newcomer, taken));
+        assert_eq!(slots.taken(), 0);
+        assert!(lock(&slots.taken).by_identity.is_empty());
+
+        let firm: Vec<_> = [1, 1, 2, 2, 2, 3, 3, 4, 4]
+            .map(|of| slots.take(&Account::of_test(of)).unwrap())
+            .into();
+        assert_eq!(
+            take(5).unwrap_err(),
+            NoSlot::AllUsed,
+            "none can be taken back"
+        );
+        drop(firm);
+    }
+
+    /// One host may have a network of 65,536 networks, each an identity.
+    #[test]
+    fn networks_of_one_site_share_what_they_leave_to_others() {
+        let slots = SlotPool::new(Quota::Queries, 8);
+        let of = |address: &str| {
+            let identity = Identity::Address(network_of(address.parse().unwrap()));
+            Account::of_identity(identity)
+        };
+        let site: Vec<_> = (0..9)
+            .map(|network| {
+                slots
+                    .take_revocable(&of(&format!("2001:db8:1:{network}::1")))
+                    .unwrap()
+            })
+            .collect();
+        slots.take_revocable(&of("2001:db8:1:ff::1")).unwrap_err();
+        let honest =
+            ["2001:db8:2::1", "192.0.2.7"].map(|address| slots.take_revocable(&of(address)));
+        assert!(honest.iter().all(Result::is_ok), "{honest:?}");
+        assert_eq!((slots.taken(), site.len()), (9, 9));
     }
 
     #[test]

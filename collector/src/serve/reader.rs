@@ -99,9 +99,10 @@ impl Reader {
             long_query_turns: Turns::new(LONG_QUERIES_MAX),
             short_max: ShortMax::DEFAULT,
             long_list_turns: Turns::new(1),
-            queue_slots: Arc::new(Semaphore::new(SlotPool::capacity(
-                QUERIES_MAX + QUERIES_WAITING_MAX,
-            ))),
+            // As many as have slots, and as many again that were taken back and are about to end.
+            queue_slots: Arc::new(Semaphore::new(
+                2 * SlotPool::capacity(QUERIES_MAX + QUERIES_WAITING_MAX),
+            )),
             agent_queries: Arc::new(Semaphore::new(SlotPool::capacity(CONTROL_REQUESTS_MAX))),
             marking: Arc::default(),
             sql: Sql::new(None),
