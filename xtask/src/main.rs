@@ -5,6 +5,7 @@ mod clients;
 mod dist;
 mod fuzz;
 mod packages;
+mod python;
 mod readers;
 mod soak;
 mod sql;

@@ -23,7 +23,7 @@ use self::commands::{
     TEST_DOC, TEST_QUICK, has_subcommand,
 };
 use self::table::{Outcome, Row, Stopwatch};
-use crate::{aarch64, clients, dist, fuzz, readers, sql, tidy};
+use crate::{aarch64, clients, dist, fuzz, python, readers, sql, tidy};
 
 /// Selection of the steps to run.
 #[derive(clap::Args)]
@@ -101,6 +101,8 @@ enum Step {
     Sql,
     /// With `--all`: a Ballista cluster, and `cargo xtask cluster`.
     Cluster,
+    /// With `--all`: the Python package, with every CPython from 3.9 that this machine has.
+    Python,
 }
 
 /// Where tests say why an S3 server is missing.
@@ -204,7 +206,7 @@ impl Step {
     fn needs_programs(self) -> bool {
         matches!(
             self,
-            Step::System | Step::Page | Step::Bench | Step::Readers | Step::Clients
+            Step::System | Step::Page | Step::Bench | Step::Readers | Step::Clients | Step::Python
         )
     }
 
@@ -259,6 +261,7 @@ impl Step {
             Step::Dist => dist::check(&xtask::emberline()?).map(unless_missing),
             Step::Sql => sql::run().map(|()| Outcome::Passed),
             Step::Cluster => sql::run_cluster().map(|()| Outcome::Passed),
+            Step::Python => python::run(&light()?.join("emberline")).map(unless_missing),
         }
     }
 }

@@ -23,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("agent", &["profiler-core", "symbols", "system", "ship"]),
     ("diagnostics", &["profiler-core", "agent"]),
     ("preload", &["agent", "system"]),
+    ("python", &["agent"]),
     // The collector, from the lowest floor up. Only `front`, `bridge` and `collector` know sockets.
     ("collector-base", &["profiler-core"]),
     (

@@ -98,7 +98,7 @@ const ALLOWED: &[Allowed] = &[
 ];
 
 /// Folders of programs outside of the workspace whose edges are checked too.
-const PACKAGES_APART: [&str; 2] = ["sql", "xtask/bench"];
+const PACKAGES_APART: [&str; 3] = ["python", "sql", "xtask/bench"];
 
 /// Directories without our sources, at any depth.
 const SKIPPED_DIRECTORIES: &[&str] = &[

@@ -1,0 +1,123 @@
+"""Profiles of every thread, by task.
+
+>>> import emberline
+>>> with emberline.start("worker-1", flush_timeout=0.1):    # ships to EMBERLINE_URL, or http://127.0.0.1:4747
+...     with emberline.task("load", key="load-17"):
+...         total = sum(range(1000))
+>>> @emberline.task("double")
+... def double(number):
+...     return 2 * number
+>>> double(21)
+42
+
+While no agent runs, tasks and all else cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+from . import _hooks, _native
+from ._native import (
+    Report,
+    ReportError,
+    StartError,
+    TaskHandle,
+    current_task,
+    expect,
+)
+from ._native import Phase as phase
+from ._native import Run as mark_run
+from ._native import Transfer as transfer
+from ._tasks import task
+
+__all__ = [
+    "Agent",
+    "Report",
+    "ReportError",
+    "StartError",
+    "TaskHandle",
+    "current_task",
+    "expect",
+    "mark_run",
+    "phase",
+    "report",
+    "start",
+    "stop",
+    "task",
+    "transfer",
+]
+
+
+class Agent:
+    """The running agent: `with start(...):` ends it, or `stop()`, or the end of the program."""
+
+    __slots__ = ()
+
+    @property
+    def mode(self) -> str:
+        """How much of this process the sampler can see; `stopped` if no agent runs."""
+        return _native.mode()
+
+    def stop(self) -> None:
+        """Like `emberline.stop()`."""
+        stop()
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        stop()
+
+    def __repr__(self) -> str:
+        return f"<emberline.Agent, {self.mode}>"
+
+
+def start(worker=None, collector=None, **settings) -> Agent:
+    """Starts the agent of this process, which samples all threads and ships to a collector.
+
+    `worker` is the id by which profiles are selected (default: host and process id), `collector` the URL (default:
+    the variable EMBERLINE_URL, or http://127.0.0.1:4747). Further settings: `labels`, a dict; `token_file`;
+    `interval` between two samples of a thread, in seconds (0.01); `cpu_limit`, the part of a processor that sampling
+    may take (0.01); `flush_timeout`, how long the end may take, in seconds (3); `default_task`, the task of threads
+    that are in none.
+
+    A forked child has an agent of its own, with the process id after the worker's name. The program never waits for a
+    collector.
+
+    Raises ValueError for a bad setting, and StartError if an agent runs already or the system refuses one.
+    """
+    _native.start(worker, collector, **settings)
+    _hooks.install()
+    return Agent()
+
+
+def stop() -> None:
+    """Ends the agent after a last flush. Does nothing if none runs."""
+    _hooks.remove()
+    _native.stop()
+
+
+def report(file) -> Report:
+    """Writes a report of everything in the `with` block, or until `finish()`, as the HTML file `file` and as JSON next
+    to it. The program `emberline` writes it, which must be in PATH or named by the variable EMBERLINE_PROGRAM.
+
+    It needs no `start`. An error at the end of the block is one line on standard error; `finish()` raises ReportError.
+    """
+    _hooks.install()
+    return _native.report(file)
+
+
+def _after_fork() -> None:
+    try:
+        if _native.fork_in_child():
+            _hooks.stop_with_multiprocessing(stop)
+    except Exception as error:
+        import warnings
+
+        warnings.warn(f"emberline: no profile of the forked process {os.getpid()}: {error}", RuntimeWarning)
+
+
+atexit.register(stop)
+os.register_at_fork(after_in_child=_after_fork)

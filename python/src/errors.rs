@@ -1,0 +1,31 @@
+//! Exceptions of the package.
+
+use agent::StartError as Cause;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::{PyErr, create_exception};
+
+create_exception!(
+    emberline,
+    StartError,
+    PyRuntimeError,
+    "The agent cannot run in this process. The program is unharmed, and it is not profiled."
+);
+create_exception!(
+    emberline,
+    ReportError,
+    PyRuntimeError,
+    "There is no report. The program is unharmed."
+);
+
+/// Returns `ValueError` for an invalid setting, and `StartError` if the process cannot have an agent.
+pub(crate) fn of_start(cause: Cause) -> PyErr {
+    let text = cause.to_string();
+    match cause {
+        Cause::AlreadyRunning
+        | Cause::Unsupported { .. }
+        | Cause::Spawn { .. }
+        | Cause::AddressSpace { .. }
+        | Cause::Panicked => StartError::new_err(text),
+        _ => PyValueError::new_err(text),
+    }
+}

@@ -1,0 +1,42 @@
+//! The native half of the Python package `emberline`. `package/emberline` has the other half: decorators, and hooks of
+//! asyncio, thread pools and `fork`.
+//!
+//! ```text
+//! task, phase ─▶ `scopes` (innermost scope of a context, scopes of a thread) ─▶ emberline_agent
+//! start, stop ─▶ `lifecycle` ─▶ emberline_agent
+//! ```
+//!
+//! # Rules
+//! - No thread of ours runs Python code, and none waits for the GIL.
+//! - A lock is held only with the GIL, and never while Python code runs: so a forked child finds none of them taken.
+
+mod detached;
+mod errors;
+mod lifecycle;
+mod phases;
+mod records;
+mod scopes;
+mod steps;
+mod tasks;
+mod text;
+
+/// The module `emberline._native`.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::errors::{ReportError, StartError};
+    #[pymodule_export]
+    use crate::lifecycle::{fork_in_child, mode, start, stop};
+    #[pymodule_export]
+    use crate::phases::PhaseScope;
+    #[pymodule_export]
+    use crate::records::{Report, Run, Transfer, expect, report};
+    #[pymodule_export]
+    use crate::scopes::{
+        TaskHandle, current_task, handle_for_pool, resume, scope_variable, suspend,
+    };
+    #[pymodule_export]
+    use crate::steps::Steps;
+    #[pymodule_export]
+    use crate::tasks::Task;
+}

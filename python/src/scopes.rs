@@ -1,0 +1,372 @@
+//! The task and phase that a Python context is in, and those that a thread has entered.
+//!
+//! A thread enters a [`Scope`] when a `with` block begins. A step of a coroutine, a callback of an event loop and work in
+//! a thread pool run between [`resume`] and [`suspend`]: there a context variable has the innermost scope, so that a
+//! task follows `await`. `resume` enters that scope, and `suspend` leaves all that were entered since. Elsewhere no
+//! variable is set, which would take most of the time of an empty task.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use agent::{Phase, PhaseGuard, TaskScope};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::detached::DetachedPhase;
+use crate::lifecycle;
+
+/// A task, or a phase of a task, in which a context is.
+#[pyclass(frozen, module = "emberline._native")]
+pub(crate) struct Scope {
+    task: agent::TaskHandle,
+    /// `None` if the task is in no phase.
+    phase: Option<String>,
+    outer: Option<Py<Scope>>,
+    /// The address of the [`TaskHandle`] whose `with` block this is, or 0.
+    handle: usize,
+    /// Set at its end, which may be on another thread than its start.
+    is_ended: AtomicBool,
+    /// The phase goes on while the context waits.
+    waiting: Mutex<Option<DetachedPhase>>,
+}
+
+impl Scope {
+    pub(crate) fn of_task(task: agent::TaskHandle, outer: Option<Py<Scope>>) -> Scope {
+        Scope {
+            task,
+            phase: None,
+            outer,
+            handle: 0,
+            is_ended: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn of_phase(phase: String, outer: Option<Py<Scope>>) -> Scope {
+        Scope {
+            task: agent::current_task(),
+            phase: Some(phase),
+            outer,
+            handle: 0,
+            is_ended: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        }
+    }
+
+    fn set_waiting(&self, waiting: Option<DetachedPhase>) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
+    }
+}
+
+/// A scope that the thread has entered. The fields are dropped in this order.
+struct Entered {
+    _phase: Option<PhaseGuard>,
+    _task: TaskScope,
+    scope: Py<Scope>,
+    /// Whether [`resume`] entered it, so that its end leaves the thread in the outer scope.
+    is_resumed: bool,
+}
+
+impl Entered {
+    fn new(py: Python<'_>, scope: &Py<Scope>, is_resumed: bool) -> Entered {
+        let inner = scope.get();
+        let task = inner.task.enter();
+        let phase = inner.phase.as_deref();
+        Entered {
+            _phase: phase.map(|name| agent::phase(Phase::of_name(name))),
+            _task: task,
+            scope: scope.clone_ref(py),
+            is_resumed,
+        }
+    }
+}
+
+thread_local! {
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    /// Calls of [`resume`] without their [`suspend`].
+    static RESUMED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether the context variable counts.
+fn is_resumed() -> bool {
+    RESUMED.get() > 0
+}
+
+/// Scopes that one thread may be in; deeper ones change the context only.
+const ENTERED_MAX: usize = 10_000;
+
+fn push(entered: Entered) {
+    leave_ended();
+    ENTERED.with_borrow_mut(|all| {
+        if all.len() < ENTERED_MAX {
+            all.push(entered);
+        }
+    });
+}
+
+/// Leaves the innermost scopes that ended on other threads.
+fn leave_ended() {
+    ENTERED.with_borrow_mut(|all| {
+        let is_ended = |last: &Entered| last.scope.get().is_ended.load(Ordering::Relaxed);
+        while all.last().is_some_and(is_ended) {
+            all.pop();
+        }
+    });
+}
+
+/// Leaves all scopes that were entered since there were `depth` of them, the innermost first.
+fn truncate(depth: usize) {
+    ENTERED.with_borrow_mut(|all| {
+        while all.len() > depth {
+            all.pop();
+        }
+    });
+}
+
+fn depth() -> usize {
+    ENTERED.with_borrow(Vec::len)
+}
+
+/// Returns the context variable whose value is the innermost scope, or `None`.
+#[pyfunction]
+pub(crate) fn scope_variable(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    Ok(variable(py)?.clone())
+}
+
+fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let make = || {
+        let class = py.import("contextvars")?.getattr("ContextVar")?;
+        let default = PyDict::new(py);
+        default.set_item("default", py.None())?;
+        class
+            .call(("emberline_scope",), Some(&default))
+            .map(Bound::unbind)
+    };
+    Ok(VARIABLE.get_or_try_init(py, make)?.bind(py))
+}
+
+/// Returns the innermost scope that this thread is in, or that its context is in.
+pub(crate) fn innermost(py: Python<'_>) -> PyResult<Option<Py<Scope>>> {
+    if is_resumed() {
+        return of_context(py);
+    }
+    leave_ended();
+    Ok(last_entered(py))
+}
+
+fn last_entered(py: Python<'_>) -> Option<Py<Scope>> {
+    ENTERED.with_borrow(|all| all.last().map(|entered| entered.scope.clone_ref(py)))
+}
+
+/// Returns the innermost scope of the calling thread's context.
+pub(crate) fn of_context(py: Python<'_>) -> PyResult<Option<Py<Scope>>> {
+    let value = variable(py)?.call_method0(pyo3::intern!(py, "get"))?;
+    // Other values are those of a program that sets the variable itself.
+    Ok(value.cast_into::<Scope>().ok().map(Bound::unbind))
+}
+
+/// Sets the innermost scope of the calling thread's context.
+pub(crate) fn set_of_context(py: Python<'_>, scope: Option<&Py<Scope>>) -> PyResult<()> {
+    variable(py)?.call_method1(pyo3::intern!(py, "set"), (scope,))?;
+    Ok(())
+}
+
+/// Puts the thread, and a context that was resumed, into a scope, at the start of a `with` block.
+pub(crate) fn enter(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
+    if is_resumed() {
+        set_of_context(py, Some(scope))?;
+    }
+    push(Entered::new(py, scope, false));
+    Ok(())
+}
+
+/// Leaves a scope at the end of a `with` block, in whatever thread and order that happens.
+pub(crate) fn leave(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
+    scope.get().set_waiting(None);
+    scope.get().is_ended.store(true, Ordering::Relaxed);
+    let outer = scope.get().outer.as_ref();
+    let removed = ENTERED.with_borrow_mut(|all| {
+        let is_it = |entered: &Entered| entered.scope.is(scope);
+        let index = all.iter().rposition(is_it)?;
+        Some(all.remove(index))
+    });
+    if removed.is_some_and(|entered| entered.is_resumed)
+        && let Some(outer) = outer
+    {
+        push(Entered::new(py, outer, true));
+    }
+    if is_resumed() && of_context(py)?.is_some_and(|innermost| innermost.is(scope)) {
+        set_of_context(py, outer)?;
+    }
+    Ok(())
+}
+
+/// Puts the thread into the innermost scope of a context that continues. Returns the depth for [`suspend`].
+#[pyfunction]
+pub(crate) fn resume(py: Python<'_>, scope: Option<Py<Scope>>) -> usize {
+    leave_ended();
+    RESUMED.set(RESUMED.get() + 1);
+    let before = depth();
+    if let Some(scope) = &scope {
+        scope.get().set_waiting(None);
+        push(Entered::new(py, scope, true));
+    }
+    before
+}
+
+/// Takes the thread out of all scopes that it has entered since [`resume`], because its context waits or ends. `scope`
+/// is the context's innermost one.
+#[pyfunction]
+pub(crate) fn suspend(before: usize, scope: Option<Py<Scope>>) {
+    RESUMED.set(RESUMED.get().saturating_sub(1));
+    if depth() <= before {
+        return;
+    }
+    if let Some(scope) = &scope {
+        wait_in(scope.get());
+    }
+    truncate(before);
+}
+
+/// Continues the phase of a context that waits. The thread is still in its task.
+fn wait_in(scope: &Scope) {
+    let Some(phase) = &scope.phase else { return };
+    let _task = scope.task.enter();
+    scope.set_waiting(Some(DetachedPhase::begin(phase)));
+}
+
+/// Takes a forked child out of its parent's tasks.
+pub(crate) fn clear(py: Python<'_>) -> PyResult<()> {
+    truncate(0);
+    set_of_context(py, None)
+}
+
+/// Returns the innermost scope around `scope` that the handle at this address has entered.
+fn entered_by(py: Python<'_>, mut scope: Option<Py<Scope>>, handle: usize) -> Option<Py<Scope>> {
+    while let Some(current) = scope {
+        if current.get().handle == handle {
+            return Some(current);
+        }
+        scope = current
+            .get()
+            .outer
+            .as_ref()
+            .map(|outer| outer.clone_ref(py));
+    }
+    None
+}
+
+/// A reference to a task, to hand it to other threads: `with handle:`, or `handle.run(function)`.
+///
+/// It can be entered after the task has ended; samples then still belong to the task's name.
+#[pyclass(frozen, module = "emberline")]
+pub(crate) struct TaskHandle {
+    pub(crate) scope: Py<Scope>,
+}
+
+impl TaskHandle {
+    pub(crate) fn empty(py: Python<'_>) -> PyResult<TaskHandle> {
+        let scope = Scope::of_task(agent::current_task(), None);
+        Ok(TaskHandle {
+            scope: Py::new(py, scope)?,
+        })
+    }
+
+    pub(crate) fn task(&self) -> agent::TaskHandle {
+        self.scope.get().task.clone()
+    }
+}
+
+#[pymethods]
+impl TaskHandle {
+    /// The name of the task, or `None` if the handle is empty.
+    #[getter]
+    fn name(&self) -> Option<String> {
+        self.scope.get().task.name().map(|name| name.to_string())
+    }
+
+    /// Calls `function` for the task and returns its result.
+    #[pyo3(signature = (function, /, *args, **kwargs))]
+    fn run<'py>(
+        &self,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = function.py();
+        if !lifecycle::is_active() {
+            return function.call(args, kwargs);
+        }
+        let outer = of_context(py)?;
+        set_of_context(py, Some(&self.scope))?;
+        let before = resume(py, Some(self.scope.clone_ref(py)));
+        let result = function.call(args, kwargs);
+        suspend(before, None);
+        set_of_context(py, outer.as_ref())?;
+        result
+    }
+
+    /// Sets the size of the task's result, in bytes, while the task runs.
+    pub(crate) fn result_bytes(&self, size: i128) -> PyResult<()> {
+        let size = crate::text::count(size, 0, "size")?;
+        self.scope.get().task.result_bytes(size);
+        Ok(())
+    }
+
+    /// Sets the type of the task's result while the task runs.
+    pub(crate) fn result_type(&self, name: &Bound<'_, pyo3::types::PyString>) {
+        self.scope.get().task.result_type(crate::text::lossy(name));
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let py = slf.py();
+        if lifecycle::is_active() {
+            let scope = Scope {
+                handle: slf.as_ptr().addr(),
+                ..Scope::of_task(slf.get().task(), innermost(py)?)
+            };
+            enter(py, &Py::new(py, scope)?)?;
+        }
+        Ok(slf)
+    }
+
+    fn __exit__(
+        slf: Bound<'_, Self>,
+        _class: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let py = slf.py();
+        if let Some(scope) = entered_by(py, innermost(py)?, slf.as_ptr().addr()) {
+            leave(py, &scope)?;
+        }
+        Ok(false)
+    }
+
+    fn __repr__(&self) -> String {
+        let name = self.name();
+        name.map_or_else(
+            || "<TaskHandle, empty>".to_owned(),
+            |name| format!("<TaskHandle of {name:?}>"),
+        )
+    }
+}
+
+/// Returns a handle for work that this thread hands to a pool; `None` if it is in no task.
+#[pyfunction]
+pub(crate) fn handle_for_pool(py: Python<'_>) -> PyResult<Option<TaskHandle>> {
+    let scope = innermost(py)?.or_else(|| last_entered(py));
+    Ok(scope.map(|scope| TaskHandle { scope }))
+}
+
+/// Returns a handle of the current task, to hand it to other threads. Empty if there is none.
+#[pyfunction]
+pub(crate) fn current_task(py: Python<'_>) -> PyResult<TaskHandle> {
+    match innermost(py)? {
+        Some(scope) => Ok(TaskHandle { scope }),
+        None => TaskHandle::empty(py),
+    }
+}

@@ -1,0 +1,123 @@
+//! Coroutines and generators as tasks: their steps run inside the task, on whatever thread, and the time between steps
+//! is outside of it.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::{PyStopIteration, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::scopes::{self, Scope};
+use crate::tasks::{RunningTask, Task};
+
+enum State {
+    New,
+    Waiting(Waiting),
+    /// A step runs, or the last one has.
+    Away,
+}
+
+/// The task between two steps.
+struct Waiting {
+    running: RunningTask,
+    /// The innermost scope at the end of the last step.
+    innermost: Option<Py<Scope>>,
+}
+
+/// Runs the steps of `inner`, a coroutine or generator, inside a task that starts at the first step.
+#[pyclass(frozen, module = "emberline._native")]
+pub(crate) struct Steps {
+    task: Py<Task>,
+    inner: Py<PyAny>,
+    state: Mutex<State>,
+}
+
+impl Steps {
+    fn exchange(&self, state: State) -> State {
+        let mut current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *current, state)
+    }
+
+    /// Returns the task for the next step; `None` without an agent.
+    fn waiting(&self, py: Python<'_>) -> PyResult<Option<Waiting>> {
+        match self.exchange(State::Away) {
+            State::Waiting(waiting) => Ok(Some(waiting)),
+            State::New => {
+                let running = self.task.get().begin(py)?;
+                Ok(running.map(|running| Waiting {
+                    innermost: Some(running.scope.clone_ref(py)),
+                    running,
+                }))
+            }
+            State::Away => Ok(None),
+        }
+    }
+
+    fn step<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        args: impl pyo3::call::PyCallArgs<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let inner = self.inner.bind(py);
+        let Some(Waiting { running, innermost }) = self.waiting(py)? else {
+            return inner.call_method1(method, args);
+        };
+        let outer = scopes::of_context(py)?;
+        scopes::set_of_context(py, innermost.as_ref())?;
+        let before = scopes::resume(py, innermost);
+        let result = inner.call_method1(method, args);
+        let innermost = scopes::of_context(py)?;
+        scopes::suspend(before, innermost.as_ref().map(|scope| scope.clone_ref(py)));
+        scopes::set_of_context(py, outer.as_ref())?;
+        match &result {
+            Ok(_) if method != "close" => {
+                self.exchange(State::Waiting(Waiting { running, innermost }));
+            }
+            Ok(_) => running.cancel(),
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => running.end(None),
+            Err(error) => running.end(Some(error.value(py))),
+        }
+        result
+    }
+}
+
+#[pymethods]
+impl Steps {
+    #[new]
+    fn new(task: Py<Task>, inner: Py<PyAny>) -> Steps {
+        Steps {
+            task,
+            inner,
+            state: Mutex::new(State::New),
+        }
+    }
+
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.step(py, "send", (py.None(),))
+    }
+
+    fn send<'py>(&self, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.step(value.py(), "send", (value,))
+    }
+
+    #[pyo3(signature = (*error))]
+    fn throw<'py>(&self, error: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        if error.is_empty() {
+            return Err(PyValueError::new_err("throw() expected an exception"));
+        }
+        self.step(error.py(), "throw", error.clone())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.step(py, "close", ()).map(drop)
+    }
+}

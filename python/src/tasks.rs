@@ -1,0 +1,228 @@
+//! `emberline.task`: a task for a `with` block, and the description from which decorators start one at each call.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agent::TaskBuilder;
+use pyo3::exceptions::{PyException, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::detached::{DetachedTask, Ending};
+use crate::lifecycle;
+use crate::scopes::{self, Scope, TaskHandle};
+use crate::text::{self, Label};
+
+/// The properties of a task at its start.
+struct Description {
+    name: String,
+    key: Option<String>,
+    attempt: Option<u32>,
+    labels: Vec<Label>,
+    parent: Option<agent::TaskHandle>,
+    queued: Option<Duration>,
+}
+
+impl Description {
+    fn builder(&self) -> TaskBuilder {
+        let mut builder = agent::task(&self.name);
+        if let Some(key) = &self.key {
+            builder = builder.key(key);
+        }
+        if let Some(attempt) = self.attempt {
+            builder = builder.attempt(attempt);
+        }
+        if let Some(parent) = &self.parent {
+            builder = builder.parent(parent);
+        }
+        if let Some(queued) = self.queued {
+            builder = builder.queued_for(queued);
+        }
+        for Label { key, value } in &self.labels {
+            builder = builder.label(key, value);
+        }
+        builder
+    }
+}
+
+/// A task that runs, with its scope.
+pub(crate) struct RunningTask {
+    task: DetachedTask,
+    pub(crate) scope: Py<Scope>,
+}
+
+impl RunningTask {
+    /// Ends the task. `error` is the exception that left it.
+    pub(crate) fn end(self, error: Option<&Bound<'_, PyAny>>) {
+        match error {
+            None => self.task.end(Ok(())),
+            Some(error) if error.is_instance_of::<PyException>() => {
+                self.task.end(Ending::Err(cause(error)));
+            }
+            // Such as `asyncio.CancelledError`, `GeneratorExit` and `KeyboardInterrupt`.
+            Some(_) => self.cancel(),
+        }
+    }
+
+    pub(crate) fn cancel(self) {
+        drop(self.task);
+    }
+}
+
+/// Returns the text of an exception, as in the last line of a traceback.
+pub(crate) fn cause(error: &Bound<'_, PyAny>) -> String {
+    let type_name = error.get_type().name();
+    let class = type_name.map_or_else(|_| "exception".to_owned(), |name| text::lossy(&name));
+    match text::of_object(error) {
+        Ok(text) if !text.is_empty() => format!("{class}: {text}"),
+        _ => class,
+    }
+}
+
+enum State {
+    New,
+    /// `None` if no agent runs.
+    Running(Option<RunningTask>),
+    Ended,
+}
+
+/// A task. `with task(…):` runs it; as a decorator it makes each call of a function, generator or coroutine a task.
+///
+/// It ends as `failed` if an exception leaves it, and as `cancelled` by an exception that is no `Exception`, such as
+/// `asyncio.CancelledError`.
+#[pyclass(frozen, subclass, module = "emberline._native")]
+pub(crate) struct Task {
+    description: Arc<Description>,
+    state: Mutex<State>,
+}
+
+impl Task {
+    fn of(description: Arc<Description>) -> Task {
+        Task {
+            description,
+            state: Mutex::new(State::New),
+        }
+    }
+
+    /// Starts a task inside the context's innermost scope.
+    pub(crate) fn begin(&self, py: Python<'_>) -> PyResult<Option<RunningTask>> {
+        if !lifecycle::is_active() {
+            return Ok(None);
+        }
+        let outer = scopes::innermost(py)?;
+        let task = DetachedTask::begin(self.description.builder());
+        let scope = Py::new(py, Scope::of_task(task.handle.clone(), outer))?;
+        Ok(Some(RunningTask { task, scope }))
+    }
+
+    fn exchange(&self, state: State) -> State {
+        let mut current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *current, state)
+    }
+
+    fn is_new(&self) -> bool {
+        let current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*current, State::New)
+    }
+
+    fn scope(&self, py: Python<'_>) -> Option<Py<Scope>> {
+        let current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*current {
+            State::Running(Some(running)) => Some(running.scope.clone_ref(py)),
+            _ => None,
+        }
+    }
+}
+
+#[pymethods]
+impl Task {
+    #[new]
+    #[pyo3(signature = (name, *, key=None, attempt=None, labels=None, parent=None, queued_for=None))]
+    fn new(
+        name: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        attempt: Option<i128>,
+        labels: Option<&Bound<'_, PyDict>>,
+        parent: Option<&Bound<'_, TaskHandle>>,
+        queued_for: Option<f64>,
+    ) -> PyResult<Task> {
+        let attempt = attempt
+            .map(|number| text::count(number, 1, "attempt"))
+            .transpose()?;
+        let description = Description {
+            name: text::name(name, "name of a task")?,
+            key: key.map(text::of_object).transpose()?,
+            attempt: attempt.map(|number| u32::try_from(number).unwrap_or(u32::MAX)),
+            labels: text::labels(labels)?,
+            parent: parent.map(|handle| handle.get().task()),
+            queued: queued_for
+                .map(|length| text::seconds(length, "queued_for"))
+                .transpose()?,
+        };
+        Ok(Task::of(Arc::new(description)))
+    }
+
+    /// Returns a new task of the same description.
+    fn again(&self) -> Task {
+        Task::of(self.description.clone())
+    }
+
+    /// The name of the task.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.description.name
+    }
+
+    /// A handle for other threads that work for this task; empty unless it runs.
+    #[getter]
+    fn handle(&self, py: Python<'_>) -> PyResult<TaskHandle> {
+        match self.scope(py) {
+            Some(scope) => Ok(TaskHandle { scope }),
+            None => TaskHandle::empty(py),
+        }
+    }
+
+    /// Sets the size of the task's result, in bytes, while the task runs.
+    fn result_bytes(&self, py: Python<'_>, size: i128) -> PyResult<()> {
+        self.handle(py)?.result_bytes(size)
+    }
+
+    /// Sets the type of the task's result while the task runs.
+    fn result_type(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<()> {
+        self.handle(py)?.result_type(name);
+        Ok(())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let py = slf.py();
+        let task = slf.get();
+        if !task.is_new() {
+            let error = "this task has started already; call emberline.task again for another one";
+            return Err(PyRuntimeError::new_err(error));
+        }
+        let running = task.begin(py)?;
+        if let Some(running) = &running {
+            scopes::enter(py, &running.scope)?;
+        }
+        task.exchange(State::Running(running));
+        Ok(slf)
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _class: &Bound<'_, PyAny>,
+        error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        if let State::Running(Some(running)) = self.exchange(State::Ended) {
+            scopes::leave(py, &running.scope)?;
+            running.end((!error.is_none()).then_some(error));
+        }
+        Ok(false)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<emberline.task {:?}>", self.description.name)
+    }
+}

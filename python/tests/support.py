@@ -1,0 +1,82 @@
+"""A collector for tests, and questions to it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+import unittest
+import urllib.parse
+import urllib.request
+
+PATIENCE_S = 60
+
+
+class Collector:
+    """`emberline serve` on a free port."""
+
+    def __init__(self):
+        program = os.environ.get("EMBERLINE_PROGRAM") or shutil.which("emberline")
+        if program is None:
+            raise unittest.SkipTest("the program emberline is neither in PATH nor in EMBERLINE_PROGRAM")
+        self.process = subprocess.Popen(
+            [program, "serve", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        watchdog = threading.Timer(PATIENCE_S, self.process.kill)
+        watchdog.start()
+        self.url = None
+        for line in self.process.stdout:
+            found = re.search(r"collector on (http://[^;]*);", line)
+            if found:
+                self.url = found[1]
+                break
+        watchdog.cancel()
+        if self.url is None:
+            raise RuntimeError("the collector did not start")
+        self.reader = threading.Thread(target=self.process.stdout.read, daemon=True)
+        self.reader.start()
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(PATIENCE_S)
+        self.reader.join(PATIENCE_S)
+        self.process.stdout.close()
+
+    def get(self, path, **query):
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query, doseq=True)}"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            return json.load(answer)
+
+    def tasks(self, worker, name=None):
+        query = {"worker": worker, "limit": 1000}
+        if name:
+            query["task"] = name
+        return sorted(self.get("tasks", **query)["tasks"], key=lambda task: task["start_ns"])
+
+    def one_task(self, worker, name):
+        tasks = self.tasks(worker, name)
+        assert len(tasks) == 1, tasks
+        return tasks[0]
+
+    def profile(self, worker, **query):
+        """The nodes of a profile; node 0, the root, is not among them."""
+        return self.get("profile", worker=worker, **query)["profile"]["nodes"]
+
+
+class CollectorCase(unittest.TestCase):
+    """Tests that share a collector."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.collector = Collector()
+        cls.addClassCleanup(cls.collector.stop)
+
+    def start(self, worker, **settings):
+        """Starts an agent that the test's end stops."""
+        import emberline
+
+        # A busy machine may take a while.
+        agent = emberline.start(worker, self.collector.url, flush_timeout=PATIENCE_S, **settings)
+        self.addCleanup(emberline.stop)
+        return agent

@@ -1,0 +1,135 @@
+"""The agent and its process: start, end, forks, transfers, runs, reports, and the cost of a task."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import emberline
+from support import PATIENCE_S, CollectorCase
+
+
+class Process(CollectorCase):
+    def run_program(self, text, **environment):
+        """Runs a program in this interpreter; returns what it printed."""
+        ended = subprocess.run(
+            # Python warns of any fork of a process with threads.
+            [sys.executable, "-W", "error::RuntimeWarning", "-W", "ignore::DeprecationWarning", "-c", text],
+            env={**os.environ, "EMBERLINE_URL": self.collector.url, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        return ended.stdout
+
+    def test_the_end_of_the_program_flushes(self):
+        self.run_program("import emberline; emberline.start('exits', labels={'a': 1})\nwith emberline.task('last'): pass")
+        self.assertEqual(self.collector.one_task("exits", "last")["outcome"], "ok")
+        workers = self.collector.get("workers")["workers"]
+        (worker,) = [worker for worker in workers if worker["worker"] == "exits"]
+        self.assertEqual(worker["epochs"][0]["labels"], {"a": "1"})
+
+    def test_forked_children_have_agents_of_their_own(self):
+        text = """
+import os, sys, emberline
+emberline.start("forks")
+with emberline.task("parent"):
+    child = os.fork()
+    if child == 0:
+        assert emberline.current_task().name is None
+        with emberline.task("child"):
+            grandchild = os.fork()
+            if grandchild == 0:
+                with emberline.task("grandchild"):
+                    pass
+                emberline.stop()
+                os._exit(0)
+            assert os.waitpid(grandchild, 0)[1] == 0
+        emberline.stop()
+        print(child, grandchild, os.getpid(), file=sys.stdout, flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+        _, grandchild, child = self.run_program(text).split()
+        self.assertEqual(self.collector.one_task("forks", "parent")["outcome"], "ok")
+        self.assertEqual(self.collector.one_task(f"forks-{child}", "child")["outcome"], "ok")
+        self.assertEqual(self.collector.one_task(f"forks-{grandchild}", "grandchild")["outcome"], "ok")
+        self.assertEqual(len(self.collector.tasks(f"forks-{child}")), 1)
+
+    def test_processes_of_multiprocessing_flush(self):
+        text = """
+import multiprocessing, os, emberline
+def work(number):
+    with emberline.task("work", key=number):
+        return os.getpid()
+if __name__ == "__main__":
+    emberline.start("multi")
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=work, args=(number,)) for number in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    print(*(process.pid for process in processes))
+"""
+        for pid in self.run_program(text).split():
+            self.assertEqual(self.collector.one_task(f"multi-{pid}", "work")["outcome"], "ok")
+
+    def test_transfers_runs_and_expectations_arrive(self):
+        self.start("records")
+        emberline.expect("load", 5)
+        with emberline.mark_run("nightly"), emberline.task("load"):
+            with emberline.transfer("incoming", "worker-2", keys=["x-1", 2], type_name="Matrix") as transfer:
+                transfer.add_bytes(1000)
+                transfer.add_compressed_bytes(100)
+            with self.assertRaises(OSError), emberline.transfer("outgoing", "worker-3"):
+                raise OSError("reset")
+        emberline.stop()
+        transfers = self.collector.get("transfers", worker="records")["transfers"]
+        by_peer = {transfer["peer"]: transfer for transfer in transfers}
+        incoming, outgoing = by_peer["worker-2"], by_peer["worker-3"]
+        self.assertEqual((incoming["bytes"], incoming["compressed_bytes"]), (1000, 100))
+        self.assertEqual((incoming["keys"], incoming["type_name"]), (["x-1", "2"], "Matrix"))
+        self.assertEqual((outgoing["outcome"], outgoing["cause"]), ("failed", "OSError: reset"))
+        runs = self.collector.get("runs")["runs"]
+        self.assertIn("nightly", [run["name"] for run in runs])
+        (progress,) = self.collector.get("progress", worker="records")["names"]
+        self.assertEqual(progress["name"], "load")
+
+    def test_a_report_is_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "report.html")
+            with emberline.report(file):
+                with emberline.task("reported"):
+                    pass
+            with open(os.path.join(folder, "report.json")) as report:
+                self.assertIn("reported", json.dumps(json.load(report)))
+            self.assertTrue(os.path.getsize(file) > 1000)
+            report = emberline.report(os.path.join(folder, "none", "report.html"))
+            with self.assertRaises(emberline.ReportError):
+                report.finish()
+
+    def test_an_empty_task_is_cheap(self):
+        self.start("cost", cpu_limit=0.01)
+        rounds = 20_000
+        least_ns = None
+        for _ in range(5):
+            begin = time.thread_time_ns()
+            for _ in range(rounds):
+                with emberline.task("empty"):
+                    pass
+            took_ns = (time.thread_time_ns() - begin) / rounds
+            least_ns = took_ns if least_ns is None else min(least_ns, took_ns)
+        print(f"an empty task: {least_ns:.0f} ns of CPU time", file=sys.stderr)
+        # A bound for busy machines and slow ones.
+        self.assertLess(least_ns, 20_000)
+
+
+if __name__ == "__main__":
+    unittest.main()

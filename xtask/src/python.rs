@@ -1,0 +1,143 @@
+//! The step `python` of `cargo xtask test`: the Python package, built once and tested with every CPython that this
+//! machine has, against a real collector. It is no part of the short form: PyO3 is compiled for it alone.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use xtask::{announce, cargo, root};
+
+/// Apart from the other builds: a workspace of its own.
+const TARGET_FOLDER: &str = "target/python";
+
+const MANIFEST: &str = "--manifest-path=python/Cargo.toml";
+
+const COMMANDS: [&[&str]; 2] = [
+    &["fmt", MANIFEST, "--all", "--check"],
+    &[
+        "clippy",
+        "--release",
+        MANIFEST,
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ],
+];
+
+/// Minor versions of CPython 3 that are tested.
+const VERSIONS: std::ops::RangeInclusive<u32> = 9..=14;
+
+/// Builds and tests with the program `collector`. Returns which versions this machine lacks.
+///
+/// # Errors
+/// If a build or a test fails.
+pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
+    for arguments in COMMANDS {
+        announce(&format!("cargo {}", arguments.join(" ")));
+        let status = cargo(arguments)
+            .env("CARGO_TARGET_DIR", root().join(TARGET_FOLDER))
+            .status()
+            .context("starting cargo")?;
+        if !status.success() {
+            bail!("cargo {} failed", arguments[0]);
+        }
+    }
+    let mut wheel = None;
+    let mut missing = Vec::new();
+    for minor in VERSIONS {
+        let Some(interpreter) = interpreter(minor) else {
+            missing.push(format!("3.{minor}"));
+            continue;
+        };
+        let wheel = match &wheel {
+            Some(wheel) => wheel,
+            None => wheel.insert(build_wheel(&interpreter)?),
+        };
+        test_with(&interpreter, minor, wheel, collector)?;
+    }
+    if wheel.is_none() {
+        return Ok(Some("no CPython was found".into()));
+    }
+    let without = missing.join(", ");
+    Ok((!missing.is_empty()).then(|| format!("only CPython {without}: not on this machine")))
+}
+
+/// An interpreter of this version, from the path or pyenv.
+fn interpreter(minor: u32) -> Option<PathBuf> {
+    let name = format!("python3.{minor}");
+    let mut folders: Vec<PathBuf> = Vec::new();
+    let pyenv = env::var_os("PYENV_ROOT")
+        .map(PathBuf::from)
+        .or_else(|| Some(env::home_dir()?.join(".pyenv")));
+    if let Some(versions) = pyenv.and_then(|pyenv| fs::read_dir(pyenv.join("versions")).ok()) {
+        let of_minor = format!("3.{minor}.");
+        let versions = versions
+            .flatten()
+            .filter(|version| version.file_name().to_string_lossy().starts_with(&of_minor));
+        folders.extend(versions.map(|version| version.path().join("bin")));
+    }
+    folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    folders
+        .into_iter()
+        // pyenv's own programs choose a version by the folder.
+        .filter(|folder| !folder.ends_with("shims"))
+        .map(|folder| folder.join(&name))
+        .find(|program| program.is_file())
+}
+
+/// Builds the wheel, which serves every version.
+fn build_wheel(interpreter: &Path) -> Result<PathBuf> {
+    let folder = root().join(TARGET_FOLDER).join("wheel");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context("removing the old wheel")?;
+    }
+    run_program(
+        Command::new(interpreter)
+            .args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"])
+            .arg(&folder)
+            .arg(root().join("python"))
+            .env("CARGO_TARGET_DIR", root().join(TARGET_FOLDER)),
+    )?;
+    let mut files = fs::read_dir(&folder)
+        .context("listing the wheel")?
+        .flatten();
+    let wheel = files.next().context("pip made no wheel")?;
+    Ok(wheel.path())
+}
+
+/// Installs the wheel in an environment of its own and runs the tests there.
+fn test_with(interpreter: &Path, minor: u32, wheel: &Path, collector: &Path) -> Result<()> {
+    let environment = root().join(TARGET_FOLDER).join(format!("venv-3.{minor}"));
+    let python = environment.join("bin/python");
+    run_program(
+        Command::new(interpreter)
+            .args(["-m", "venv", "--clear"])
+            .arg(&environment),
+    )?;
+    run_program(
+        Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"])
+            .arg(wheel),
+    )?;
+    run_program(
+        Command::new(&python)
+            .args(["-m", "unittest", "discover", "--start-directory"])
+            .arg(root().join("python/tests"))
+            .env("EMBERLINE_PROGRAM", collector),
+    )
+}
+
+fn run_program(command: &mut Command) -> Result<()> {
+    announce(&format!("{command:?}"));
+    let status = command
+        .status()
+        .with_context(|| format!("starting {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} failed");
+    }
+    Ok(())
+}
