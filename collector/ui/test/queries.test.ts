@@ -1,16 +1,26 @@
 import { expect, test } from 'vitest';
-import { EXAMPLES, written } from '../src/pages/queries';
+import { EXAMPLES, isNumber, parsed, written } from '../src/pages/queries';
 
-test('cells are written with as many digits as say something', () => {
-  expect([1234567, 0.000012345678, 12.5, -3, null, true, 'a'].map(written)).toEqual([
-    '1,234,567',
-    '0.0000123457',
+test('a result is not rounded', () => {
+  const json =
+    '{"columns":[],"rows":[[9007199254740993,18446744073709551615,123456789.123,-0.1234567890123456,12.5,-3,null,true,' +
+    '"a \\"12345678901234567890\\" b"]]}';
+  expect(parsed(json).rows[0].map(written)).toEqual([
+    '9007199254740993',
+    '18446744073709551615',
+    '123456789.123',
+    '-0.1234567890123456',
     '12.5',
     '-3',
     '–',
     'true',
-    'a',
+    'a "12345678901234567890" b',
   ]);
+});
+
+test('numbers are told by their types', () => {
+  const types = ['integer', 'double', 'decimal', 'text', 'boolean', 'interval(daytime)'];
+  expect(types.filter((type) => isNumber({ name: 'a', type }))).toHaveLength(3);
 });
 
 test('examples are different queries', () => {

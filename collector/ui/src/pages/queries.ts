@@ -1,6 +1,6 @@
 // Examples of queries in SQL, and how cells are written.
 
-import type { SqlCell } from '../core/api';
+import type { SqlAnswer, SqlCell, SqlColumn } from '../core/api';
 import { safeText } from '../core/names';
 
 /** Names of examples, and their queries. */
@@ -28,10 +28,25 @@ export const EXAMPLES: [string, string][] = [
   ['Tables and views', 'SHOW TABLES'],
 ];
 
-/** A cell: whole numbers with separators, others with three digits after the point. */
-export function written(cell: SqlCell): string {
-  if (cell === null) return '–';
-  if (typeof cell !== 'number') return safeText(String(cell), 400);
-  if (Number.isInteger(cell)) return cell.toLocaleString('en');
-  return cell.toLocaleString('en', { maximumSignificantDigits: 6 });
+/** Numbers of JSON, and texts, whose digits are none. */
+const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
+/** A number of fewer characters is exact in JavaScript, and written as the collector wrote it. */
+const EXACT_MAX = 15;
+
+/** An answer whose long numbers are texts: JavaScript would round them, and a rounded id finds nothing in the next query. */
+export function parsed(json: string): SqlAnswer {
+  const exact = json.replace(TOKENS, (token) =>
+    token.startsWith('"') || token.length <= EXACT_MAX ? token : `"${token}"`,
+  );
+  return JSON.parse(exact) as SqlAnswer;
 }
+
+/** A cell, as it can be typed into the next query. */
+export function written(cell: SqlCell): string {
+  return cell === null ? '–' : safeText(String(cell), 400);
+}
+
+/** Types of columns of numbers. */
+const NUMBERS = ['integer', 'double', 'decimal'];
+
+export const isNumber = ({ type }: SqlColumn): boolean => NUMBERS.includes(type);

@@ -8,7 +8,7 @@ import { ApiError, fetchOk } from '../core/fetch';
 import { safeText } from '../core/names';
 import { session } from '../core/session';
 import { count, isoTime } from '../core/time';
-import { EXAMPLES, written } from './queries';
+import { EXAMPLES, isNumber, parsed, written } from './queries';
 
 /** Rows that the table shows; files have all. */
 const ROWS = 500;
@@ -39,7 +39,7 @@ export function SqlPage() {
     setProblem(undefined);
     try {
       const response = await fetchOk(apiUrl('sql'), own.signal, { query, format, rows });
-      if (format === 'json') setAnswer((await response.json()) as SqlAnswer);
+      if (format === 'json') setAnswer(parsed(await response.text()));
       else save(await response.blob(), `rows.${format}`);
     } catch (error) {
       if (!own.signal.aborted) setProblem(error instanceof ApiError ? error.message : String(error));
@@ -105,8 +105,8 @@ export function SqlPage() {
 }
 
 function Rows({ answer }: { answer: SqlAnswer }) {
-  const until = isoTime(answer.data_until_ns / 1e6);
-  const isNumber = answer.columns.map((_, at) => answer.rows.some((row) => typeof row[at] === 'number'));
+  const until = isoTime(Number(answer.data_until_ns) / 1e6);
+  const classes = answer.columns.map((column) => (isNumber(column) ? 'number' : ''));
   return (
     <>
       <p class="soft">
@@ -120,7 +120,7 @@ function Rows({ answer }: { answer: SqlAnswer }) {
           <thead>
             <tr>
               {answer.columns.map((column, at) => (
-                <th key={at} class={isNumber[at] ? 'number' : ''} title={safeText(column.type, 60)}>
+                <th key={at} class={classes[at]} title={safeText(column.type, 60)}>
                   <bdi>{safeText(column.name, 60)}</bdi>
                 </th>
               ))}
@@ -130,7 +130,7 @@ function Rows({ answer }: { answer: SqlAnswer }) {
             {answer.rows.map((row, number) => (
               <tr key={number}>
                 {row.map((cell, at) => (
-                  <td key={at} class={isNumber[at] ? 'number' : ''}>
+                  <td key={at} class={classes[at]}>
                     <bdi>{written(cell)}</bdi>
                   </td>
                 ))}
