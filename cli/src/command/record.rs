@@ -23,9 +23,9 @@ use super::server::local_server::{self, LocalServer};
 use crate::args::RecordArgs;
 use crate::client::{Client, Query};
 use crate::exit::{self, BadInput, Reported};
-use crate::launch::{self, Journal, JournalCounts, LaunchOptions};
+use crate::launch::{self, Inherited, Journal, JournalCounts, LaunchOptions};
 use crate::output::{check_writable, print, say};
-use crate::signals::StopRequests;
+use crate::signals::ProgramSignals;
 
 /// After this time without any agent, it is said.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
@@ -34,6 +34,10 @@ const SILENT_AFTER: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
+    let inherited = Inherited::read().context("could not read the signals of this process")?;
+    inherited
+        .expect_children()
+        .context("could not wait for programs")?;
     // An agent starts this from a thread that blocks all signals.
     SigSet::empty()
         .thread_set_mask()
@@ -49,28 +53,40 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     }
     let runtime = local_server::runtime()?;
     let _inside = runtime.enter();
-    let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
+    let stop = ProgramSignals::listen(|signal| inherited.ignores(signal))
+        .context("could not listen for signals")?;
     let server = LocalServer::start(&runtime, ServeOptions::default())?;
-    let recorded = record(args, &json, &server, &runtime, stop);
+    let recording = Recording {
+        server: &server,
+        runtime: &runtime,
+        inherited,
+    };
+    let recorded = record(&recording, args, &json, stop);
     let ended = server.end(&runtime);
     recorded.and(ended)
 }
 
+/// A collector, and what a program inherits from the command that runs it.
+struct Recording<'a> {
+    server: &'a LocalServer,
+    runtime: &'a Runtime,
+    inherited: Inherited,
+}
+
 /// Runs the program and writes its report.
 fn record(
+    recording: &Recording<'_>,
     args: &RecordArgs,
     json: &Path,
-    server: &LocalServer,
-    runtime: &Runtime,
-    stop: StopRequests,
+    stop: ProgramSignals,
 ) -> anyhow::Result<()> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let client = Client::with_token(&server.url, None)?;
+    let client = Client::with_token(&recording.server.url, None)?;
     let Ran { status, counts } = if args.program.is_empty() {
-        wait_for_others(&server.url, runtime, stop)?;
+        wait_for_others(&recording.server.url, recording.runtime, stop)?;
         Ran::default()
     } else {
-        run_program(args, server, &client, runtime, stop)?
+        run_program(recording, args, &client, stop)?
     };
     let stopped = SystemTime::now().duration_since(UNIX_EPOCH)?;
     // Whole seconds, as profiles are stored: everything that the collector has.
@@ -152,18 +168,19 @@ fn command_line(program: &[OsString]) -> Option<String> {
 
 /// Runs the program to its end. Names each program that cannot be profiled at once.
 fn run_program(
+    recording: &Recording<'_>,
     args: &RecordArgs,
-    server: &LocalServer,
     client: &Client,
-    runtime: &Runtime,
-    stop: StopRequests,
+    stop: ProgramSignals,
 ) -> anyhow::Result<Ran> {
+    let server = recording.server;
     let journal = Journal::create(server.folder()).context("could not create the journal")?;
     let options = LaunchOptions {
         url: &server.url,
         worker: None,
         labels: &[launch::run_label(&args.program)],
         journal: Some(&journal),
+        inherited: recording.inherited,
     };
     let mut command = launch::command(&args.program, &options)?;
     let name = args.program[0].display();
@@ -171,7 +188,9 @@ fn run_program(
         .spawn()
         .with_context(|| format!("could not start {name}"))?;
     // A terminal sends Ctrl-C to the program too. The report is about what it did until then.
-    let forwarded = runtime.spawn(stop.forward(Pid::from_raw(child.id().cast_signed())));
+    let forwarded = recording
+        .runtime
+        .spawn(stop.forward(Pid::from_raw(child.id().cast_signed())));
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || sender.send(child.wait()));
     let begin = Instant::now();
@@ -208,7 +227,7 @@ fn has_workers(client: &Client) -> bool {
 }
 
 /// Waits until standard input ends or a stop is requested.
-fn wait_for_others(url: &str, runtime: &Runtime, stop: StopRequests) -> anyhow::Result<()> {
+fn wait_for_others(url: &str, runtime: &Runtime, stop: ProgramSignals) -> anyhow::Result<()> {
     print(format!("{url}\n").as_bytes())?;
     runtime.block_on(async {
         tokio::select! {

@@ -8,7 +8,7 @@ use super::fleet::runs;
 use crate::args::RunArgs;
 use crate::client::{Client, with_scheme};
 use crate::exit::BadInput;
-use crate::launch::{self, LaunchOptions};
+use crate::launch::{self, Inherited, LaunchOptions};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     match &args.command {
@@ -19,6 +19,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 
 /// Becomes the program, so that its process, its signals and its exit code are as without this command.
 fn become_program(args: &RunArgs) -> anyhow::Result<()> {
+    let inherited = Inherited::read().context("could not read the signals of this process")?;
     let urls: Vec<_> = args
         .collector
         .split(',')
@@ -45,6 +46,7 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
         worker: args.worker.as_deref(),
         labels: &labels,
         journal: None,
+        inherited,
     };
     let error = launch::command(&args.program, &options)?.exec();
     Err(error).with_context(|| format!("could not start {}", args.program[0].display()))

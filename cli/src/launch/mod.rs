@@ -1,8 +1,10 @@
 //! Programs that `record` and `run` start with the library that profiles them.
 
 mod check;
+mod inherited;
 mod journal;
 mod library;
+mod sys;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,6 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 use self::check::Program;
+pub(crate) use self::inherited::Inherited;
 pub(crate) use self::journal::{Journal, JournalCounts};
 use crate::exit::{BadInput, Reported};
 use crate::output::say;
@@ -37,6 +40,8 @@ pub(crate) struct LaunchOptions<'a> {
     pub(crate) labels: &'a [(String, String)],
     /// Where the library writes what it does.
     pub(crate) journal: Option<&'a Journal>,
+    /// What the program would have without this command.
+    pub(crate) inherited: Inherited,
 }
 
 /// The command of a program, with the library that profiles it. What cannot be profiled is said.
@@ -76,6 +81,7 @@ pub(crate) fn command(
             labels(options.labels, env::var_os(LABELS_VARIABLE)),
         )
         .env(FILTERS_VARIABLE, own_filters().to_string());
+    options.inherited.pass_on(&mut command);
     if let Some(worker) = options.worker {
         command.env(WORKER_VARIABLE, worker);
     }

@@ -40,6 +40,7 @@ const CONFINED: &[Confined] = &[
             "agent/system",
             "agent/src/sampler/sys",
             "agent/preload/src/sys",
+            "cli/src/launch/sys",
             "tests/src/hostile/sys",
         ],
     },

@@ -123,6 +123,43 @@ fn a_program_inherits_what_it_would_without_emberline() {
     );
 }
 
+/// Signals that are ignored or blocked, and limits that a collector would raise.
+#[test]
+fn a_program_has_the_signals_and_limits_of_its_caller() {
+    let collector = Collector::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let c = programs().c.to_str().unwrap();
+    let program = [c, "inherited"];
+    let alone = output(plain(c).arg("with-signals").args(program));
+    let emberline = emberline();
+    let emberline = emberline.to_str().unwrap();
+    let url = collector.url();
+    let by_run = ["run", "--collector", &url, "--"];
+    let by_record = ["record", "-o", file.to_str().unwrap(), "--"];
+    for by in [by_run, by_record] {
+        let mut command = plain(c);
+        command.args(["with-signals", emberline]).args(by);
+        let profiled = output(command.args(program));
+        let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(text(&profiled), text(&alone), "{by:?}");
+        assert_eq!(profiled.status, alone.status, "{profiled:?}");
+    }
+    assert!(file.exists());
+}
+
+#[test]
+fn the_allocator_of_a_program_is_its_own() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().allocator, &[]);
+    // The parent before and after the call that failed, and the child.
+    let workers = ended_workers(&collector, "allocator", 3);
+    assert!(
+        workers.iter().all(|(_, epoch)| reason(epoch) == "clean"),
+        "{workers:?}"
+    );
+}
+
 #[test]
 fn threads_of_ours_have_no_real_time_policy() {
     let collector = Collector::start();
@@ -140,18 +177,6 @@ fn a_small_stack_is_enough_to_become_another_program() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     let file = file.to_str().unwrap();
     check_same(&collector.url(), &programs().c, &["small-stack", file]);
-}
-
-#[test]
-fn the_allocator_of_a_program_is_its_own() {
-    let collector = Collector::start();
-    check_same(&collector.url(), &programs().allocator, &[]);
-    // The parent before and after the call that failed, and the child.
-    let workers = ended_workers(&collector, "allocator", 3);
-    assert!(
-        workers.iter().all(|(_, epoch)| reason(epoch) == "clean"),
-        "{workers:?}"
-    );
 }
 
 /// The kernel refuses only some namespaces to a process with several threads.

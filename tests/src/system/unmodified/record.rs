@@ -1,5 +1,11 @@
 //! Programs under `emberline record`.
 
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use super::*;
 
 fn recorded(file: &Path, program: &[&str]) -> Output {
@@ -51,6 +57,40 @@ fn a_signal_ends_record_too_and_there_is_a_report() {
     let done = recorded(&file, &[programs().c.to_str().unwrap(), "sigterm"]);
     assert_eq!(done.status, alone.status);
     assert!(file.exists());
+}
+
+/// Also those that come while the report is written.
+#[test]
+fn signals_to_record_end_the_program_and_the_report_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    for signal in [
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ] {
+        let file = folder.path().join(format!("{signal}.html"));
+        let mut command = plain(emberline());
+        command.args(["record", "-o"]).arg(&file).arg("--");
+        command.arg(&programs().c).arg("until-signal");
+        // No terminal sends signals to this group.
+        command.stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap();
+        let mut ready = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        lines.read_line(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        let record = Pid::from_raw(child.id().cast_signed());
+        let status = wait_for("the end of record", || {
+            kill(record, signal).unwrap();
+            child.try_wait().unwrap()
+        });
+        assert_eq!(status.signal(), Some(signal as i32), "{status}");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.trim_end().ends_with("</html>"), "{signal}");
+        let data = fs::read_to_string(file.with_extension("json")).unwrap();
+        assert!(data.contains("crunch"), "{signal}");
+    }
 }
 
 #[test]

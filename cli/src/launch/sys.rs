@@ -1,0 +1,71 @@
+//! The parts that have no safe interface: what this process inherited, and what its program is to inherit.
+#![expect(
+    unsafe_code,
+    reason = "signals before `main`, and code in a child before its program"
+)]
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
+
+/// Whether `SIGPIPE` was ignored before the standard library ignored it.
+static IGNORES_PIPE: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: the loader calls the functions of this section once, without reading arguments that it passes.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+extern "C" fn constructor() {
+    // SAFETY: every byte pattern of zeros is a valid `sigaction`.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: `action` is valid for writing; without a new action nothing changes.
+    let result = unsafe { libc::sigaction(libc::SIGPIPE, ptr::null(), &raw mut action) };
+    let is_ignored = result == 0 && action.sa_sigaction == libc::SIG_IGN;
+    IGNORES_PIPE.store(is_ignored, Ordering::Relaxed);
+}
+
+/// Whether this process began with an ignored `SIGPIPE`.
+pub(super) fn ignored_pipe() -> bool {
+    IGNORES_PIPE.load(Ordering::Relaxed)
+}
+
+/// Makes this process know of the ends of its children although it inherited that it does not.
+///
+/// # Errors
+/// If the system refuses it.
+pub(super) fn expect_children() -> io::Result<()> {
+    // SAFETY: the default action runs no code.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    Ok(())
+}
+
+/// What a program inherits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inheritance {
+    pub(super) ignored: SigSet,
+    pub(super) blocked: SigSet,
+    /// The soft and the hard limit on descriptors.
+    pub(super) descriptors: (rlim_t, rlim_t),
+}
+
+/// Sets it in the child, after the standard library has reset the mask and `SIGPIPE` there.
+pub(super) fn pass_on(command: &mut Command, inheritance: Inheritance) {
+    let set = move || {
+        for ignored in &inheritance.ignored {
+            // SAFETY: to ignore a signal runs no code.
+            unsafe { signal(ignored, SigHandler::SigIgn) }?;
+        }
+        let (soft, hard) = inheritance.descriptors;
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&inheritance.blocked), None)?;
+        Ok(())
+    };
+    // SAFETY: it makes system calls only; it neither allocates nor locks.
+    unsafe { command.pre_exec(set) };
+}
