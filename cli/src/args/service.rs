@@ -141,8 +141,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) symbols_from_agents: bool,
 
-    /// Token file, see `emberline token`. As soon as it exists, every request needs a token. Default:
-    /// tokens.json in the folder of --data.
+    /// Token file, see `emberline token`. Every request needs a token. Default: tokens.json in the folder
+    /// of --data, as soon as it exists; from then on a start without it fails.
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
 

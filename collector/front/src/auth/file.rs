@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::{Gid, Uid, getgroups};
 use profiler_core::{Token, TokenId};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -15,6 +16,8 @@ use shares::QuotaSettings;
 
 /// The name of the file in a data folder.
 const FILE_NAME: &str = "tokens.json";
+/// The name of an empty file next to it, once a collector has read it: without it, a lost file would let everyone in.
+const MARK_NAME: &str = "tokens.required";
 
 const VERSION: u32 = 1;
 
@@ -22,6 +25,8 @@ const VERSION: u32 = 1;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokenFile {
     path: PathBuf,
+    /// Exists once tokens are needed; `None` for a file that is always needed.
+    mark: Option<PathBuf>,
 }
 
 /// Why a token file cannot be used.
@@ -52,8 +57,8 @@ pub enum TokenFileError {
     },
     /// Other users could replace the file.
     #[error(
-        "every user may replace the files in {0}, where the token file is (mode {mode:03o}); run: \
-         chmod o-w {0}",
+        "other users may replace the files in {0}, where the token file is (mode {mode:03o}); run: \
+         chmod go-w {0}",
         path.display()
     )]
     OpenFolder {
@@ -61,6 +66,42 @@ pub enum TokenFileError {
         path: PathBuf,
         /// Its permissions.
         mode: u32,
+    },
+    /// Another user could change it.
+    #[error(
+        "{0} belongs to user {owner}, who could add tokens; it must belong to root or to the user of \
+         this process; run: chown {user} {0}",
+        path.display()
+    )]
+    Owner {
+        /// The file, or its folder.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user of this process.
+        user: u32,
+    },
+    /// There is no file where there must be one.
+    #[error(
+        "the token file {0} does not exist; run: emberline token new --role operator --tokens {0}",
+        path.display()
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There was a file.
+    #[error(
+        "the token file {} is gone, and without it everyone could do everything; restore it, make \
+         tokens with `emberline token new`, or, to need none from now on, remove {}",
+        path.display(),
+        mark.display()
+    )]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// The file that tells that there were tokens.
+        mark: PathBuf,
     },
     /// The file is too large.
     #[error(
@@ -229,6 +270,21 @@ fn random_token(others: &[TokenRecord]) -> Result<Token, TokenFileError> {
     }
 }
 
+/// The folder that a file is in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether this process is in a group, whose members are then trusted like its user.
+fn is_own_group(group: u32) -> bool {
+    let groups = getgroups().unwrap_or_default();
+    let all = groups.into_iter().chain([Gid::effective()]);
+    all.into_iter().any(|own| own.as_raw() == group)
+}
+
 fn find(records: &[TokenRecord], id: TokenId) -> Result<&TokenRecord, TokenFileError> {
     records
         .iter()
@@ -237,22 +293,54 @@ fn find(records: &[TokenRecord], id: TokenId) -> Result<&TokenRecord, TokenFileE
 }
 
 impl TokenFile {
-    /// The file at this path.
+    /// The file at this path, which a collector needs.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> TokenFile {
-        TokenFile { path: path.into() }
+        TokenFile {
+            path: path.into(),
+            mark: None,
+        }
     }
 
-    /// The file of a data folder.
+    /// The file of a data folder. A collector needs none, unless it has had one before.
     #[must_use]
     pub fn in_folder(data: &Path) -> TokenFile {
-        TokenFile::new(data.join(FILE_NAME))
+        TokenFile {
+            path: data.join(FILE_NAME),
+            mark: Some(data.join(MARK_NAME)),
+        }
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// All tokens, for a collector that starts; `None` if it needs none.
+    pub(super) fn read_needed(&self) -> Result<Option<Vec<TokenRecord>>, TokenFileError> {
+        let path = self.path.clone();
+        match (self.read()?, &self.mark) {
+            (None, None) => Err(TokenFileError::Missing { path }),
+            (None, Some(mark)) if mark.exists() => {
+                let mark = mark.clone();
+                Err(TokenFileError::Gone { path, mark })
+            }
+            (records, _) => Ok(records),
+        }
+    }
+
+    /// Notes that from now on there must be a file.
+    pub(super) fn note_needed(&self) {
+        let Some(mark) = self.mark.as_ref().filter(|mark| !mark.exists()) else {
+            return;
+        };
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).mode(0o600);
+        if let Err(error) = options.open(mark) {
+            let path = mark.display();
+            tracing::warn!(%error, "cannot write {path}: a start without the token file will need no tokens");
+        }
     }
 
     /// All tokens, the oldest first; `None` if there is no file.
@@ -273,7 +361,7 @@ impl TokenFile {
                 mode,
             });
         }
-        self.check_folder()?;
+        self.check_folders(metadata.uid())?;
         if mode & 0o044 != 0 {
             let path = self.path.display();
             tracing::warn!("other users may read the token file {path}; run: chmod 600 {path}");
@@ -290,20 +378,40 @@ impl TokenFile {
         self.parse(&bytes).map(Some)
     }
 
-    /// Checks that not everybody can replace the file. In a folder like `/tmp`, only its owner can.
-    fn check_folder(&self) -> Result<(), TokenFileError> {
-        let folder = self
-            .path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
-        let path = folder.unwrap_or(Path::new("."));
-        let metadata = path.metadata().map_err(|source| self.io("read", source))?;
-        let mode = metadata.mode() & 0o1777;
-        if mode & 0o1002 == 0o002 {
-            return Err(TokenFileError::OpenFolder {
-                path: path.to_owned(),
-                mode,
-            });
+    /// Checks that nobody else can change or replace the file: where its name is and, if that is a link, where it leads
+    /// to. In a folder like `/tmp`, only the file's owner can.
+    fn check_folders(&self, owner: u32) -> Result<(), TokenFileError> {
+        let failed = |source| self.io("read", source);
+        let leads_to = self.path.canonicalize().map_err(failed)?;
+        let user = Uid::effective().as_raw();
+        // Root may create tokens for a collector that runs as the folder's owner.
+        let is_right =
+            |found: u32, folder: u32| [0, user].contains(&found) || user == 0 && found == folder;
+        for path in [self.folder(), folder_of(&leads_to)] {
+            let metadata = path.metadata().map_err(failed)?;
+            let mode = metadata.mode() & 0o1777;
+            let is_sticky = mode & 0o1000 != 0;
+            let is_open = mode & 0o002 != 0 || mode & 0o020 != 0 && !is_own_group(metadata.gid());
+            if is_open && !is_sticky {
+                return Err(TokenFileError::OpenFolder {
+                    path: path.to_owned(),
+                    mode,
+                });
+            }
+            if !is_right(owner, metadata.uid()) {
+                return Err(TokenFileError::Owner {
+                    path: leads_to.clone(),
+                    owner,
+                    user,
+                });
+            }
+            if !is_sticky && !is_right(metadata.uid(), metadata.uid()) {
+                return Err(TokenFileError::Owner {
+                    path: path.to_owned(),
+                    owner: metadata.uid(),
+                    user,
+                });
+            }
         }
         Ok(())
     }
@@ -407,10 +515,7 @@ impl TokenFile {
     }
 
     fn folder(&self) -> &Path {
-        match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        }
+        folder_of(&self.path)
     }
 
     fn io(&self, action: &'static str, source: io::Error) -> TokenFileError {

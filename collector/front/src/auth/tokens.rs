@@ -18,7 +18,7 @@ pub enum TokenSource {
     /// Everyone who reaches the collector may do everything.
     #[default]
     None,
-    /// This file, as soon as it exists.
+    /// This file: a named one must exist, one of a data folder counts as soon as it does.
     File(TokenFile),
     /// These tokens, which never change.
     Fixed(Vec<TokenRecord>),
@@ -83,7 +83,11 @@ impl Tokens {
             TokenSource::File(file) => {
                 // Looked at first, so that a change while it is read is not missed.
                 let version = FileVersion::of(&file);
-                let set = file.read()?.map(|records| Arc::new(TokenSet::new(records)));
+                let records = file.read_needed()?;
+                let set = records.map(|records| Arc::new(TokenSet::new(records)));
+                if set.is_some() {
+                    file.note_needed();
+                }
                 let tokens = tokens_of(Some(file), set);
                 *lock(&tokens.last_read) = version;
                 Ok(tokens)
@@ -117,6 +121,7 @@ impl Tokens {
         *last = version;
         match file.read() {
             Ok(Some(records)) => {
+                file.note_needed();
                 let tokens = records.len();
                 let new = Arc::new(TokenSet::new(records));
                 let old = self

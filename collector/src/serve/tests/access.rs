@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use profiler_core::Token;
 use profiler_core::wire::v1::agent_message;
+use profiler_core::{SessionKey, Token};
 use tempfile::TempDir;
 use tonic::Code;
 
@@ -30,7 +30,7 @@ impl Guarded {
 
     pub(super) async fn serve_with(options: ServeOptions) -> Guarded {
         let folder = tempfile::tempdir().unwrap();
-        let file = TokenFile::new(folder.path().join("tokens.json"));
+        let file = TokenFile::in_folder(folder.path());
         let tokens = TokenSource::File(file.clone());
         let running = serve_with(ServeOptions { tokens, ..options }).await;
         Guarded {
@@ -354,9 +354,14 @@ async fn an_agent_continues_its_epoch_with_a_new_token() {
     let first = guarded.agent("*");
     let second = guarded.agent("*");
     guarded.until_status(Some(&second), 403).await;
-    let mut worker = TestWorker::new("w", 1);
+    let key = SessionKey::new([5; SessionKey::BYTES]);
+    let mut worker = TestWorker::new("w", key.epoch().0);
+    let hello = v1::Hello {
+        session_key: key.as_bytes().to_vec(),
+        ..worker.hello()
+    };
     let address = guarded.running.address;
-    let mut stream = Client::attach_with(address, worker.hello(), Some(&first))
+    let mut stream = Client::attach_with(address, hello.clone(), Some(&first))
         .await
         .unwrap();
     worker.count("main", State::Cpu, 1);
@@ -367,7 +372,7 @@ async fn an_agent_continues_its_epoch_with_a_new_token() {
         ))
         .await;
     assert_eq!(stream.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
-    let next = Client::attach_with(address, worker.hello(), Some(&second))
+    let next = Client::attach_with(address, hello, Some(&second))
         .await
         .unwrap();
     assert_eq!(next.welcome.acked_seq, 1);
@@ -466,7 +471,7 @@ async fn an_unusable_token_file_stops_the_start() {
     std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
     set_mode(folder.path(), 0o703);
     let error = bind().await.unwrap_err().to_string();
-    assert!(error.contains("(mode 703); run: chmod o-w "), "{error}");
+    assert!(error.contains("(mode 703); run: chmod go-w "), "{error}");
     // Only the owner of a file can replace it there.
     set_mode(folder.path(), 0o1777);
     bind().await.unwrap();
@@ -482,6 +487,90 @@ async fn an_unusable_token_file_stops_the_start() {
         cause.starts_with("unknown field `networks`"),
         "{error} {cause}"
     );
+}
+
+/// A proxy in front of a port of loopback would let everybody in.
+#[tokio::test]
+async fn a_lost_token_file_lets_nobody_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let bind = async |file: &TokenFile| {
+        let bound = Server::bind(ServeOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            tokens: TokenSource::File(file.clone()),
+            ..ServeOptions::default()
+        });
+        bound.await.map(drop).map_err(|error| error.to_string())
+    };
+    let named = TokenFile::new(folder.path().join("named.json"));
+    let error = bind(&named).await.unwrap_err();
+    assert!(
+        error.contains("named.json does not exist; run: "),
+        "{error}"
+    );
+    named.create(NewToken::new(Role::Agent), CREATED).unwrap();
+    bind(&named).await.unwrap();
+
+    let file = TokenFile::in_folder(folder.path());
+    bind(&file).await.unwrap();
+    file.create(NewToken::new(Role::Agent), CREATED).unwrap();
+    bind(&file).await.unwrap();
+    std::fs::remove_file(file.path()).unwrap();
+    let error = bind(&file).await.unwrap_err();
+    assert!(
+        error.contains("tokens.json is gone, and without it"),
+        "{error}"
+    );
+    let mark = folder.path().join("tokens.required");
+    assert!(
+        error.ends_with(&format!("remove {}", mark.display())),
+        "{error}"
+    );
+    std::fs::remove_file(mark).unwrap();
+    bind(&file).await.unwrap();
+
+    // It appears while a collector runs.
+    let tokens = Tokens::open(TokenSource::File(file.clone())).unwrap();
+    file.create(NewToken::new(Role::Agent), CREATED).unwrap();
+    tokens.refresh();
+    assert!(tokens.are_required());
+    std::fs::remove_file(file.path()).unwrap();
+    bind(&file).await.unwrap_err();
+}
+
+/// A link out of an open folder, a group of others, and files of others.
+#[test]
+fn nobody_else_may_change_or_replace_a_token_file() {
+    use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let [open, private] = ["open", "private"].map(|name| folder.path().join(name));
+    for folder in [&open, &private] {
+        std::fs::create_dir(folder).unwrap();
+        set_mode(folder, 0o700);
+    }
+    let target = TokenFile::new(open.join("target.json"));
+    target.create(NewToken::new(Role::Agent), CREATED).unwrap();
+    let linked = TokenFile::new(private.join("tokens.json"));
+    symlink(target.path(), linked.path()).unwrap();
+    let error = |file: &TokenFile| file.read().unwrap_err().to_string();
+    assert!(linked.read().unwrap().is_some());
+    set_mode(&open, 0o707);
+    assert!(error(&linked).contains("(mode 707)"), "{}", error(&linked));
+    set_mode(&open, 0o700);
+
+    // Members of the own group are trusted.
+    set_mode(&open, 0o770);
+    assert!(linked.read().unwrap().is_some());
+    let user = folder.path().metadata().unwrap().uid();
+    // Only root can give files to others.
+    if user == 0 {
+        chown(&open, None, Some(4_321)).unwrap();
+        assert!(error(&linked).contains("(mode 770)"), "{}", error(&linked));
+        set_mode(&open, 0o700);
+        chown(target.path(), Some(4_321), None).unwrap();
+        let text = error(&target);
+        assert!(text.contains("target.json belongs to user 4321"), "{text}");
+        assert_eq!(error(&linked), text);
+    }
 }
 
 fn set_mode(folder: &std::path::Path, mode: u32) {

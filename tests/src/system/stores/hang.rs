@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{Collector, Worker, number, wait_for};
+use crate::harness::{Collector, Worker, emberline, number, wait_for};
 
 /// Longest time from SIGTERM to the end, as `docs/DEPLOY.md` promises.
 const STOP_MAX: Duration = Duration::from_secs(15);
@@ -128,6 +128,11 @@ fn a_runtime_that_hangs_ends_the_collector() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens.json");
     let file = tokens.to_str().unwrap();
+    let created = Command::new(emberline())
+        .args(["token", "new", "--role", "agent", "--tokens", file])
+        .output()
+        .unwrap();
+    assert!(created.status.success(), "{created:?}");
     let options = [
         "--listen",
         "127.0.0.1:0",
@@ -137,6 +142,7 @@ fn a_runtime_that_hangs_ends_the_collector() {
         "5",
     ];
     let mut collector = Collector::start_with(&options);
+    std::fs::remove_file(&tokens).unwrap();
     make_pipe(&tokens);
     assert_eq!(
         collector.process.wait().code(),
