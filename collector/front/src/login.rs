@@ -91,21 +91,24 @@ async fn show(
         .find(|(name, _)| name == return_path::PARAMETER)
         .and_then(|(_, path)| ReturnPath::parse(path));
     let scope = gate.cookie_scope(&uri, &headers);
+    let is_foreign = is_from_other_site(&headers);
     match gate.authenticate(scope, &headers, &peer, Schemes::Bearer) {
         Ok(Credential::Token {
             record,
             session: Some(_),
-        }) => document(
+        }) => {
+            let content = Content::LoggedIn(&record);
+            document(StatusCode::OK, &content, next.as_ref(), is_foreign)
+        }
+        Ok(_) => document(
             StatusCode::OK,
-            &Content::LoggedIn(&record),
+            &Content::NotNeeded,
             next.as_ref(),
-            false,
+            is_foreign,
         ),
-        Ok(_) => document(StatusCode::OK, &Content::NotNeeded, next.as_ref(), false),
         Err(_) => {
-            let is_retried = next.is_some() && is_from_other_site(&headers);
             let form = Content::Form { error: None };
-            document(StatusCode::OK, &form, next.as_ref(), is_retried)
+            document(StatusCode::OK, &form, next.as_ref(), is_foreign)
         }
     }
 }
@@ -224,22 +227,26 @@ fn redirect(location: &str, cookies: impl IntoIterator<Item = HeaderValue>) -> R
     response
 }
 
+/// `is_foreign`: another site's link led here.
 fn document(
     status: StatusCode,
     content: &Content<'_>,
     next: Option<&ReturnPath>,
-    is_retried: bool,
+    is_foreign: bool,
 ) -> Response {
+    let is_retried = is_foreign && next.is_some() && matches!(content, Content::Form { .. });
     let next = next.cloned().unwrap_or_default();
     let address = escaped(&next.location());
-    let retry = if is_retried {
-        format!(
+    let mut meta = String::new();
+    if is_foreign {
+        meta += "<meta name=\"ask\">";
+    }
+    if is_retried {
+        meta += &format!(
             "<meta name=\"retry\" content=\"{address}\">\n    <noscript><meta http-equiv=\"refresh\" \
              content=\"0; url={address}\"></noscript>"
-        )
-    } else {
-        String::new()
-    };
+        );
+    }
     let content = match content {
         Content::Form { error } => {
             let command = "emberline token new --role reader";
@@ -264,7 +271,7 @@ fn document(
         ),
     };
     let html = DOCUMENT
-        .replace("{retry}", &retry)
+        .replace("{meta}", &meta)
         .replace("{content}", &content);
     (
         status,

@@ -86,6 +86,21 @@ export function loginChecks({ browser, checks, open, target, token, at, pictures
     await page.context().close();
   }
 
+  /** A stranger's link with a token logs nobody in before the person has agreed. */
+  async function strangersLink() {
+    const page = await open(browser, checks);
+    await page.goto(`data:text/html,${encodeURIComponent(`<a href="${target}login#token=${token}">tasks</a>`)}`);
+    await page.click('a');
+    await page.waitForSelector('p.error');
+    const id = token.split('_')[1];
+    checks.expect((await page.textContent('p.error')).includes(`token ${id}.`), 'the login asks', page.url());
+    checks.expect(!page.url().includes('emb_'), 'the address has no token', page.url());
+    checks.equal((await page.context().cookies()).length, 0, 'nobody is logged in');
+    await page.click('form button');
+    await page.waitForSelector('.tile');
+    await page.context().close();
+  }
+
   /** The tasks of the last hour, after a login whose end is expected. */
   async function loggedInTasks() {
     const page = await open(browser, checks, { expected: /status of 401/ });
@@ -148,5 +163,5 @@ export function loginChecks({ browser, checks, open, target, token, at, pictures
     await page.context().close();
   }
 
-  return { mocked: [readersPage], live: [loginLink, endedLogin, loggingOut, loggingIn] };
+  return { mocked: [readersPage], live: [loginLink, strangersLink, endedLogin, loggingOut, loggingIn] };
 }
