@@ -1,7 +1,9 @@
 //! Only the next flush of an epoch counts, and only its owner may send it.
 
+use front::auth::{NewToken, Role};
 use profiler_core::SessionKey;
 
+use super::access::Guarded;
 use super::*;
 
 fn flush_of(worker: &mut TestWorker, seq: u64) -> v1::Flush {
@@ -173,6 +175,36 @@ async fn a_flush_whose_refusal_was_lost_is_refused_again() {
     assert_eq!(answers[0], answers[1]);
     worker.answered_seq = 2;
     let mut client = Client::attach(running.address, worker.hello()).await;
+    let flush = flush_of(&mut worker, 3);
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
+}
+
+/// Readers know workers and epochs, and other tokens may cover the same workers.
+#[tokio::test]
+async fn an_epoch_without_a_key_is_continued_by_its_own_token_only() {
+    let guarded = Guarded::serve().await;
+    let [own, other] = [(); 2].map(|()| guarded.agent("etl-*"));
+    guarded
+        .until_valid(&guarded.token(NewToken::new(Role::Reader)))
+        .await;
+    let mut worker = TestWorker::new("etl-low", 7);
+    let address = guarded.running.address;
+    let attached = Client::attach_with(address, worker.hello(), Some(&own)).await;
+    let mut client = attached.unwrap();
+    let flush = flush_of(&mut worker, 1);
+    let dictionary = worker.dictionary().unwrap();
+    client
+        .send(agent_message::Kind::Dictionary(dictionary))
+        .await;
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
+    let refused = Client::attach_with(address, worker.hello(), Some(&other)).await;
+    let status = refused.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    let flush = flush_of(&mut worker, 2);
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
+    drop(client);
+    let attached = Client::attach_with(address, worker.hello(), Some(&own)).await;
+    let mut client = attached.unwrap();
     let flush = flush_of(&mut worker, 3);
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
 }
