@@ -1,7 +1,7 @@
 //! Decompression with a limit.
 
 use std::borrow::Cow;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 
 use flate2::read::MultiGzDecoder;
 
@@ -39,6 +39,25 @@ pub fn decompressed(bytes: &[u8], bytes_max: usize) -> Result<Cow<'_, [u8]>, Imp
     Ok(content.into())
 }
 
+/// The length of what [`decompressed`] would return, which needs no memory for it.
+///
+/// # Errors
+/// As of [`decompressed`].
+pub fn decompressed_len(bytes: &[u8], bytes_max: usize) -> Result<usize, ImportError> {
+    if !bytes.starts_with(&MAGIC) || bytes.len() > bytes_max {
+        return decompressed(bytes, bytes_max).map(|content| content.len());
+    }
+    let mut content = MultiGzDecoder::new(bytes).take(bytes_max as u64 + 1);
+    let read = io::copy(&mut content, &mut io::sink()).map_err(|error| ImportError::Gzip {
+        reason: error.to_string(),
+    })?;
+    let length = usize::try_from(read).unwrap_or(usize::MAX);
+    if length > bytes_max {
+        return Err(ImportError::content(bytes_max));
+    }
+    Ok(length)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -62,6 +81,12 @@ mod tests {
         assert_eq!(decompressed(&gzip(&bytes), 999), too_large);
         assert_eq!(decompressed(&bytes, 1_000).unwrap(), bytes);
         assert_eq!(decompressed(&bytes, 999), too_large);
+        for content in [&bytes, &gzip(&bytes), &gzip(b"")] {
+            for bytes_max in [10, 999, 1_000] {
+                let expected = decompressed(content, bytes_max).map(|content| content.len());
+                assert_eq!(decompressed_len(content, bytes_max), expected);
+            }
+        }
         let cut = &gzip(&bytes)[..20];
         assert!(matches!(
             decompressed(cut, 1_000),
@@ -79,6 +104,10 @@ mod tests {
                 Err(ImportError::content(1 << 20))
             );
         });
+        let counted = allocation_counter::measure(|| {
+            assert_eq!(decompressed_len(&bomb, 8 << 20), Ok(8 << 20));
+        });
+        assert!(counted.bytes_total < 128 << 10, "{counted:?}");
         // The content, once, and the decoder.
         assert!(
             measured.bytes_total < (1 << 20) + (128 << 10),

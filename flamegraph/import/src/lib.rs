@@ -27,7 +27,7 @@ pub mod testing;
 use std::borrow::Cow;
 
 pub use error::ImportError;
-pub use gzip::decompressed;
+pub use gzip::{decompressed, decompressed_len};
 pub use model::{
     CollapsedUnit, ImportFormat, ImportOptions, Imported, ImportedSample, Labels, TASK_DEFAULT,
     TASK_LABEL_DEFAULT,

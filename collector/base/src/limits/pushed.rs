@@ -18,6 +18,13 @@ pub const OTLP_CONTENT_BYTES_MAX: usize = 4 << 20;
 /// Pushes that are parsed and stored at once. Parsing takes a multiple of the content.
 pub const PUSHES_MAX: usize = 4;
 
+/// Content past which a push is parsed and stored alone: with the names and stacks of its parser it takes up to 200 MB.
+/// A profile of ten seconds of a busy program has a tenth.
+pub const LARGE_PUSH_BYTES: usize = 1 << 20;
+
+/// Large pushes that are parsed and stored at once, and one more of an identity that has none.
+pub const LARGE_PUSHES_MAX: usize = 1;
+
 /// Most series and most profiles of one push.
 pub const PUSH_PROFILES_MAX: usize = 1_000;
 

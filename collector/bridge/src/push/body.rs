@@ -116,7 +116,7 @@ fn gave_way(_: Full) -> Failure {
     )
 }
 
-fn too_fast(TooFast { retry_after }: TooFast) -> Failure {
+pub(super) fn too_fast(TooFast { retry_after }: TooFast) -> Failure {
     let text = format!(
         "the quota bytes_per_second of this token or address is used up for {} s",
         retry_after.as_secs()

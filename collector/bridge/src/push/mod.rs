@@ -17,6 +17,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
+use import::decompressed_len;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
@@ -25,7 +26,7 @@ use self::ingest::Query;
 use self::otlp::{ExportProfilesServiceResponse, Transport};
 use self::profile::{Parsed, Parser, Profile};
 use self::series::Source;
-use base::limits::{PUSH_BODIES_BYTES_MAX, PUSH_CONTENT_BYTES_MAX};
+use base::limits::{LARGE_PUSH_BYTES, PUSH_BODIES_BYTES_MAX, PUSH_CONTENT_BYTES_MAX};
 use base::log_limit::{Admitted, LineLimit};
 use front::gate::Caller;
 use shares::identity::Identity;
@@ -256,15 +257,16 @@ enum Content {
 impl Content {
     /// The profiles of a body whose encoding is undone.
     async fn profiles(
-        self,
+        &self,
         inlet: &Inlet,
         headers: &HeaderMap,
         body: Bytes,
     ) -> Result<Vec<Profile>, Failure> {
         match self {
-            Content::Ingest(query) => Ok(vec![query.profile(headers, body).await?]),
-            Content::Push { encoding, client } => connect::profiles(encoding, &body, &client),
+            Content::Ingest(query) => Ok(vec![query.clone().profile(headers, body).await?]),
+            Content::Push { encoding, client } => connect::profiles(*encoding, &body, client),
             Content::Otlp(transport) => {
+                let transport = *transport;
                 let decoding = inlet.otlp_decoding.clone().lock_owned().await;
                 let headers = headers.clone();
                 let decode = move || {
@@ -324,17 +326,37 @@ impl Sender {
         let sender = self.clone();
         // Goes on even if the client goes away: a series must not be left between two messages.
         let stored = tokio::spawn(async move {
-            let _turn = turn;
-            let profiles = sender.profiles(&parts.headers, &body, content).await?;
-            let parsed = sender.parse(profiles).await?;
-            sender.store_parsed(parsed).await
+            let profiles = sender.profiles(&parts.headers, &body, &content).await?;
+            let bytes = sender.measured(&profiles).await?;
+            // Its next pushes wait until the quota allows what this one expands to.
+            let expanded_bytes = bytes.saturating_sub(body.bytes.len());
+            sender
+                .account
+                .charge_bytes(expanded_bytes)
+                .map_err(body::too_fast)?;
+            if bytes <= LARGE_PUSH_BYTES {
+                return sender.store_parsed(sender.parse(profiles).await?).await;
+            }
+            // Decoded again when its turn has come, so that those that wait hold only their bodies.
+            drop((profiles, turn));
+            let large_turns = &sender.inlet.collector.pushed.large_turns;
+            let _large_turn = body.waiting(large_turns.take(&sender.account)).await?;
+            let profiles = sender.profiles(&parts.headers, &body, &content).await?;
+            sender.store_parsed(sender.parse(profiles).await?).await
         });
         stored.await.unwrap_or_else(|_| Err(panicked()))
     }
 
     /// Stores profiles that are in memory already.
     async fn store_profiles(&self, profiles: Vec<Profile>) -> Result<Outcome, Failure> {
-        let turn = self.inlet.collector.pushed.turns.take(&self.account).await;
+        let pushed = &self.inlet.collector.pushed;
+        let bytes = self.measured(&profiles).await?;
+        let turns = if bytes <= LARGE_PUSH_BYTES {
+            &pushed.turns
+        } else {
+            &pushed.large_turns
+        };
+        let turn = turns.take(&self.account).await;
         let sender = self.clone();
         let stored = tokio::spawn(async move {
             let _turn = turn;
@@ -347,7 +369,7 @@ impl Sender {
         &self,
         headers: &HeaderMap,
         body: &HeldBody,
-        content: Content,
+        content: &Content,
     ) -> Result<Vec<Profile>, Failure> {
         let decode = {
             let headers = headers.clone();
@@ -358,6 +380,23 @@ impl Sender {
             .await
             .unwrap_or_else(|_| Err(panicked()))?;
         content.profiles(&self.inlet, headers, decoded).await
+    }
+
+    /// Bytes of the content of these profiles, decompressed.
+    async fn measured(&self, profiles: &[Profile]) -> Result<usize, Failure> {
+        let contents = profiles
+            .iter()
+            .flat_map(|profile| [Some(&profile.content), profile.earlier.as_ref()]);
+        let contents: Vec<Bytes> = contents.flatten().cloned().collect();
+        let measure = move || {
+            contents.iter().try_fold(0, |sum, content| {
+                let bytes_max = PUSH_CONTENT_BYTES_MAX.saturating_sub(sum);
+                Ok(sum + decompressed_len(content, bytes_max)?)
+            })
+        };
+        spawn_blocking(measure)
+            .await
+            .unwrap_or_else(|_| Err(panicked()))
     }
 
     async fn parse(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {

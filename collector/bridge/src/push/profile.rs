@@ -182,13 +182,19 @@ impl Parser<'_> {
         is_lines: bool,
         options: &ImportOptions,
     ) -> Result<Imported, ImportError> {
-        let content = decompressed(content, self.bytes_left)?;
-        self.bytes_left -= content.len();
-        if is_lines {
-            import(&counted(&content), options)
+        let decompressed = decompressed(content, self.bytes_left)?;
+        self.bytes_left -= decompressed.len();
+        let content = if is_lines {
+            counted(&decompressed).into()
         } else {
-            import(&content, options)
-        }
+            decompressed
+        };
+        // One that is compressed twice must not expand again.
+        let options = ImportOptions {
+            content_bytes_max: content.len(),
+            ..options.clone()
+        };
+        import(&content, &options)
     }
 }
 

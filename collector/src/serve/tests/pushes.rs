@@ -19,9 +19,12 @@ use super::access::Guarded;
 use super::client::{Answer, send_bytes};
 use super::*;
 use base::limits::{
-    PUSH_BODY_BYTES_MAX, PUSH_CONTENT_BYTES_MAX, PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX,
+    LARGE_PUSH_BYTES, PUSH_BODY_BYTES_MAX, PUSH_CONTENT_BYTES_MAX, PUSHED_IDLE_MAX,
+    PUSHED_LABEL_SETS_MAX,
 };
 use front::auth::{NewToken, Role};
+use shares::identity::Identity;
+use shares::{Quota, QuotaSettings};
 
 /// Headers of a request.
 type Headers<'a> = &'a [(&'a str, &'a str)];
@@ -58,6 +61,73 @@ impl Running {
     async fn counts(&self) -> Value {
         self.json("/api/v1/workers").await["pushes"][0].clone()
     }
+}
+
+/// Folded stacks that are 1 MiB and a little, and some kilobytes once they are compressed.
+fn large_push() -> Vec<u8> {
+    gzip(&b"main;work 3\n".repeat(LARGE_PUSH_BYTES / 12 + 1))
+}
+
+/// A push of 23 KB may take a second and 200 MB.
+#[tokio::test]
+async fn pushes_that_expand_to_much_wait_for_each_other_and_others_do_not() {
+    let running = serve().await;
+    let collector = running.collector.upgrade().unwrap();
+    let turns = collector.pushed.large_turns.clone();
+    let account = |number| {
+        let identity = Identity::Address([10, 0, 0, number].into());
+        collector.accounts.of(&identity, None)
+    };
+    let mut held = Vec::new();
+    while let Some(turn) = turns.try_take(&account(u8::try_from(held.len()).unwrap())) {
+        held.push(turn);
+    }
+    assert_eq!(held.len(), 2, "one, and one of another identity");
+    let query = format!("/ingest?name=large&{TIMES}&format=folded");
+    let content = large_push();
+    assert!(content.len() < 16 << 10, "{}", content.len());
+    let large = async || running.push_with(&query, &[], &content).await;
+    let mut waiting = std::pin::pin!(large());
+    let small_query = format!("name=small&{TIMES}&format=folded");
+    // It waits as long as small ones do not.
+    for _ in 0..8 {
+        let small = running.ingest(&small_query, &[], b"main 2\n");
+        tokio::select! {
+            biased;
+            answer = &mut waiting => panic!("{}", answer.body),
+            text = small => assert_eq!(text, "stored 0.020 s in 1 series\n"),
+        }
+    }
+    drop(held);
+    assert_eq!(in_time(waiting).await.status, 200);
+    assert_eq!(turns.taken(), 0);
+}
+
+/// The quota is of bytes as they are parsed.
+#[tokio::test]
+async fn a_quota_counts_what_a_push_expands_to() {
+    let mut quotas = QuotaSettings::default();
+    quotas.set(Quota::BytesPerSecond, 4 << 10).unwrap();
+    let running = serve_with(ServeOptions {
+        quotas,
+        ..ServeOptions::default()
+    })
+    .await;
+    let query = format!("/ingest?name=large&{TIMES}&format=folded");
+    let answer = running.push_with(&query, &[], &large_push()).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let answer = running.push_with(&query, &[], b"main 2\n").await;
+    assert_eq!(answer.status, 429, "{}", answer.body);
+    assert!(answer.body.contains("bytes_per_second"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_profile_that_is_compressed_twice_is_not_expanded_twice() {
+    let running = serve().await;
+    let query = format!("/ingest?name=bomb&{TIMES}&format=folded");
+    let twice = gzip(&large_push());
+    let answer = running.push_with(&query, &[], &twice).await;
+    assert_eq!(answer.status, 413, "{}", answer.body);
 }
 
 #[tokio::test]

@@ -15,7 +15,8 @@ use profiler_core::hash::KeyedMap;
 use self::sender::{Inlet, Sender};
 use crate::ingest::{AttachError, Ingest, StreamError};
 use base::limits::{
-    PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX, PUSHED_SERIES_MAX, PUSHES_MAX, nanoseconds,
+    LARGE_PUSHES_MAX, PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX, PUSHED_SERIES_MAX, PUSHES_MAX,
+    nanoseconds,
 };
 use base::sync::{Mutex, lock, rank};
 use shares::identity::Identity;
@@ -70,6 +71,8 @@ pub struct Pushed {
     memory: DecodeBudget,
     /// Pushes that are parsed and stored at once.
     pub turns: Arc<Turns>,
+    /// The same for pushes of more than [`LARGE_PUSH_BYTES`](base::limits::LARGE_PUSH_BYTES).
+    pub large_turns: Arc<Turns>,
     pub counters: PushCounters,
     /// Outcomes of scrapes.
     pub scrapes: Scrapes,
@@ -82,6 +85,7 @@ impl Pushed {
             live: Mutex::default(),
             memory: DecodeBudget::default(),
             turns: Turns::new(PUSHES_MAX),
+            large_turns: Turns::new(LARGE_PUSHES_MAX),
             counters: PushCounters::default(),
             scrapes: Scrapes::default(),
         }
