@@ -5,5 +5,6 @@
     reason = "tags and names are those of the formats' definitions"
 )]
 
+pub mod json;
 pub mod otlp;
 pub mod pprof;

@@ -6,6 +6,8 @@ use prost::{Message, Oneof};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::json;
+
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExportProfilesServiceRequest {
@@ -254,7 +256,7 @@ pub fn is_older_json(content: &[u8]) -> bool {
         duration_nanos: Option<de::IgnoredAny>,
         location_indices: Option<de::IgnoredAny>,
     }
-    let Ok(request) = serde_json::from_slice::<Request>(content) else {
+    let Ok(request) = json::from_slice::<Request>(content) else {
         return false;
     };
     let scopes = request

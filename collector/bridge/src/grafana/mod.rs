@@ -14,6 +14,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use flamegraph::Flamebearer;
+use flamegraph::messages::json;
 use profiler_core::Profile;
 use profiler_core::limits::bounded;
 use serde::{Deserialize, Serialize};
@@ -111,9 +112,7 @@ impl Call {
     ) -> Result<M, ErrorAnswer> {
         let parsed = match self.encoding {
             Encoding::Proto => M::decode(&*self.message).map_err(|error| error.to_string()),
-            Encoding::Json => {
-                serde_json::from_slice(&self.message).map_err(|error| error.to_string())
-            }
+            Encoding::Json => json::from_slice(&self.message).map_err(|error| error.to_string()),
         };
         parsed.map_err(|error| invalid(format!("invalid message: {error}")))
     }
@@ -264,13 +263,21 @@ fn select_series(
         step_ns,
         series,
     } = asking.queries().label_series(&query, asking.cancel)?;
+    // The step that begins at the end has a point if it has time.
+    let steps = range.length_ns() / step_ns;
+    let has_last =
+        (series.iter()).any(|series| series.sums.iter().skip(steps as usize).any(|sum| *sum > 0));
+    let points_max = if has_last { usize::MAX } else { steps as usize };
     let message_of = |series: LabelSeries| {
         let labels = series.labels.into_iter();
-        let points = (1..).zip(&series.sums).map(|(steps, sum)| Point {
-            value: *sum as f64,
-            // The end of the step, as Pyroscope's points.
-            timestamp: first.unix_ns().saturating_add_unsigned(step_ns * steps) / 1_000_000,
-        });
+        let points = (1..)
+            .zip(&series.sums)
+            .take(points_max)
+            .map(|(steps, sum)| Point {
+                value: *sum as f64,
+                // The end of the step, as Pyroscope's points.
+                timestamp: first.unix_ns().saturating_add_unsigned(step_ns * steps) / 1_000_000,
+            });
         Series {
             labels: labels
                 .map(|(name, value)| LabelPair { name, value })

@@ -4,6 +4,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flamegraph::messages::json;
 use import::{ImportFormat, ImportOptions, Labels};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use serde::Deserialize;
@@ -100,7 +101,7 @@ pub(super) fn profiles(
 ) -> Result<Vec<Profile>, Failure> {
     let series = match encoding {
         Encoding::Proto => proto(message)?,
-        Encoding::Json => json(message)?,
+        Encoding::Json => of_json(message)?,
     };
     let mut profiles = Vec::new();
     for RawSeries { labels, samples } in series {
@@ -145,11 +146,10 @@ pub(super) fn profiles(
     Ok(profiles)
 }
 
-fn json(message: &[u8]) -> Result<Vec<RawSeries>, Failure> {
+fn of_json(message: &[u8]) -> Result<Vec<RawSeries>, Failure> {
     let invalid =
         |error: &dyn std::fmt::Display| Failure::invalid(format!("invalid JSON: {error}"));
-    let mut request: RawRequest =
-        serde_json::from_slice(message).map_err(|error| invalid(&error))?;
+    let mut request: RawRequest = json::from_slice(message).map_err(|error| invalid(&error))?;
     for sample in request
         .series
         .iter_mut()

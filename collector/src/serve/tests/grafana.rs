@@ -63,6 +63,34 @@ async fn busy() -> (Running, Vec<Client>) {
     (running, clients)
 }
 
+/// As of Pyroscope, which counts profiles from the start to the end, both included.
+#[tokio::test]
+async fn a_range_contains_its_end_and_null_is_a_default() {
+    let (running, _clients) = busy().await;
+    for (end_ms, is_in) in [(ms(30) - 1, false), (ms(30), true)] {
+        let mut body = stacks(CPU, "{}");
+        body["end"] = json!(end_ms);
+        body["stackTraceSelector"] = json!(null);
+        body["labelSelector"] = json!(null);
+        let answer = running.call("SelectMergeStacktraces", body.clone()).await;
+        let total = if is_in { "54" } else { "0" };
+        assert_eq!(answer["flamegraph"]["total"], total, "{end_ms}");
+        body["groupBy"] = json!(null);
+        body["aggregation"] = json!(null);
+        body["step"] = json!(5.0);
+        let answer = running.call("SelectSeries", body).await;
+        let points = answer["series"][0]["points"].as_array().unwrap();
+        let sum: f64 = points
+            .iter()
+            .map(|point| point["value"].as_f64().unwrap())
+            .sum();
+        assert_eq!(
+            (sum > 0.0, points.len()),
+            (is_in, if is_in { 3 } else { 2 })
+        );
+    }
+}
+
 impl Running {
     async fn call_with(&self, method: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let host = self.address.to_string();
