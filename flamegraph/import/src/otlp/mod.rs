@@ -7,7 +7,7 @@ use flamegraph::messages::otlp::{
     AnyValue, ExportProfilesServiceRequest, KeyValueAndUnit, Profile, ProfilesDictionary, Sample,
     Value,
 };
-use flamegraph::messages::{otlp as messages, pprof as proto};
+use flamegraph::messages::{json, otlp as messages, pprof as proto};
 use prost::Message as _;
 
 use super::limits::OTLP_ENTRIES_MAX;
@@ -18,6 +18,9 @@ const BUILD_ID_KEYS: [&str; 2] = [
     "process.executable.build_id.gnu",
     "process.executable.build_id.go",
 ];
+
+/// Most characters of a text that an error repeats.
+const FIRST_TEXT_CHARS: usize = 80;
 
 /// The attribute of samples with the name of their thread, and the label that the parser of pprof knows.
 const THREAD_KEY: &str = "thread.name";
@@ -76,6 +79,14 @@ pub enum OtlpError {
         /// Entries of the table.
         count: usize,
     },
+    /// The table of texts begins with one.
+    #[error(
+        "invalid OTLP profiles: the table of texts begins with {text:?}; its first entry must be empty; {LAYOUT}"
+    )]
+    FirstText {
+        /// The beginning of that text.
+        text: String,
+    },
     /// A sample that no layout allows, or one of an older layout.
     #[error("invalid OTLP profiles: sample {number} has neither values nor timestamps; {LAYOUT}")]
     NoValues {
@@ -114,7 +125,7 @@ pub fn otlp_profiles(
             ExportProfilesServiceRequest::decode(content)?
         }
         OtlpEncoding::Json => {
-            let request: ExportProfilesServiceRequest = serde_json::from_slice(content)?;
+            let request: ExportProfilesServiceRequest = json::from_slice(content)?;
             let mut profiles = request
                 .resource_profiles
                 .iter()
@@ -133,6 +144,15 @@ pub fn otlp_profiles(
         }
     };
     let dictionary = request.dictionary.unwrap_or_default();
+    // Absent texts have its index.
+    if let Some(first) = dictionary
+        .string_table
+        .first()
+        .filter(|first| !first.is_empty())
+    {
+        let text = first.chars().take(FIRST_TEXT_CHARS).collect();
+        return Err(OtlpError::FirstText { text });
+    }
     let mut profiles = Vec::new();
     for resource in request.resource_profiles {
         let given = resource.resource.map(|resource| resource.attributes);
@@ -198,14 +218,15 @@ fn text(value: &AnyValue) -> Option<String> {
     })
 }
 
-/// The entry of a table. Its first entry stands for none.
-fn entry<'t, T>(
+/// The entry of a table. Its first entry stands for none, unless a sender put one there: its tables have no entry that
+/// stands for none.
+fn entry<'t, T: Default + PartialEq>(
     what: &'static str,
     table: &'t [T],
     index: i32,
 ) -> Result<Option<&'t T>, OtlpError> {
     if index == 0 {
-        return Ok(None);
+        return Ok(table.first().filter(|first| **first != T::default()));
     }
     let entry = usize::try_from(index)
         .ok()
@@ -237,6 +258,34 @@ fn key<'d>(
 ) -> Result<&'d str, OtlpError> {
     let key = entry("text", &dictionary.string_table, attribute.key_strindex)?;
     Ok(key.map_or("", String::as_str))
+}
+
+/// When a profile was recorded, in nanoseconds; 0 if that is not known.
+struct Times {
+    start: u64,
+    duration: u64,
+}
+
+impl Times {
+    /// The times of the profile or, where it has none, of its samples.
+    fn of(profile: &Profile) -> Times {
+        let times = profile
+            .samples
+            .iter()
+            .flat_map(|sample| &sample.timestamps_unix_nano)
+            .copied();
+        let first = times.clone().min().unwrap_or(0);
+        let last = times.max().unwrap_or(0);
+        let start = match profile.time_unix_nano {
+            0 => first,
+            start => start,
+        };
+        let duration = match profile.duration_nano {
+            0 => last.saturating_sub(start),
+            duration => duration,
+        };
+        Times { start, duration }
+    }
 }
 
 /// Makes a message of pprof with those entries of the dictionary that a profile uses.
@@ -279,9 +328,10 @@ impl<'d> Converter<'d> {
             .map(|kind| self.value_type(kind))
             .transpose()?;
         self.profile.period = profile.period;
+        let Times { start, duration } = Times::of(profile);
         // An absurd time stays one, so that it is rejected.
-        self.profile.time_nanos = i64::try_from(profile.time_unix_nano).unwrap_or(i64::MAX);
-        self.profile.duration_nanos = i64::try_from(profile.duration_nano).unwrap_or(i64::MAX);
+        self.profile.time_nanos = i64::try_from(start).unwrap_or(i64::MAX);
+        self.profile.duration_nanos = i64::try_from(duration).unwrap_or(i64::MAX);
         for (number, sample) in (1..).zip(&profile.samples) {
             let sample = self.sample(number, sample)?;
             self.profile.sample.push(sample);

@@ -460,3 +460,123 @@ fn json_of_an_older_layout_is_rejected_with_the_versions() {
         );
     }
 }
+
+/// A request with one profile of these samples, and its tables.
+fn request_of(dictionary: ProfilesDictionary, profile: Profile) -> Vec<u8> {
+    let request = ExportProfilesServiceRequest {
+        resource_profiles: vec![ResourceProfiles {
+            scope_profiles: vec![ScopeProfiles {
+                profiles: vec![profile],
+                ..ScopeProfiles::default()
+            }],
+            ..ResourceProfiles::default()
+        }],
+        dictionary: Some(dictionary),
+    };
+    request.encode_to_vec()
+}
+
+/// A profile of processor time whose samples have these stacks.
+fn cpu_profile_of(stacks: &[i32]) -> Profile {
+    let samples = stacks.iter().map(|stack_index| Sample {
+        stack_index: *stack_index,
+        values: vec![5_000_000],
+        ..Sample::default()
+    });
+    Profile {
+        sample_type: Some(ValueType {
+            type_strindex: 3,
+            unit_strindex: 4,
+        }),
+        samples: samples.collect(),
+        ..Profile::default()
+    }
+}
+
+fn message_of(request: &[u8]) -> proto::Profile {
+    let profiles = otlp_profiles(request, OtlpEncoding::Protobuf).unwrap();
+    proto::Profile::decode(&*profiles[0].pprof).unwrap()
+}
+
+#[test]
+fn a_first_entry_that_is_one_is_used() {
+    let mut with_zero = dictionary();
+    let stack = Stack {
+        location_indices: vec![1],
+    };
+    with_zero.stack_table = vec![Stack::default(), stack];
+    let mut without = with_zero.clone();
+    without.stack_table.remove(0);
+    without.stack_table[0].location_indices = vec![0];
+    without.location_table.remove(0);
+    without.function_table.remove(0);
+    let lines = &mut without.location_table[0].lines;
+    lines.iter_mut().for_each(|line| line.function_index -= 1);
+    let expected = message_of(&request_of(with_zero, cpu_profile_of(&[1])));
+    assert_eq!(expected.sample[0].location_id.len(), 1);
+    assert_eq!(
+        message_of(&request_of(without, cpu_profile_of(&[0]))),
+        expected
+    );
+}
+
+#[test]
+fn texts_that_begin_with_one_are_rejected_by_name() {
+    let mut dictionary = dictionary();
+    dictionary.string_table.remove(0);
+    let request = request_of(dictionary, cpu_profile_of(&[1]));
+    let error = otlp_profiles(&request, OtlpEncoding::Protobuf).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("begins with \"samples\"; its first entry"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_profile_without_times_has_those_of_its_samples() {
+    let mut profile = cpu_profile_of(&[0, 0]);
+    for (sample, times) in profile.samples.iter_mut().zip([[70, 40], [90, 60]]) {
+        sample.values = vec![1, 2];
+        sample.timestamps_unix_nano = times.to_vec();
+    }
+    for (time, duration, expected) in [
+        (0, 0, (40, 50)),
+        (0, 7, (40, 7)),
+        (30, 0, (30, 60)),
+        (30, 7, (30, 7)),
+        // After all samples.
+        (95, 0, (95, 0)),
+    ] {
+        profile.time_unix_nano = time;
+        profile.duration_nano = duration;
+        let message = message_of(&request_of(dictionary(), profile.clone()));
+        assert_eq!(
+            (message.time_nanos, message.duration_nanos),
+            expected,
+            "{time} {duration}"
+        );
+    }
+}
+
+#[test]
+fn null_is_the_default_of_any_field_of_json() {
+    let request = json!({
+        "resourceProfiles": [{
+            "resource": null,
+            "scopeProfiles": [{
+                "scope": { "name": null, "version": null },
+                "profiles": [{
+                    "sampleType": { "typeStrindex": 1, "unitStrindex": null },
+                    "samples": [{ "stackIndex": null, "values": ["7"], "timestampsUnixNano": null }],
+                    "timeUnixNano": null, "durationNano": null, "period": null, "periodType": null,
+                    "attributeIndices": null,
+                }],
+            }],
+        }],
+        "dictionary": { "stringTable": ["", "cpu"], "mappingTable": null, "attributeTable": null },
+    });
+    let profiles = otlp_profiles(request.to_string().as_bytes(), OtlpEncoding::Json).unwrap();
+    let message = proto::Profile::decode(&*profiles[0].pprof).unwrap();
+    assert_eq!(message.sample[0].value, [7]);
+}
