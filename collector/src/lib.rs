@@ -25,6 +25,7 @@ mod audit;
 pub mod serve;
 
 pub use base::clock::Clock;
+pub use base::disk::free_bytes;
 pub use base::heartbeat::{Heartbeat, heartbeats};
 pub use base::limited::{ProcessLimitError, end_first, limit_process};
 pub use base::limits::{self, Limits};

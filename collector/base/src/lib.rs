@@ -8,6 +8,7 @@
 )]
 
 pub mod clock;
+pub mod disk;
 pub mod heartbeat;
 pub mod id_set;
 pub mod limited;

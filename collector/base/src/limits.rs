@@ -214,6 +214,9 @@ pub const WAL_DAMAGE_LISTED_MAX: usize = 100;
 /// finish, which frees space.
 pub const DISK_RESERVE_BYTES: u64 = 32 << 20;
 
+/// Free bytes of the disk that everything but the log and tables leaves, so that ingest is not what stops first.
+pub const WRITERS_RESERVE_BYTES: u64 = 2 * DISK_RESERVE_BYTES;
+
 /// How often the disk's free space is checked, and how long a full disk is left alone.
 pub const DISK_CHECK_EVERY: Duration = Duration::from_secs(1);
 

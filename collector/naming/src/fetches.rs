@@ -8,10 +8,8 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use super::files::{FileError, SymbolFiles};
-use base::limits::{
-    AGENT_SYMBOLS_BYTES_MAX, FINDINGS_MAX, SYMBOL_FETCHES_MAX, SYMBOL_STORE_BYTES_MAX,
-};
+use super::files::{FileError, RoomError, SymbolFiles};
+use base::limits::{AGENT_SYMBOLS_BYTES_MAX, FINDINGS_MAX, SYMBOL_FETCHES_MAX};
 use base::sync::{Mutex, lock, rank};
 
 /// The builds whose symbols are requested from agents.
@@ -77,11 +75,8 @@ pub enum PieceError {
         length: usize,
         bytes: u64,
     },
-    #[error(
-        "the collector has {used} of {SYMBOL_STORE_BYTES_MAX} bytes of symbols, and {bytes} more are \
-         too many; make room with: emberline symbols gc --unused 30d"
-    )]
-    Full { used: u64, bytes: u64 },
+    #[error(transparent)]
+    NoRoom(#[from] RoomError),
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -189,12 +184,7 @@ impl Fetches {
                 bytes,
             });
         }
-        if offset == 0 {
-            let used = files.bytes();
-            if used.saturating_add(bytes) > SYMBOL_STORE_BYTES_MAX {
-                return Err(PieceError::Full { used, bytes });
-            }
-        }
+        files.check_room(bytes, offset)?;
         let append = || {
             OpenOptions::new()
                 .create(true)

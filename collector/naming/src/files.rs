@@ -12,7 +12,10 @@ use profiler_core::Timestamp;
 use symbol_files::{Facts, Names, SymbolFile, SymbolFileError};
 
 use super::{is_build_id, path_of};
-use base::limits::SYMBOL_FILES_OPEN_MAX;
+use base::disk::free_bytes;
+use base::limits::{
+    SYMBOL_FILE_BYTES_MAX, SYMBOL_FILES_OPEN_MAX, SYMBOL_STORE_BYTES_MAX, WRITERS_RESERVE_BYTES,
+};
 use base::sync::{Mutex, lock, rank};
 
 const EXTENSION: &str = "symbols";
@@ -32,6 +35,23 @@ pub enum FileError {
     Io { path: PathBuf, source: io::Error },
     #[error("it is of build id {found}, not {expected}")]
     OtherBuild { found: String, expected: String },
+}
+
+/// Why there is no room for a file.
+#[derive(Debug, thiserror::Error)]
+pub enum RoomError {
+    #[error("a symbol file of {bytes} bytes; at most {SYMBOL_FILE_BYTES_MAX} are allowed")]
+    TooLarge { bytes: u64 },
+    #[error(
+        "the collector has {used} of {SYMBOL_STORE_BYTES_MAX} bytes of symbols, and {bytes} more are \
+         too many; make room with: emberline symbols gc --unused 30d"
+    )]
+    Full { used: u64, bytes: u64 },
+    #[error(
+        "the disk of the symbols has {free} bytes free, and {bytes} more are too many: \
+         {WRITERS_RESERVE_BYTES} are left to the profiles"
+    )]
+    Disk { free: u64, bytes: u64 },
 }
 
 /// A symbol file in the list.
@@ -192,6 +212,23 @@ impl SymbolFiles {
             .filter_map(|path| fs::metadata(path).ok())
             .map(|metadata| metadata.len())
             .sum()
+    }
+
+    /// Checks that a file of `bytes` has room, of which `written` are on the disk already.
+    pub(super) fn check_room(&self, bytes: u64, written: u64) -> Result<(), RoomError> {
+        let used = self.bytes().saturating_sub(written);
+        if used.saturating_add(bytes) > SYMBOL_STORE_BYTES_MAX {
+            return Err(RoomError::Full { used, bytes });
+        }
+        // A disk that does not answer reports its own error when it is written.
+        let free = free_bytes(&self.folder);
+        let more = bytes.saturating_sub(written);
+        match free {
+            Ok(free) if free < more.saturating_add(WRITERS_RESERVE_BYTES) => {
+                Err(RoomError::Disk { free, bytes: more })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn paths(&self) -> Vec<(String, PathBuf)> {

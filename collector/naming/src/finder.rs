@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use profiler_core::limits::bounded;
 use symbol_files::SymbolFile;
 
-use super::files::{FileError, SymbolFiles, check_build};
+use super::files::{FileError, RoomError, SymbolFiles, check_build};
 use super::{Missing, NOT_FOUND_CODE, SymbolSource, is_build_id, path_of};
-use base::limits::{FINDINGS_MAX, REDUCE_MAX, WANTED_BUILDS_MAX};
+use base::limits::{FINDINGS_MAX, REDUCE_MAX, SYMBOL_FILE_BYTES_MAX, WANTED_BUILDS_MAX};
 use base::sync::{Mutex, lock, rank};
 
 /// How long a build that no source has is not looked for again.
@@ -161,20 +161,20 @@ impl Finder {
 
     /// Whether there is a file. The error is for people.
     fn reduce(&self, files: &SymbolFiles, build: &str) -> Result<bool, String> {
-        if let Some(folder) = &self.source.folder {
+        let in_folder = self.source.folder.iter().filter_map(|folder| {
             let path = path_of(&folder.join(".build-id"), build, "debug");
-            if path.is_file() {
-                return self.read(files, build, path.as_os_str());
-            }
-        }
+            path.is_file().then(|| path.into_os_string())
+        });
+        let at_servers = self.source.debuginfod.iter().map(|server| {
+            format!("{}/buildid/{build}/debuginfo", server.trim_end_matches('/')).into()
+        });
         let mut failure = None;
-        for server in &self.source.debuginfod {
-            let url = format!("{}/buildid/{build}/debuginfo", server.trim_end_matches('/'));
-            match self.read(files, build, url.as_ref()) {
+        for from in in_folder.chain(at_servers) {
+            match self.read(files, build, &from) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                // Another server may have it.
-                Err(reason) => failure = Some(reason),
+                // The next one may have it.
+                Err(reason) => failure = failure.or(Some(reason)),
             }
         }
         failure.map_or(Ok(false), Err)
@@ -216,6 +216,13 @@ impl Finder {
             let file = SymbolFile::open(file).map_err(|error| error.to_string())?;
             check_build(&file, build).map_err(in_words)?;
             file.verify().map_err(|error| error.to_string())?;
+            let bytes = fs::metadata(&output).map_or(0, |metadata| metadata.len());
+            if bytes > SYMBOL_FILE_BYTES_MAX {
+                return Err(RoomError::TooLarge { bytes }.to_string());
+            }
+            files
+                .check_room(bytes, bytes)
+                .map_err(|error| error.to_string())?;
             let _changing = lock(&files.changing);
             if let Ok(Some(known)) = files.file(build)
                 && known.facts().rank() >= file.facts().rank()

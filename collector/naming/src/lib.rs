@@ -25,7 +25,7 @@ use symbol_files::Detail;
 pub use self::fetches::{AgentPiece, Fetch, FetchProgress, FetchState};
 use self::fetches::{Fetches, PieceError};
 use self::files::SymbolFiles;
-pub use self::files::{FileError, ListedFile};
+pub use self::files::{FileError, ListedFile, RoomError};
 use self::finder::{Finder, Found};
 pub use self::upload::{Piece, Received, UploadError};
 use base::limits::{
@@ -286,7 +286,9 @@ impl Naming {
         match finder.find(files, &build) {
             Found::Made => self.revise(),
             // Without room, it is found missing again later.
-            Found::Nowhere if finder.asks_agents() => drop(self.fetches.add(&build)),
+            Found::Nowhere | Found::Failed if finder.asks_agents() => {
+                self.fetches.add(&build);
+            }
             Found::Nowhere | Found::Failed => {}
         }
         true

@@ -1,7 +1,9 @@
 //! Uploads, lookups and files that the collector finds.
 
 use std::fs;
+use std::process::Command;
 
+use base::limits::SYMBOL_STORE_BYTES_MAX;
 use expect_test::expect;
 
 use super::testing::*;
@@ -96,13 +98,109 @@ fn a_better_file_replaces_a_worse_one_and_a_contradicting_one_is_rejected() {
     upload(&naming, build, &libraries.symbols("a"), 1 << 20, false).unwrap();
     let full = libraries.names(&naming);
     assert!(full.contains("sum + twice"), "{full:?}");
-    for other in [libraries.symbols("stripped"), libraries.forged()] {
-        let error = upload(&naming, build, &other, 1 << 20, false).unwrap_err();
-        assert!(matches!(error, UploadError::Conflict { .. }), "{error}");
-        assert_eq!(libraries.names(&naming), full, "nothing changed");
-    }
+    let error = upload(&naming, build, &libraries.forged(), 1 << 20, false).unwrap_err();
+    assert!(matches!(error, UploadError::Conflict { .. }), "{error}");
+    assert_eq!(libraries.names(&naming), full, "nothing changed");
     upload(&naming, build, &libraries.forged(), 1 << 20, true).unwrap();
     assert_eq!(naming.list().len(), 1);
+}
+
+#[test]
+fn a_program_and_its_debug_file_are_one_build_in_any_order() {
+    let libraries = Libraries::compile();
+    let path = |name: &str| libraries.folder.path().join(name);
+    let (program, debug) = (path("a"), path("debug"));
+    run(Command::new("objcopy")
+        .arg("--only-keep-debug")
+        .args([&program, &debug]));
+    let build = &libraries.build_id;
+    for [first, second] in [["a", "debug"], ["debug", "a"], ["debug", "stripped"]] {
+        let data = tempfile::tempdir().unwrap();
+        let naming = Naming::open(data.path().to_owned(), None);
+        upload(&naming, build, &libraries.symbols(first), 1 << 20, false).unwrap();
+        let names = libraries.names(&naming);
+        assert!(names.contains("sum + twice"), "{names:?}");
+        let again = upload(&naming, build, &libraries.symbols(second), 1 << 20, false).unwrap();
+        assert!(again.is_stored && again.was_known, "{second} after {first}");
+        assert_eq!(libraries.names(&naming), names);
+        let left = SymbolFiles::new(data.path().to_owned()).partials();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn each_piece_needs_room_not_only_the_first() {
+    let libraries = Libraries::compile();
+    let naming = libraries.naming(None);
+    let send = |offset: u64, bytes: u64| {
+        naming.receive(&Piece {
+            build_id: &libraries.build_id,
+            sha256: &sha256(b"never complete"),
+            bytes,
+            offset,
+            content: &[0; 8],
+            replace: false,
+        })
+    };
+    assert_eq!(send(0, 16).unwrap().bytes, 8);
+    // Files of no bytes on the disk, whose lengths count.
+    let full = libraries.folder.path().join("data/symbols/partial/other");
+    let other = fs::File::create(full).unwrap();
+    other.set_len(SYMBOL_STORE_BYTES_MAX - 1_000).unwrap();
+    assert_eq!(send(8, 1_000).unwrap().bytes, 16);
+    let error = send(16, 1_001).unwrap_err().to_string();
+    assert!(error.contains("and 1001 more are too many"), "{error}");
+    naming.add_fetch(&libraries.build_id).unwrap();
+    naming.next_fetch().unwrap();
+    let mut piece = AgentPiece {
+        build_id: &libraries.build_id,
+        worker: "w",
+        offset: 0,
+        bytes: 984,
+        content: &[0; 8],
+    };
+    assert!(!naming.add_fetched(&piece).unwrap());
+    piece.offset = 8;
+    other.set_len(SYMBOL_STORE_BYTES_MAX - 999).unwrap();
+    let error = naming.add_fetched(&piece).unwrap_err().to_string();
+    assert!(error.contains("and 984 more are too many"), "{error}");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_keeps_no_other_source_from_being_asked() {
+    let libraries = Libraries::compile();
+    let build = &libraries.build_id;
+    let folder = libraries.folder.path();
+    let debug = path_of(&folder.join(".build-id"), build, "debug");
+    fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    fs::write(&debug, "of another build").unwrap();
+    fs::write(folder.join("made"), libraries.symbols("a")).unwrap();
+    // PROGRAM symbols reduce --limited FILE-OR-URL --output FILE
+    let script = format!(
+        "case $4 in http://good/*) cp {}/made $6;; *) echo broken >&2; exit 1;; esac",
+        folder.display()
+    );
+    let naming_by = |server: &str, agents: bool| {
+        libraries.naming(Some(SymbolSource {
+            debuginfod: vec![server.to_owned()],
+            agents,
+            ..source(&libraries, &script)
+        }))
+    };
+    let naming = naming_by("http://bad", true);
+    libraries.names(&naming);
+    assert!(naming.find_next());
+    assert_eq!(naming.next_fetch().as_deref(), Some(&**build));
+    naming.end_fetch(build, Err("no worker has it".to_owned()));
+    let Missing::Unusable(reason) = naming.why_missing(build) else {
+        panic!("a file is there");
+    };
+    assert!(reason.ends_with(".debug: broken"), "the first: {reason}");
+
+    let naming = naming_by("http://good", false);
+    libraries.names(&naming);
+    assert!(naming.find_next());
+    assert!(libraries.names(&naming).contains("sum + twice"));
 }
 
 #[test]

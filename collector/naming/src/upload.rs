@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest as _, Sha256};
 use symbol_files::SymbolFile;
 
-use super::files::{FileError, SymbolFiles, check_build};
+use super::files::{FileError, RoomError, SymbolFiles, check_build};
 use super::is_build_id;
-use base::limits::{SYMBOL_FILE_BYTES_MAX, SYMBOL_STORE_BYTES_MAX, SYMBOL_UPLOADS_MAX};
+use base::limits::{SYMBOL_FILE_BYTES_MAX, SYMBOL_UPLOADS_MAX};
 use base::sync::lock;
 
 /// An upload that got no piece for so long is forgotten.
@@ -38,7 +38,7 @@ pub struct Received {
     pub bytes: u64,
     /// Whether it is complete and counts.
     pub is_stored: bool,
-    /// Whether the same file was there before.
+    /// Whether the same file, or a better one of the same build, was there before.
     pub was_known: bool,
 }
 
@@ -51,13 +51,8 @@ pub enum UploadError {
     BuildId(String),
     #[error("sha256={0:?} is no SHA-256: 64 digits of lowercase hexadecimal are expected")]
     Sha256(String),
-    #[error("a symbol file of {bytes} bytes; at most {SYMBOL_FILE_BYTES_MAX} are allowed")]
-    TooLarge { bytes: u64 },
-    #[error(
-        "the collector has {used} of {SYMBOL_STORE_BYTES_MAX} bytes of symbols, and {bytes} more are \
-         too many; make room with: emberline symbols gc --unused 30d"
-    )]
-    Full { used: u64, bytes: u64 },
+    #[error(transparent)]
+    NoRoom(#[from] RoomError),
     #[error("{SYMBOL_UPLOADS_MAX} other uploads are not complete; try again later")]
     TooManyUploads,
     #[error("the piece ends at byte {end}, the file at byte {bytes}")]
@@ -106,8 +101,10 @@ pub(super) fn receive(files: &SymbolFiles, piece: &Piece<'_>) -> Result<Received
     let path = files.partial(piece.sha256)?;
     let received = fs::metadata(&path).map_or(0, |metadata| metadata.len());
     if received == 0 {
-        admit(files, piece, &path)?;
+        admit(files, &path)?;
     }
+    // Another piece may say another length than the first.
+    files.check_room(piece.bytes, received)?;
     if piece.offset != received || (piece.content.is_empty() && received < piece.bytes) {
         return Ok(Received {
             bytes: received,
@@ -129,14 +126,13 @@ pub(super) fn receive(files: &SymbolFiles, piece: &Piece<'_>) -> Result<Received
         });
     }
     let stored = store(files, piece, &path);
-    if stored.is_err() {
+    if !matches!(stored, Ok(Stored::New)) {
         let _ = fs::remove_file(&path);
     }
-    stored?;
     Ok(Received {
         bytes,
         is_stored: true,
-        was_known: false,
+        was_known: stored? == Stored::Known,
     })
 }
 
@@ -148,7 +144,7 @@ fn check(piece: &Piece<'_>) -> Result<(), UploadError> {
         return Err(UploadError::Sha256(short(piece.sha256)));
     }
     if piece.bytes > SYMBOL_FILE_BYTES_MAX {
-        return Err(UploadError::TooLarge { bytes: piece.bytes });
+        return Err(RoomError::TooLarge { bytes: piece.bytes }.into());
     }
     let end = piece.offset.saturating_add(piece.content.len() as u64);
     if end > piece.bytes {
@@ -177,7 +173,7 @@ fn sha256_of_stored(files: &SymbolFiles, piece: &Piece<'_>) -> Result<Option<Str
 }
 
 /// Checks that another upload may begin; removes those that nobody continues.
-fn admit(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<(), UploadError> {
+fn admit(files: &SymbolFiles, path: &Path) -> Result<(), UploadError> {
     let mut open = 0;
     for other in files.partials().into_iter().filter(|other| other != path) {
         if is_old(&other) {
@@ -188,13 +184,6 @@ fn admit(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<(), Uplo
     }
     if open >= SYMBOL_UPLOADS_MAX {
         return Err(UploadError::TooManyUploads);
-    }
-    let used = files.bytes();
-    if used.saturating_add(piece.bytes) > SYMBOL_STORE_BYTES_MAX {
-        return Err(UploadError::Full {
-            used,
-            bytes: piece.bytes,
-        });
     }
     Ok(())
 }
@@ -207,7 +196,15 @@ fn is_old(path: &PathBuf) -> bool {
     age.is_some_and(|age| age > PARTIAL_AGE_MAX)
 }
 
-fn store(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<(), UploadError> {
+/// The outcome of a complete upload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stored {
+    New,
+    /// The build's file has as much, and stays.
+    Known,
+}
+
+fn store(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<Stored, UploadError> {
     let found = sha256(path)?;
     if found != piece.sha256 {
         return Err(UploadError::Damaged {
@@ -225,6 +222,10 @@ fn store(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<(), Uplo
         && let Ok(Some(known)) = files.file(piece.build_id)
         && known.facts().rank() >= facts.rank()
     {
+        // A stripped program after its debug file, or the two in any order.
+        if known.facts().rank() > facts.rank() || known.has_names_of(&file) {
+            return Ok(Stored::Known);
+        }
         return Err(UploadError::Conflict {
             build_id: piece.build_id.to_owned(),
             known: known.facts().detail.name(),
@@ -233,7 +234,8 @@ fn store(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<(), Uplo
             new_source: facts.source_bytes,
         });
     }
-    Ok(files.put(path, piece.build_id)?)
+    files.put(path, piece.build_id)?;
+    Ok(Stored::New)
 }
 
 fn sha256(path: &Path) -> Result<String, UploadError> {

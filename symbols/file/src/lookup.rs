@@ -145,6 +145,17 @@ impl<S: ReadAt> SymbolFile<S> {
         &self.facts
     }
 
+    /// Whether it names every address as `other` does, and neither has more. Compares the checksums of all blocks, so
+    /// both must be compressed alike.
+    pub fn has_names_of<T>(&self, other: &SymbolFile<T>) -> bool {
+        let source_bytes = other.facts.source_bytes;
+        let facts = Facts {
+            source_bytes,
+            ..self.facts.clone()
+        };
+        facts == other.facts && self.index == other.index
+    }
+
     /// Reads all of it: every number is in range, so that no lookup fails.
     ///
     /// # Errors

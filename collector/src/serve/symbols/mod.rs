@@ -18,7 +18,7 @@ use crate::serve::answer;
 use crate::serve::reader::{Pairs, Reader, blocking, pairs_of};
 use base::limits::{BODY_BYTES_MAX, SYMBOL_PIECE_BYTES_MAX, nanoseconds};
 use front::error::ErrorAnswer;
-use naming::{FetchError, Piece, UploadError};
+use naming::{FetchError, Piece, RoomError, UploadError};
 use query::{SymbolUpload, no_parameters};
 use shares::identity::Identity;
 
@@ -158,8 +158,8 @@ fn not_fetched(error: FetchError) -> ErrorAnswer {
 fn not_uploaded(error: UploadError) -> ErrorAnswer {
     let status = match error {
         UploadError::NoFolder | UploadError::Conflict { .. } => StatusCode::CONFLICT,
-        UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        UploadError::Full { .. } | UploadError::TooManyUploads => StatusCode::TOO_MANY_REQUESTS,
+        UploadError::NoRoom(RoomError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+        UploadError::NoRoom(_) | UploadError::TooManyUploads => StatusCode::TOO_MANY_REQUESTS,
         UploadError::BuildId(_)
         | UploadError::Sha256(_)
         | UploadError::PastEnd { .. }

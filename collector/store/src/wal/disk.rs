@@ -226,8 +226,7 @@ impl LogDisk for LocalDisk {
 
     fn free_bytes(&self) -> io::Result<u64> {
         heartbeat::before_io();
-        let stat = nix::sys::statvfs::statvfs(&self.folder)?;
-        Ok(stat.blocks_available().saturating_mul(stat.fragment_size()))
+        base::disk::free_bytes(&self.folder)
     }
 
     fn write_mark(&mut self, bytes: &[u8], is_synced: bool) -> io::Result<()> {
