@@ -63,6 +63,7 @@ mod agent;
 mod builder;
 mod clock;
 mod detail;
+pub mod foreign;
 mod fork;
 #[cfg(all(sampler, emberline_fuzzing))]
 #[doc(hidden)]

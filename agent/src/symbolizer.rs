@@ -49,6 +49,9 @@ const LOGGED_EVERY_NS: u64 = 60_000_000_000;
 #[cfg(feature = "ship")]
 const PIECE_INTERVAL: Duration = Duration::from_millis(125);
 
+/// The module of functions that an interpreter runs.
+const FOREIGN_MODULE: &str = "python";
+
 /// The destination of cycles.
 pub(crate) trait Sink: Send {
     /// Takes a cycle; must not block.
@@ -386,6 +389,11 @@ impl Symbolizer {
             AddressFrame::NoStack(reason) => intern(&Frame::no_stack(*reason)),
             AddressFrame::Overflow => intern(&Frame::overflow()),
             AddressFrame::Sampler => intern(&Frame::function("emberline sampler thread", "", 0)),
+            AddressFrame::Foreign(name) => intern(&Frame {
+                // The page and exports show it as the origin of the function.
+                module: FOREIGN_MODULE,
+                ..Frame::function(&name.function, &name.file, name.line)
+            }),
             AddressFrame::Code { .. } => intern(&Frame::function("", "", 0)),
         }
     }

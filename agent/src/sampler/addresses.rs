@@ -7,10 +7,12 @@ use profiler_core::limits::AGENT_NODES_MAX;
 use profiler_core::{FrameId, NoStack, NodeId, Weight};
 
 use super::audit::Times;
+use super::foreign;
 use super::page_map::PageMap;
 use super::page_trie::{Full, PageTrie, RawDelta};
 use super::sys::modules::Module;
 use super::unwind::Stack;
+use crate::foreign::ForeignName;
 use crate::registry::NameId;
 use system::page_vec::PageVec;
 use system::task_list::ThreadName;
@@ -33,6 +35,8 @@ pub(crate) enum AddressFrame {
         name: ThreadName,
         id: u32,
     },
+    /// A function of an interpreter.
+    Foreign(Arc<ForeignName>),
     /// Code at an address; `None` outside every module.
     Code {
         address: u64,
@@ -279,6 +283,9 @@ impl AddressTrie {
     }
 
     fn code_id(&mut self, address: u64) -> Result<FrameId, Full> {
+        if let Some(frame) = foreign::frame_of(address) {
+            return Ok(frame);
+        }
         if let Some(id) = self.code_ids.get(&address) {
             return Ok(*id);
         }
@@ -316,6 +323,7 @@ mod tests {
         let stack = Stack {
             addresses: vec![10, 20],
             complete: true,
+            ..Stack::default()
         };
         let levels = levels(AddressFrame::NoTask);
         let node = addresses.node_of(&levels, &stack);
@@ -370,6 +378,7 @@ mod tests {
         let stack = Stack {
             addresses: vec![10],
             complete: false,
+            ..Stack::default()
         };
         addresses.node_of(&levels(AddressFrame::Task(NameId(5))), &stack);
         addresses.seal(|tree| {
@@ -389,6 +398,7 @@ mod tests {
             &Stack {
                 addresses: vec![],
                 complete: false,
+                ..Stack::default()
             },
         );
         assert!(nodes.is_sorted() && !nodes.contains(&cut));

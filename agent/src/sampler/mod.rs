@@ -19,6 +19,7 @@ mod audit;
 mod cycles;
 mod early;
 mod files;
+mod foreign;
 mod memory;
 mod mode;
 mod options;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use profiler_core::{Settings, StateSet};
 
 use crate::Symbols;
+use crate::foreign::Walker;
 use crate::registry::NameId;
 
 /// Weights are multiples of a tenth of the interval; remainders are carried to the next sample.
@@ -21,6 +22,8 @@ pub(crate) struct SamplerOptions {
     pub(crate) resource_interval: Option<Duration>,
     /// For the symbolizer: most rows of ended tasks per second.
     pub(crate) task_rows_per_second: u32,
+    /// Walks the frames of an interpreter.
+    pub(crate) walker: Option<Walker>,
     /// For the symbolizer: who names functions.
     pub(crate) symbols: Symbols,
     /// For the symbolizer: the task of the program's threads that are in none; [`NameId::NONE`] for no task.

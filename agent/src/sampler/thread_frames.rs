@@ -252,6 +252,7 @@ mod tests {
         let stack = Stack {
             addresses,
             complete: !number.is_multiple_of(5),
+            ..Stack::default()
         };
         let node = match number % 7 {
             0 => tree.node_without_stack(&levels, NoStack::NotSampled),

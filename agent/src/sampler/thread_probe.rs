@@ -16,6 +16,7 @@ use self::unarmed::UnarmedThread;
 use super::addresses::{AddressTrie, Attribution};
 use super::early::{Remainders, SeenStacks, Share};
 use super::files::{Activity, Files, ProbeError, RunDelay};
+use super::foreign::ForeignFrames;
 use super::memory::{self, RemoteStack};
 use super::mode::Mode;
 use super::overhead::{ClockReading, Meter};
@@ -23,6 +24,7 @@ use super::page_queue::PageQueue;
 use super::schedule::TickTimes;
 use super::sys::maps::{self, Mapping};
 use super::sys::request::{Request, RequestOutcome};
+use super::sys::signal;
 use super::sys::slots::{Sample, Slots, StackSpan};
 use super::thread::{BlockedAt, LastObservation, LastSample, OwedDelay, Thread};
 use super::thread_frames::ThreadFrames;
@@ -30,6 +32,7 @@ use super::thread_table::ThreadTable;
 use super::unwind::{Registers, Stack, Unwinder};
 use super::visits::Visits;
 use super::wait::WaitSite;
+use crate::foreign::Walker;
 use crate::log;
 use crate::registry::Moment;
 use system::page_vec::PageVec;
@@ -86,6 +89,8 @@ pub(super) struct ThreadProbe {
     waits: Waits,
     stack: Stack,
     remote: RemoteStack,
+    /// `None` if the program has no interpreter that is walked.
+    foreign: Option<ForeignFrames>,
     /// Threads that were found gone.
     gone: PageVec<u32>,
 }
@@ -117,7 +122,16 @@ impl ThreadProbe {
             waits: Waits::default(),
             stack: Stack::default(),
             remote: RemoteStack::default(),
+            foreign: None,
             gone: PageVec::new(),
+        }
+    }
+
+    /// From now on, walks the frames of an interpreter too.
+    pub(super) fn walk_foreign(&mut self, walker: Walker) {
+        if self.mode.checked_copies {
+            signal::set_walker(walker);
+            self.foreign = Some(ForeignFrames::new(walker, self.unwinder.modules()));
         }
     }
 
@@ -133,6 +147,9 @@ impl ThreadProbe {
                 .iter_mut()
                 .for_each(|thread| self.files.close(&mut thread.files));
         }
+        if let Some(foreign) = &mut self.foreign {
+            foreign.begin_tick();
+        }
         if self.modules_after == 0 {
             self.refresh_modules();
         }
@@ -145,6 +162,9 @@ impl ThreadProbe {
         let changed = self.unwinder.refresh();
         if changed {
             self.addresses.set_modules(self.unwinder.modules());
+            if let Some(foreign) = &mut self.foreign {
+                foreign.set_modules(self.unwinder.modules());
+            }
         }
         changed
     }
@@ -471,6 +491,9 @@ impl ThreadProbe {
         if !self.stack.complete && self.refresh_modules() {
             self.unwinder
                 .unwind(registers, memory::copied(sp, sample.stack), &mut self.stack);
+        }
+        if let Some(foreign) = &mut self.foreign {
+            foreign.merge(&mut self.addresses, sample.foreign, &mut self.stack);
         }
     }
 

@@ -106,6 +106,9 @@ impl Sampler {
         };
         let meter = Meter::new(counters, options.cpu_limit, reading);
         let mut probe = ThreadProbe::new(mode, slots, meter, options.quantum_ns());
+        if let Some(walker) = options.walker {
+            probe.walk_foreign(walker);
+        }
         let own_name = process::thread_name(own_id);
         let own_frame = probe
             .thread_frames

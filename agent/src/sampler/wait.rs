@@ -22,6 +22,11 @@ impl WaitSite {
         self.call == libc::SYS_rt_sigtimedwait
     }
 
+    /// The address of the futex on which the thread waits.
+    pub(super) fn futex(&self) -> Option<u64> {
+        (self.call == libc::SYS_futex).then_some(self.argument)
+    }
+
     /// The kind of wait.
     pub(super) fn state(&self) -> State {
         let mut kinds = KINDS.iter().chain(OLD_KINDS);

@@ -5,6 +5,7 @@
 //! modules that guards and observers need are those of the standard library.
 
 pub mod environment;
+pub mod foreign;
 #[cfg(all(
     target_os = "linux",
     any(target_arch = "aarch64", target_arch = "x86_64"),

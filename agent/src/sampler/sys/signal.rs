@@ -13,14 +13,16 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Range;
 use std::ptr;
-use std::sync::Mutex;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
+use std::sync::{Mutex, OnceLock};
 
 use nix::sys::signal::{SigSet, Signal};
 
 use super::protocol::{BufferWord, ExpiredSlots, SlotWord};
+use crate::foreign::{ForeignFrame, FrameWalker, Walk, Walker};
+use crate::sampler::foreign::FRAMES_MAX as FOREIGN_FRAMES_MAX;
 use system::processor::{self, REGISTERS, SP};
 use system::{process, task_list};
 
@@ -82,7 +84,16 @@ pub(super) struct Buffer {
     /// 0 if the handler did not read it.
     pub(super) stamp: AtomicU64,
     pub(super) took: AtomicU64,
+    /// Frames of an interpreter, and whether the last one is the outermost.
+    pub(super) foreign: AtomicUsize,
+    pub(super) foreign_complete: AtomicBool,
 }
+
+/// Memory for the frames of an interpreter.
+struct ForeignFrames(UnsafeCell<[ForeignFrame; FOREIGN_FRAMES_MAX]>);
+
+// SAFETY: as for `Stack`: the states of the buffer with the same number keep its users apart.
+unsafe impl Sync for ForeignFrames {}
 
 /// Memory for the copy of a stack.
 struct Stack<const WORDS: usize>(UnsafeCell<[u64; WORDS]>);
@@ -119,6 +130,8 @@ impl Buffer {
             number: AtomicU64::new(0),
             stamp: AtomicU64::new(0),
             took: AtomicU64::new(0),
+            foreign: AtomicUsize::new(0),
+            foreign_complete: AtomicBool::new(false),
         }
     }
 }
@@ -139,6 +152,23 @@ static COMMON_STACKS: [Stack<COMMON_WORDS>; COMMON_BUFFERS] =
 static DEEP_STACKS: [Stack<DEEP_WORDS>; DEEP_BUFFERS] =
     [const { Stack(UnsafeCell::new([0; DEEP_WORDS])) }; DEEP_BUFFERS];
 
+static FOREIGN_FRAMES: [ForeignFrames; COMMON_BUFFERS + DEEP_BUFFERS] = [const {
+    let none = ForeignFrame {
+        code: 0,
+        at: 0,
+        anchor: 0,
+    };
+    ForeignFrames(UnsafeCell::new([none; FOREIGN_FRAMES_MAX]))
+};
+    COMMON_BUFFERS + DEEP_BUFFERS];
+/// Walks the frames of an interpreter. It stays for the life of the process, because a handler may run at any time.
+static WALKER: OnceLock<&'static dyn FrameWalker> = OnceLock::new();
+
+/// Lets handlers walk the frames of an interpreter too. The first walker of a process stays.
+pub(in crate::sampler) fn set_walker(walker: Walker) {
+    let _ = WALKER.set(walker.0);
+}
+
 /// The memory for the stack of a buffer, and its size in words.
 #[inline(always)]
 fn stack_of(buffer: usize) -> (*mut u64, usize) {
@@ -148,8 +178,9 @@ fn stack_of(buffer: usize) -> (*mut u64, usize) {
     }
 }
 
-/// Sampler: calls `see` with the content of buffer `index`, if it is full, and frees the buffer.
-pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64])) {
+/// Sampler: calls `see` with the content of buffer `index`, if it is full, and frees the buffer. The second slice has the
+/// frames of an interpreter.
+pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64], &[ForeignFrame])) {
     let buffer = &BUFFERS[index];
     if !BUFFER_WORDS[index].is_full() {
         return;
@@ -159,7 +190,10 @@ pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64])) {
     // SAFETY: `stack` is valid for `words_max` words. The buffer is full, so no handler writes to
     // it until it is freed below, after the last use of this slice.
     let stack = unsafe { std::slice::from_raw_parts(stack, words) };
-    see(buffer, stack);
+    // SAFETY: likewise.
+    let foreign = unsafe { &*FOREIGN_FRAMES[index].0.get() };
+    let count = buffer.foreign.load(Ordering::Relaxed);
+    see(buffer, stack, &foreign[..count.min(FOREIGN_FRAMES_MAX)]);
     BUFFER_WORDS[index].free();
 }
 
@@ -437,6 +471,7 @@ fn answer(
     let (words, cut) = unsafe { copy_stack(slot, sp & !7, stack, words_max) };
     buffer.words.store(words, Ordering::Relaxed);
     buffer.cut.store(cut, Ordering::Relaxed);
+    walk_foreign(buffer, index, own_stack(slot, sp & !7));
     let is_timed = stamp.begin != 0;
     let took = if is_timed {
         processor::time_stamp().wrapping_sub(stamp.begin)
@@ -467,6 +502,41 @@ fn fill(buffer: &Buffer, machine: &libc::mcontext_t, stamp: Stamp) {
     buffer.task_word.store(stamp.task_word, Ordering::Relaxed);
 }
 
+/// Walks the frames of an interpreter, if the program has a walker, into the memory of a buffer that this handler has
+/// claimed.
+#[inline(always)]
+fn walk_foreign(buffer: &Buffer, index: usize, stack: Range<u64>) {
+    let mut walk = Walk {
+        frames: 0,
+        is_complete: true,
+    };
+    if let Some(walker) = WALKER.get() {
+        // SAFETY: this handler claimed the buffer, so it is the only user of its frames.
+        let frames = unsafe { &mut *FOREIGN_FRAMES[index].0.get() };
+        walk = walker.walk_own(stack, frames);
+    }
+    buffer.foreign.store(walk.frames, Ordering::Relaxed);
+    buffer
+        .foreign_complete
+        .store(walk.is_complete, Ordering::Relaxed);
+}
+
+/// The part of this thread's stack from `from` on that is in use, and that a direct read may touch; empty if it is not
+/// known.
+#[inline(always)]
+fn own_stack(slot: &Slot, from: u64) -> Range<u64> {
+    let low = slot.low.load(Ordering::Relaxed);
+    let end = slot.end.load(Ordering::Relaxed);
+    let control_block = processor::thread_pointer() & !7;
+    if end == 0 && control_block.wrapping_sub(from) <= SURELY_OWN_BYTES {
+        from..control_block
+    } else if low <= from && from < end {
+        from..end
+    } else {
+        from..from
+    }
+}
+
 /// Copies the stack from `from` upwards. Returns the number of words copied, and whether the stack
 /// continues.
 ///
@@ -474,17 +544,11 @@ fn fill(buffer: &Buffer, machine: &libc::mcontext_t, stamp: Stamp) {
 /// `to` is writable for `words_max` words, and only this handler uses it.
 #[inline(always)]
 unsafe fn copy_stack(slot: &Slot, from: u64, to: *mut u64, words_max: usize) -> (usize, bool) {
-    let mut low = slot.low.load(Ordering::Relaxed);
-    let mut end = slot.end.load(Ordering::Relaxed);
-    let control_block = processor::thread_pointer() & !7;
-    if end == 0 && control_block.wrapping_sub(from) <= SURELY_OWN_BYTES {
-        low = from;
-        end = control_block;
-    }
-    if low <= from && from < end {
-        let whole = (end - from) / 8;
+    let own = own_stack(slot, from);
+    if !own.is_empty() {
+        let whole = (own.end - from) / 8;
         let words = whole.min(words_max as u64) as usize;
-        // SAFETY: [from, from + 8 * words) lies in [low, end), a span of the mapping that holds
+        // SAFETY: [from, from + 8 * words) lies in `own`, a span of the mapping that holds
         // this thread's stack, between its stack pointer and the stack's upper end (or between its
         // stack pointer and the control block, on the same stack): in use by this thread, so mapped
         // for as long as the thread does not return from this handler.

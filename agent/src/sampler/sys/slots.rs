@@ -14,6 +14,7 @@ use super::signal::{
     SLOTS_MAX, Slot,
 };
 use crate::registry::ThreadCell;
+use crate::sampler::foreign::Found;
 use system::page_vec::PageVec;
 use system::processor::{REGISTERS, SP};
 
@@ -59,6 +60,8 @@ pub(in crate::sampler) struct Sample<'s> {
     pub(in crate::sampler) thread_pointer: u64,
     /// The stack from `sp` (rounded down to a word) upwards; empty if it could not be copied.
     pub(in crate::sampler) stack: &'s [u64],
+    /// The frames of an interpreter.
+    pub(in crate::sampler) foreign: Found<'s>,
     /// Whether the stack continues above the copy.
     pub(in crate::sampler) cut: bool,
     /// Whether a deep buffer was used.
@@ -251,12 +254,17 @@ impl Slots {
         self.full.extend(numbered);
         self.full.sort_unstable();
         for (_, index) in self.full.iter().copied() {
-            signal::take_stack(index, |buffer, stack| {
+            signal::take_stack(index, |buffer, stack, frames| {
                 let slot = SlotId {
                     index: buffer.slot.load(Ordering::Relaxed),
                     generation: buffer.generation.load(Ordering::Relaxed),
                 };
-                see(slot, sample_of(buffer, stack, index >= COMMON_BUFFERS));
+                let foreign = Found {
+                    frames,
+                    is_complete: buffer.foreign_complete.load(Ordering::Relaxed),
+                };
+                let sample = sample_of(buffer, stack, index >= COMMON_BUFFERS);
+                see(slot, Sample { foreign, ..sample });
             });
         }
         self.full.clear();
@@ -272,6 +280,7 @@ fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
         task_word: Some(buffer.task_word.load(Ordering::Relaxed)).filter(|word| *word != NO_WORD),
         thread_pointer: buffer.thread_pointer.load(Ordering::Relaxed),
         stack,
+        foreign: Found::default(),
         cut: buffer.cut.load(Ordering::Relaxed),
         deep,
         time: Some(HandlerTime {

@@ -140,16 +140,23 @@ impl ThreadProbe {
                 unwinder,
                 remote,
                 stack,
+                foreign,
                 ..
             } = self;
             remote.reset(site.sp);
             let registers = Registers::of_caller(site.pc, site.sp, None);
             unwinder.unwind(registers, |address| remote.read(address), stack);
+            if let Some(foreign) = foreign {
+                foreign.walk_blocked(thread.id);
+            }
             let state = site.state();
             let Some(cpu_after) = thread.read_clock() else {
                 return self.mark_gone(thread);
             };
             if cpu_after == cpu_ns {
+                if let Some(foreign) = &mut self.foreign {
+                    foreign.merge_blocked(&mut self.addresses, site.futex(), &mut self.stack);
+                }
                 let attribution = self.attribution(thread, task_word);
                 let before = thread.observation;
                 if let Some(delayed) = self.update_run_delay(thread) {

@@ -31,6 +31,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn options() -> SamplerOptions {
     SamplerOptions {
+        walker: None,
         interval_ns: 10_000_000,
         cycle_ns: 50_000_000,
         cpu_limit: 1_000_000_000,

@@ -8,6 +8,7 @@ mod processor;
 mod rows;
 mod tables;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder as _};
@@ -75,6 +76,8 @@ enum UnwindMethod {
 #[derive(Debug)]
 pub(super) struct Stack {
     pub(super) addresses: Vec<u64>,
+    /// The stack pointer of each frame: the lower end of its part of the stack.
+    pub(super) pointers: Vec<u64>,
     /// Whether the outermost frame is the thread's root.
     pub(super) complete: bool,
 }
@@ -84,8 +87,40 @@ impl Default for Stack {
     fn default() -> Stack {
         Stack {
             addresses: Vec::with_capacity(STACK_FRAMES_MAX + 1),
+            pointers: Vec::with_capacity(STACK_FRAMES_MAX + 1),
             complete: false,
         }
+    }
+}
+
+impl Stack {
+    /// Adds the caller of the last frame.
+    pub(super) fn push(&mut self, address: u64, pointer: u64) {
+        self.addresses.push(address);
+        self.pointers.push(pointer);
+    }
+
+    pub(super) fn truncate(&mut self, frames: usize) {
+        self.addresses.truncate(frames);
+        self.pointers.truncate(frames);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.truncate(0);
+        self.complete = false;
+    }
+
+    /// Replaces the innermost frames by one.
+    pub(super) fn replace_innermost(&mut self, frames: usize, address: u64) {
+        let pointer = self.pointers.first().copied().unwrap_or(UNKNOWN);
+        self.addresses.splice(..frames, [address]);
+        self.pointers.splice(..frames, [pointer]);
+    }
+
+    /// The part of the stack that the frame with this index uses.
+    pub(super) fn range(&self, index: usize) -> Range<u64> {
+        let end = self.pointers.get(index + 1).copied();
+        self.pointers[index]..end.unwrap_or(u64::MAX)
     }
 }
 
@@ -180,8 +215,7 @@ impl Unwinder {
         mut read: impl FnMut(u64) -> Result<u64, ()>,
         stack: &mut Stack,
     ) {
-        stack.addresses.clear();
-        stack.complete = false;
+        stack.clear();
         self.steps_left = STEPS_MAX;
         let pc = registers.0[PC].unwrap_or(UNKNOWN);
         match self.method(pc) {
@@ -221,7 +255,7 @@ impl Unwinder {
         let first_index = stack.addresses.len();
         loop {
             let address = frame.address_for_lookup();
-            stack.addresses.push(address);
+            stack.push(address, state.sp());
             if stack.addresses.len() == STACK_FRAMES_MAX || !self.may_step() {
                 return;
             }
@@ -322,7 +356,7 @@ impl Unwinder {
         };
         let mut above = *values;
         above[PC] = Some(word);
-        stack.addresses.push(pc);
+        stack.push(pc, values[SP].unwrap_or(UNKNOWN));
         self.unwind_from(caller, &above, read, stack);
     }
 
@@ -367,9 +401,11 @@ impl Unwinder {
             });
             let sp_above = at.wrapping_sub(saved_at.unwrap_or(-8) as u64);
             for fp in frame_pointers(values, at, read) {
-                stack.addresses.clear();
-                stack.addresses.push(pc);
-                stack.addresses.extend(between);
+                stack.truncate(0);
+                stack.push(pc, sp);
+                if let Some(start) = between {
+                    stack.push(start, at);
+                }
                 let above = Registers::of_caller(word, sp_above, fp);
                 self.unwind_from(caller, &above.0, read, stack);
                 if stack.complete {
@@ -377,8 +413,8 @@ impl Unwinder {
                 }
             }
         }
-        stack.addresses.clear();
-        stack.addresses.push(pc);
+        stack.truncate(0);
+        stack.push(pc, sp);
     }
 
     /// How the caller of the code at `address` is found.

@@ -1,0 +1,471 @@
+//! Frames of an interpreter, such as CPython: named while their code lives, and merged with the native stack.
+//!
+//! A frame has an anchor, an address within the native frame of the interpreter's loop that runs it. So the native frame
+//! whose part of the stack contains the anchor is replaced by the interpreter's frames that it runs, whatever its symbol
+//! is called.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use profiler_core::FrameId;
+
+use super::addresses::{AddressFrame, AddressTrie};
+use super::page_map::PageMap;
+use super::page_trie::Full;
+use super::sys::modules::Module;
+use super::unwind::Stack;
+use crate::foreign::{ForeignFrame, ForeignName, Walk, Walker};
+
+/// Most frames of an interpreter in one stack; outer ones are cut.
+pub(super) const FRAMES_MAX: usize = 512;
+/// Most known places in code; past it all are forgotten and named again.
+const KNOWN_MAX: usize = 65_536;
+/// Marks entries of a stack that are frames of the tree instead of addresses: no program has code there.
+const FOREIGN: u64 = 1 << 63;
+
+/// Frames that a walk found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found<'f> {
+    pub(super) frames: &'f [ForeignFrame],
+    /// Whether the last one is the outermost.
+    pub(super) is_complete: bool,
+}
+
+/// The frame of the tree that an entry of a stack stands for.
+pub(super) fn frame_of(entry: u64) -> Option<FrameId> {
+    (entry & FOREIGN != 0).then_some(FrameId(entry as u32))
+}
+
+fn entry_of(frame: FrameId) -> u64 {
+    FOREIGN | u64::from(frame.0)
+}
+
+/// A place in code that was named.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    identity: u64,
+    frame: FrameId,
+}
+
+/// The identity of code, as read in a tick.
+#[derive(Clone, Copy, Debug)]
+struct Checked {
+    identity: u64,
+    tick: u64,
+}
+
+/// The merger of one sampler.
+pub(super) struct ForeignFrames {
+    walker: Walker,
+    /// By code and place in it.
+    known: PageMap<(u64, u64), Known>,
+    /// By code.
+    checked: PageMap<u64, Checked>,
+    tick: u64,
+    /// Modules whose frames around those of the interpreter are hidden.
+    interpreters: Vec<Range<u64>>,
+    /// The C library, which has the outermost frames of a thread.
+    libraries: Vec<Range<u64>>,
+    /// The native stack while it is merged.
+    native: Stack,
+    blocked: Vec<ForeignFrame>,
+    is_blocked_complete: bool,
+    /// The lock that was waited for last, and its mark.
+    lock: Option<(&'static str, FrameId)>,
+}
+
+impl ForeignFrames {
+    pub(super) fn new(walker: Walker, modules: &[Module]) -> ForeignFrames {
+        let mut foreign = ForeignFrames {
+            walker,
+            known: PageMap::default(),
+            checked: PageMap::default(),
+            tick: 0,
+            interpreters: Vec::new(),
+            libraries: Vec::new(),
+            native: Stack::default(),
+            blocked: vec![ForeignFrame::default(); FRAMES_MAX],
+            is_blocked_complete: true,
+            lock: None,
+        };
+        foreign.set_modules(modules);
+        foreign
+    }
+
+    /// A tick begins: code that was freed may be other code from now on.
+    pub(super) fn begin_tick(&mut self) {
+        self.tick += 1;
+        if self.checked.len() >= KNOWN_MAX {
+            self.checked.clear();
+        }
+    }
+
+    pub(super) fn set_modules(&mut self, modules: &[Module]) {
+        let ranges_of = |wanted: &dyn Fn(&str) -> bool| {
+            let wanted = modules.iter().filter(|module| wanted(&module.path));
+            wanted.map(|module| module.range.clone()).collect()
+        };
+        self.interpreters = ranges_of(&|path| self.walker.0.is_interpreter(path));
+        self.libraries = ranges_of(&is_c_library);
+    }
+
+    /// Walks a blocked thread, whose frames are then [`ForeignFrames::merge_blocked`]'s if it did not run meanwhile.
+    pub(super) fn walk_blocked(&mut self, thread: u32) {
+        self.blocked.resize(FRAMES_MAX, ForeignFrame::default());
+        let Walk {
+            frames,
+            is_complete,
+        } = self.walker.0.walk_blocked(thread, &mut self.blocked);
+        self.blocked.truncate(frames);
+        self.is_blocked_complete = is_complete;
+    }
+
+    /// Merges what [`ForeignFrames::walk_blocked`] found into the native stack of a thread that may wait on a futex.
+    pub(super) fn merge_blocked(
+        &mut self,
+        tree: &mut AddressTrie,
+        futex: Option<u64>,
+        stack: &mut Stack,
+    ) {
+        let frames = std::mem::take(&mut self.blocked);
+        let found = Found {
+            frames: &frames,
+            is_complete: self.is_blocked_complete,
+        };
+        self.merge(tree, found, stack);
+        self.blocked = frames;
+        if let Some(lock) = futex.and_then(|futex| self.walker.0.lock_name(futex)) {
+            self.mark_lock(tree, lock, stack);
+        }
+    }
+
+    /// Puts a mark in the place of the native code by which a thread waits for a lock of the interpreter.
+    fn mark_lock(&mut self, tree: &mut AddressTrie, lock: &'static str, stack: &mut Stack) {
+        let known = self.lock.filter(|(name, _)| *name == lock);
+        let frame = match known {
+            Some((_, frame)) => frame,
+            None => {
+                let name = ForeignName {
+                    function: format!("[waiting for {lock}]"),
+                    ..ForeignName::default()
+                };
+                let Ok(frame) = tree.frame_id(AddressFrame::Foreign(Arc::new(name))) else {
+                    return;
+                };
+                self.lock = Some((lock, frame));
+                frame
+            }
+        };
+        let waits = |entry: &&u64| {
+            frame_of(**entry).is_none()
+                && (contains(&self.interpreters, **entry) || contains(&self.libraries, **entry))
+        };
+        let hidden = stack.addresses.iter().take_while(waits).count();
+        stack.replace_innermost(hidden, entry_of(frame));
+    }
+
+    /// Merges the frames of an interpreter into the native stack of the same moment.
+    pub(super) fn merge(&mut self, tree: &mut AddressTrie, found: Found<'_>, stack: &mut Stack) {
+        if found.frames.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut self.native, stack);
+        stack.clear();
+        let native = std::mem::take(&mut self.native);
+        let mut rest = found.frames;
+        let mut outermost = 0;
+        for (index, address) in native.addresses.iter().enumerate() {
+            let run = frames_within(rest, native.range(index));
+            if run > 0 {
+                for frame in &rest[..run] {
+                    self.push(tree, *frame, stack);
+                }
+                rest = &rest[run..];
+                outermost = stack.addresses.len();
+            } else if outermost == 0 || !contains(&self.interpreters, *address) {
+                stack.push(*address, native.range(index).start);
+            }
+        }
+        stack.complete = native.complete && rest.is_empty() && found.is_complete;
+        if stack.complete {
+            self.cut_root(stack, outermost);
+        }
+        // The native stack ended early, or an anchor is unknown.
+        for frame in rest {
+            self.push(tree, *frame, stack);
+        }
+        self.native = native;
+    }
+
+    /// Removes what starts the interpreter in a thread, unless it is embedded in another program.
+    fn cut_root(&self, stack: &mut Stack, outermost: usize) {
+        let mut outside = stack.addresses[outermost..].iter();
+        let is_start = |address: &u64| contains(&self.libraries, *address);
+        if outside.all(is_start) {
+            stack.truncate(outermost);
+        }
+    }
+
+    fn push(&mut self, tree: &mut AddressTrie, frame: ForeignFrame, stack: &mut Stack) {
+        // Without memory for its name a frame is missing, and its time counts for its caller.
+        if let Ok(id) = self.frame_id(tree, frame) {
+            stack.push(entry_of(id), frame.anchor);
+        }
+    }
+
+    fn frame_id(&mut self, tree: &mut AddressTrie, frame: ForeignFrame) -> Result<FrameId, Full> {
+        let key = (frame.code, frame.at);
+        let identity = self.identity(frame);
+        let known = self
+            .known
+            .get(&key)
+            .filter(|known| known.identity == identity);
+        if let Some(known) = known {
+            return Ok(known.frame);
+        }
+        let name = self.walker.0.name(frame).unwrap_or_else(gone);
+        let id = tree.frame_id(AddressFrame::Foreign(Arc::new(name)))?;
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(
+            key,
+            Known {
+                identity,
+                frame: id,
+            },
+        );
+        Ok(id)
+    }
+
+    /// The identity of a frame's code, read once a tick.
+    fn identity(&mut self, frame: ForeignFrame) -> u64 {
+        if let Some(checked) = self
+            .checked
+            .get(&frame.code)
+            .filter(|it| it.tick == self.tick)
+        {
+            return checked.identity;
+        }
+        let identity = self.walker.0.identity(frame);
+        let tick = self.tick;
+        self.checked.insert(frame.code, Checked { identity, tick });
+        identity
+    }
+}
+
+/// The number of frames at the start of `frames` that a native frame with this part of the stack runs.
+fn frames_within(frames: &[ForeignFrame], stack: Range<u64>) -> usize {
+    frames
+        .iter()
+        .take_while(|frame| frame.anchor != 0 && stack.contains(&frame.anchor))
+        .count()
+}
+
+fn contains(ranges: &[Range<u64>], address: u64) -> bool {
+    ranges.iter().any(|range| range.contains(&address))
+}
+
+fn is_c_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    ["libc.so", "libc-", "libpthread"]
+        .iter()
+        .any(|start| name.starts_with(start))
+}
+
+/// The name of a frame whose code was freed before it could be read.
+fn gone() -> ForeignName {
+    ForeignName {
+        function: "[code is gone]".to_owned(),
+        ..ForeignName::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::addresses::TaskLevels;
+    use super::*;
+    use crate::foreign::FrameWalker;
+    use crate::registry::NameId;
+
+    /// An interpreter whose code n is the function `fn`, and whose library is `/interpreter`.
+    struct Fake;
+
+    impl FrameWalker for Fake {
+        fn walk_own(&self, _: Range<u64>, _: &mut [ForeignFrame]) -> Walk {
+            Walk::default()
+        }
+
+        fn walk_blocked(&self, thread_id: u32, frames: &mut [ForeignFrame]) -> Walk {
+            frames[0] = frame(thread_id.into(), 150);
+            Walk {
+                frames: 1,
+                is_complete: true,
+            }
+        }
+
+        fn identity(&self, frame: ForeignFrame) -> u64 {
+            frame.code
+        }
+
+        fn name(&self, frame: ForeignFrame) -> Option<ForeignName> {
+            (frame.code < 90).then(|| ForeignName {
+                function: format!("f{}", frame.code),
+                file: "a.py".to_owned(),
+                line: frame.at as u32,
+            })
+        }
+
+        fn lock_name(&self, futex: u64) -> Option<&'static str> {
+            (futex == 0x500).then_some("a lock")
+        }
+
+        fn is_interpreter(&self, module: &str) -> bool {
+            module == "/interpreter"
+        }
+    }
+
+    fn frame(code: u64, anchor: u64) -> ForeignFrame {
+        ForeignFrame {
+            code,
+            at: 1,
+            anchor,
+        }
+    }
+
+    fn module(path: &str, start: u64) -> Module {
+        Module {
+            path: path.into(),
+            build_id: "".into(),
+            range: start..start + 0x100,
+            base: start,
+            tables: None,
+        }
+    }
+
+    /// Code of a library, of the interpreter, of the C library and of a program.
+    const LIBRARY: u64 = 0x1000;
+    const LOOP: u64 = 0x2000;
+    const GLUE: u64 = 0x2080;
+    const C_LIBRARY: u64 = 0x3000;
+    const PROGRAM: u64 = 0x4000;
+
+    fn merger() -> ForeignFrames {
+        let modules = [
+            module("/library", LIBRARY),
+            module("/interpreter", LOOP),
+            module("/lib/libc.so.6", C_LIBRARY),
+            module("/program", PROGRAM),
+        ];
+        ForeignFrames::new(Walker(&Fake), &modules)
+    }
+
+    /// A stack of native code, the innermost first, each with a hundred bytes of stack from 100 on.
+    fn native(addresses: &[u64], complete: bool) -> Stack {
+        let mut stack = Stack::default();
+        for (index, address) in addresses.iter().enumerate() {
+            stack.push(*address, 100 * (index as u64 + 1));
+        }
+        stack.complete = complete;
+        stack
+    }
+
+    fn text(tree: &AddressTrie, stack: &Stack) -> String {
+        let mut names = Vec::new();
+        if !stack.complete {
+            names.push("[truncated]".to_owned());
+        }
+        for entry in stack.addresses.iter().rev() {
+            names.push(match frame_of(*entry).map(|id| tree.frame(id)) {
+                Some(AddressFrame::Foreign(name)) => name.function.clone(),
+                _ => format!("{entry:x}"),
+            });
+        }
+        names.join(";")
+    }
+
+    fn check(native_code: &[u64], complete: bool, frames: &[ForeignFrame], expected: &str) {
+        let mut tree = AddressTrie::new(&[]);
+        let mut stack = native(native_code, complete);
+        let found = Found {
+            frames,
+            is_complete: true,
+        };
+        merger().merge(&mut tree, found, &mut stack);
+        assert_eq!(text(&tree, &stack), expected);
+        let levels = TaskLevels {
+            first: AddressFrame::NoTask,
+            phase: NameId::NONE,
+        };
+        assert_ne!(tree.node_of(&levels, &stack).index(), 0);
+    }
+
+    #[test]
+    fn frames_take_the_place_of_the_loop_that_runs_them() {
+        let python = [frame(3, 210), frame(2, 290), frame(1, 450)];
+        let code = [LIBRARY, LOOP, GLUE, LOOP, GLUE, C_LIBRARY];
+        check(&code, true, &python, "f1;f2;f3;1000");
+        check(&[GLUE, LOOP], true, &[frame(1, 250)], "f1;2080");
+        check(&[LIBRARY, C_LIBRARY], true, &[], "3000;1000");
+    }
+
+    #[test]
+    fn frames_of_a_program_around_the_interpreter_stay() {
+        let code = [LOOP, GLUE, LIBRARY, LOOP, GLUE, PROGRAM, C_LIBRARY];
+        let python = [frame(2, 150), frame(1, 450)];
+        check(&code, true, &python, "3000;4000;f1;1000;f2");
+    }
+
+    #[test]
+    fn frames_of_an_unknown_loop_follow_with_a_mark() {
+        let python = [frame(2, 150), frame(1, 10_000)];
+        check(&[LOOP, GLUE], false, &python, "[truncated];f1;f2");
+        check(&[LIBRARY], true, &[frame(1, 0)], "[truncated];f1;1000");
+        check(&[LOOP], true, &[frame(95, 150)], "[code is gone]");
+    }
+
+    #[test]
+    fn code_is_named_again_when_its_address_has_other_code() {
+        let mut tree = AddressTrie::new(&[]);
+        let mut merger = merger();
+        let first = merger.frame_id(&mut tree, frame(5, 0)).unwrap();
+        assert_eq!(merger.frame_id(&mut tree, frame(5, 0)).unwrap(), first);
+        let key = (5, 1);
+        let stale = Known {
+            identity: 4,
+            frame: FrameId(77),
+        };
+        assert!(merger.known.insert(key, stale));
+        assert_eq!(merger.frame_id(&mut tree, frame(5, 0)).unwrap(), first);
+        assert_eq!(merger.known.get(&key).unwrap().frame, first);
+    }
+
+    #[test]
+    fn a_blocked_thread_is_merged_as_it_was_walked() {
+        let mut tree = AddressTrie::new(&[]);
+        let mut merger = merger();
+        for thread in [7, 8] {
+            merger.walk_blocked(thread);
+            let mut stack = native(&[LOOP, C_LIBRARY], true);
+            merger.merge_blocked(&mut tree, None, &mut stack);
+            assert_eq!(text(&tree, &stack), format!("f{thread}"));
+        }
+    }
+
+    #[test]
+    fn a_wait_for_the_interpreters_lock_has_a_mark() {
+        let check = |code: &[u64], futex: u64, expected: &str| {
+            let mut tree = AddressTrie::new(&[]);
+            let mut merger = merger();
+            merger.walk_blocked(9);
+            let mut stack = native(code, true);
+            merger.blocked[0].anchor = 100 * code.len() as u64 + 50;
+            merger.merge_blocked(&mut tree, Some(futex), &mut stack);
+            assert_eq!(text(&tree, &stack), expected);
+        };
+        check(&[C_LIBRARY, GLUE, LOOP], 0x500, "f9;[waiting for a lock]");
+        check(&[C_LIBRARY, GLUE, LOOP], 0x508, "f9;2080;3000");
+        let in_library = [C_LIBRARY, GLUE, LIBRARY, LOOP];
+        check(&in_library, 0x500, "f9;1000;[waiting for a lock]");
+    }
+}

@@ -1,0 +1,62 @@
+//! Frames of interpreters: what the agent asks of a library that knows how an interpreter keeps its stack.
+
+use std::ops::Range;
+
+/// A frame of an interpreter.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ForeignFrame {
+    /// The address of the code object.
+    pub code: u64,
+    /// The address of the instruction, or another number that tells it.
+    pub at: u64,
+    /// An address within the native frame that runs this one, so that both stacks can be merged; 0 if unknown.
+    pub anchor: u64,
+}
+
+/// The result of a walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Walk {
+    /// Number of frames, the innermost first.
+    pub frames: usize,
+    /// Whether the last one is the outermost: neither was there too little room, nor unreadable memory.
+    pub is_complete: bool,
+}
+
+/// The name of a frame.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ForeignName {
+    /// The function, with its path.
+    pub function: String,
+    /// The source file; empty if unknown.
+    pub file: String,
+    /// The line in that file; 0 if unknown.
+    pub line: u32,
+}
+
+/// Walks the stacks of an interpreter in this process.
+///
+/// The agent calls all but [`FrameWalker::walk_own`] from one thread, which must not wait for the interpreter.
+pub trait FrameWalker: Sync {
+    /// Walks the calling thread's frames, in a signal handler that has interrupted it anywhere.
+    ///
+    /// The implementation must be safe there: no allocation, no lock, no change of errno, no fault. `stack` is the part
+    /// of the thread's native stack that is in use, as far as it is known; it may be read without a check.
+    fn walk_own(&self, stack: Range<u64>, frames: &mut [ForeignFrame]) -> Walk;
+
+    /// Walks the frames of a thread that is blocked, by checked reads: it may continue at any moment. The result is
+    /// used only if it did not.
+    fn walk_blocked(&self, thread_id: u32, frames: &mut [ForeignFrame]) -> Walk;
+
+    /// A number that changes when other code gets the address of a frame's code; 0 if there is no code any more.
+    fn identity(&self, frame: ForeignFrame) -> u64;
+
+    /// The name of a frame; `None` if its code is gone.
+    fn name(&self, frame: ForeignFrame) -> Option<ForeignName>;
+
+    /// The name of the interpreter's lock that has a futex at this address, such as `the GIL`. Called after a walk of the
+    /// thread that waits there.
+    fn lock_name(&self, futex: u64) -> Option<&'static str>;
+
+    /// Whether a module is the interpreter itself, whose native frames between those of the interpreter are hidden.
+    fn is_interpreter(&self, module: &str) -> bool;
+}
