@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! task, phase ─▶ `scopes` (innermost scope of a context, scopes of a thread) ─▶ emberline_agent
-//! start, stop ─▶ `lifecycle` ─▶ emberline_agent
+//! start, stop ─▶ `lifecycle` ─▶ emberline_agent ─▶ `frames` (the functions of Python in stacks)
 //! ```
 //!
 //! # Rules
@@ -12,6 +12,7 @@
 
 mod detached;
 mod errors;
+mod frames;
 mod lifecycle;
 mod phases;
 mod records;
@@ -25,6 +26,8 @@ mod text;
 mod _native {
     #[pymodule_export]
     use crate::errors::{ReportError, StartError};
+    #[pymodule_export]
+    use crate::frames::find_interpreter;
     #[pymodule_export]
     use crate::lifecycle::{fork_in_child, mode, start, stop};
     #[pymodule_export]

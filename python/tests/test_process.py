@@ -12,12 +12,15 @@ import emberline
 from support import PATIENCE_S, CollectorCase
 
 
+# Python warns of any fork of a process with threads, and the package of versions whose stacks it does not know.
+WARNINGS = ["-W", "error::RuntimeWarning", "-W", "ignore::DeprecationWarning", "-W", "ignore::UserWarning"]
+
+
 class Process(CollectorCase):
     def run_program(self, text, **environment):
         """Runs a program in this interpreter; returns what it printed."""
         ended = subprocess.run(
-            # Python warns of any fork of a process with threads.
-            [sys.executable, "-W", "error::RuntimeWarning", "-W", "ignore::DeprecationWarning", "-c", text],
+            [sys.executable, *WARNINGS, "-c", text],
             env={**os.environ, "EMBERLINE_URL": self.collector.url, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -14,7 +14,7 @@ const TARGET_FOLDER: &str = "target/python";
 
 const MANIFEST: &str = "--manifest-path=python/Cargo.toml";
 
-const COMMANDS: [&[&str]; 2] = [
+const COMMANDS: [&[&str]; 3] = [
     &["fmt", MANIFEST, "--all", "--check"],
     &[
         "clippy",
@@ -25,6 +25,12 @@ const COMMANDS: [&[&str]; 2] = [
         "--",
         "-D",
         "warnings",
+    ],
+    &[
+        "test",
+        "--release",
+        MANIFEST,
+        "--package=emberline-python-stacks",
     ],
 ];
 

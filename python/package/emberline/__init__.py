@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import warnings
 
 from . import _hooks, _native
 from ._native import (
@@ -48,6 +49,10 @@ __all__ = [
     "task",
     "transfer",
 ]
+
+
+# Whether the program was warned that its Python functions are not shown.
+_is_warned = False
 
 
 class Agent:
@@ -88,6 +93,11 @@ def start(worker=None, collector=None, **settings) -> Agent:
 
     Raises ValueError for a bad setting, and StartError if an agent runs already or the system refuses one.
     """
+    global _is_warned
+    problem = _native.find_interpreter("start")
+    if problem is not None and not _is_warned:
+        _is_warned = True
+        warnings.warn(f"emberline: Python functions are not shown, only native ones: {problem}", stacklevel=2)
     _native.start(worker, collector, **settings)
     _hooks.install()
     return Agent()
@@ -114,8 +124,6 @@ def _after_fork() -> None:
         if _native.fork_in_child():
             _hooks.stop_with_multiprocessing(stop)
     except Exception as error:
-        import warnings
-
         warnings.warn(f"emberline: no profile of the forked process {os.getpid()}: {error}", RuntimeWarning)
 
 

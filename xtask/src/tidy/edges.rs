@@ -23,7 +23,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("agent", &["profiler-core", "symbols", "system", "ship"]),
     ("diagnostics", &["profiler-core", "agent"]),
     ("preload", &["agent", "system"]),
-    ("python", &["agent"]),
+    // A workspace of its own. The agent knows no Python: both share the types of `system::foreign`.
+    ("python-stacks", &["system"]),
+    ("python", &["system", "agent", "python-stacks"]),
     // The collector, from the lowest floor up. Only `front`, `bridge` and `collector` know sockets.
     ("collector-base", &["profiler-core"]),
     (

@@ -41,6 +41,7 @@ const CONFINED: &[Confined] = &[
             "agent/src/sampler/sys",
             "agent/preload/src/sys",
             "cli/src/launch/sys",
+            "python/stacks/src/sys",
             "tests/src/hostile/sys",
         ],
     },

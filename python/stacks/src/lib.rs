@@ -1,0 +1,312 @@
+//! The stacks of CPython threads, read in their own process: without the interpreter's lock, without a change of the
+//! interpreter, and without trust in what is read.
+//!
+//! ```text
+//! `layout` (offsets by version) ─▶ `walk` (frames) ─▶ `names` (function, file, line)
+//!                                       ▲
+//!                    `sys` (symbols, checked and direct reads)
+//! ```
+//!
+//! CPython 3.11 and 3.12 have the offsets of their headers, which are the same in all builds; 3.13 and 3.14 publish
+//! theirs (`_Py_DebugOffsets`). [`Interpreter::verify`] compares with a frame that is known.
+//!
+//! # Rules
+//! - A thread's own frames are read directly only from memory that this very thread would have to unmap: its stack, its
+//!   thread state and its chunks of frames. All else is read by a system call that fails instead of a fault.
+//! - Every walk has a limit.
+
+mod layout;
+mod names;
+mod sys;
+mod walk;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use system::foreign::{ForeignFrame, ForeignName, FrameWalker, Walk};
+use system::page_vec::PageVec;
+
+use self::layout::{Layout, Lock};
+
+/// Most interpreters, and threads of one interpreter.
+const INTERPRETERS_MAX: usize = 64;
+const THREADS_MAX: usize = 4_096;
+/// Time between two reads of the list of threads, in times of what a read takes: 1/5 of the sampler's time at most.
+const LIST_PAUSE: u64 = 4;
+
+/// Size of the interpreter's lock, with its mutexes and condition variables, in all versions.
+const LOCK_BYTES: u64 = 216;
+
+/// Why the frames of Python cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Unsupported {
+    /// The process has no CPython whose symbols are visible.
+    NoInterpreter,
+    /// The version is older than 3.11.
+    Old,
+    /// No offsets are known for this version.
+    Version {
+        /// The major version.
+        major: u8,
+        /// The minor version.
+        minor: u8,
+    },
+    /// The interpreter has no lock.
+    FreeThreaded,
+    /// The interpreter's memory does not look as its version says.
+    Layout,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unsupported::NoInterpreter => write!(f, "no CPython was found in this process"),
+            Unsupported::Old => write!(f, "CPython before 3.11 is unknown; expected 3.11 to 3.14"),
+            Unsupported::Version { major, minor } => {
+                write!(
+                    f,
+                    "CPython {major}.{minor} is unknown; expected 3.11 to 3.14"
+                )
+            }
+            Unsupported::FreeThreaded => write!(f, "free-threaded builds are unknown"),
+            Unsupported::Layout => write!(f, "this build keeps its frames elsewhere"),
+        }
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// The CPython of this process.
+#[derive(Debug)]
+pub struct Interpreter {
+    layout: Layout,
+    /// The path of the library or program that contains it.
+    module: String,
+    threads: OwnList,
+}
+
+/// A thread state of a thread.
+#[derive(Clone, Copy, Debug)]
+struct ThreadState {
+    thread_id: u32,
+    address: u64,
+}
+
+/// The thread states when they were listed last.
+#[derive(Debug, Default)]
+struct ThreadList {
+    states: PageVec<ThreadState>,
+    /// The addresses of the interpreters' locks.
+    locks: PageVec<u64>,
+    /// They are not listed again before this time.
+    next_ns: u64,
+}
+
+/// Most forks between the first process and one whose blocked threads are walked.
+const FORKS_MAX: usize = 16;
+
+/// The list of this process. A forked child takes another one, because its parent's may be locked by a thread that does
+/// not exist in the child.
+#[derive(Debug, Default)]
+struct OwnList {
+    lists: [Mutex<ThreadList>; FORKS_MAX],
+    process: AtomicU32,
+    index: AtomicUsize,
+}
+
+impl OwnList {
+    /// For one thread of each process. `None` after too many forks.
+    fn get(&self) -> Option<MutexGuard<'_, ThreadList>> {
+        let process = std::process::id();
+        let before = self.process.swap(process, Ordering::Relaxed);
+        if before != process && before != 0 {
+            self.index.fetch_add(1, Ordering::Relaxed);
+        }
+        let list = self.lists.get(self.index.load(Ordering::Relaxed))?;
+        match list.try_lock() {
+            Ok(list) => Some(list),
+            Err(TryLockError::Poisoned(list)) => Some(list.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Interpreter {
+    /// Finds the interpreter. Call it on a thread that runs Python code.
+    ///
+    /// # Errors
+    /// [`Unsupported`].
+    pub fn find() -> Result<Interpreter, Unsupported> {
+        let layout = Layout::find()?;
+        Ok(Interpreter {
+            module: sys::module_of(layout.code_type).unwrap_or_default(),
+            layout,
+            threads: OwnList::default(),
+        })
+    }
+
+    /// Compares with the truth: the innermost frame of the calling thread is the Python function `function`, and every
+    /// frame around it has a name. The caller holds the interpreter's lock.
+    ///
+    /// # Errors
+    /// [`Unsupported::Layout`].
+    pub fn verify(&self, function: &str) -> Result<(), Unsupported> {
+        let mut frames = [ForeignFrame::default(); 64];
+        let walk = self.walk_own(0..0, &mut frames);
+        let mut frames = frames[..walk.frames].iter();
+        let is_known = |frame: &ForeignFrame| {
+            self.name(*frame)
+                .is_some_and(|name| name.function == function && name.line > 0)
+        };
+        let is_named = |frame: &ForeignFrame| self.name(*frame).is_some();
+        if frames.next().is_some_and(is_known) && frames.all(is_named) {
+            Ok(())
+        } else {
+            Err(Unsupported::Layout)
+        }
+    }
+
+    /// Lists the thread states of all interpreters again, unless that was just done.
+    fn list_threads(&self, list: &mut ThreadList) {
+        let start = system::clock::monotonic_ns();
+        if start < list.next_ns {
+            return;
+        }
+        list.states.clear();
+        list.locks.clear();
+        self.list_interpreters(list);
+        let end = system::clock::monotonic_ns();
+        list.next_ns = end + LIST_PAUSE * (end - start);
+    }
+
+    fn list_interpreters(&self, list: &mut ThreadList) {
+        let layout = &self.layout;
+        let mut interpreter = sys::word(layout.runtime + layout.interpreters_head);
+        for _ in 0..INTERPRETERS_MAX {
+            let Some(address) = interpreter.filter(|address| *address != 0) else {
+                return;
+            };
+            self.list_threads_of(address, &mut list.states);
+            if let Some(lock) = self.lock_of(address).filter(|lock| *lock != 0) {
+                list.locks.push(lock);
+            }
+            interpreter = sys::word(address + layout.interpreter_next);
+        }
+    }
+
+    /// The address of an interpreter's lock.
+    fn lock_of(&self, interpreter: u64) -> Option<u64> {
+        match self.layout.lock {
+            Lock::InRuntime { at } => Some(self.layout.runtime + at),
+            Lock::InInterpreter { at } => sys::word(interpreter.checked_add(at)?),
+        }
+    }
+
+    fn list_threads_of(&self, interpreter: u64, states: &mut PageVec<ThreadState>) {
+        let layout = &self.layout;
+        let mut state = sys::word(interpreter + layout.threads_head);
+        for _ in 0..THREADS_MAX {
+            let Some(address) = state.filter(|address| *address != 0) else {
+                return;
+            };
+            if let Some(id) = sys::word(address + layout.thread_native_id) {
+                states.push(ThreadState {
+                    thread_id: id as u32,
+                    address,
+                });
+            }
+            state = sys::word(address + layout.thread_next);
+        }
+    }
+
+    /// Whether this is still a thread state of the thread.
+    fn is_state_of(&self, state: &ThreadState) -> bool {
+        let id = sys::word(state.address + self.layout.thread_native_id);
+        id == Some(state.thread_id.into())
+    }
+}
+
+impl FrameWalker for Interpreter {
+    fn walk_own(&self, stack: Range<u64>, frames: &mut [ForeignFrame]) -> Walk {
+        match sys::this_thread_state(&self.layout) {
+            // No Python runs here.
+            0 => Walk {
+                frames: 0,
+                is_complete: true,
+            },
+            state => {
+                let mut memory = sys::OwnMemory::new(&self.layout, state, stack);
+                walk::walk(&self.layout, state, frames, |at, into| {
+                    memory.read(at, into)
+                })
+            }
+        }
+    }
+
+    fn walk_blocked(&self, thread_id: u32, frames: &mut [ForeignFrame]) -> Walk {
+        let Some(mut list) = self.threads.get() else {
+            return Walk::default();
+        };
+        let is_listed = |list: &ThreadList| {
+            let mut of_thread = list
+                .states
+                .iter()
+                .filter(|state| state.thread_id == thread_id);
+            of_thread
+                .next()
+                .is_some_and(|state| self.is_state_of(state))
+        };
+        if !is_listed(&list) {
+            self.list_threads(&mut list);
+        }
+        let mut whole = Walk {
+            frames: 0,
+            is_complete: true,
+        };
+        for state in list
+            .states
+            .iter()
+            .filter(|state| state.thread_id == thread_id)
+        {
+            if self.is_state_of(state) {
+                let rest = &mut frames[whole.frames..];
+                let walk = walk::walk(&self.layout, state.address, rest, sys::read);
+                whole.frames += walk.frames;
+                whole.is_complete &= walk.is_complete;
+            }
+        }
+        whole
+    }
+
+    fn identity(&self, frame: ForeignFrame) -> u64 {
+        names::identity(&self.layout, frame)
+    }
+
+    fn name(&self, frame: ForeignFrame) -> Option<ForeignName> {
+        names::name(&self.layout, frame)
+    }
+
+    fn lock_name(&self, futex: u64) -> Option<&'static str> {
+        let list = self.threads.get()?;
+        let is_in = |lock: &u64| futex.wrapping_sub(*lock) < LOCK_BYTES;
+        list.locks.iter().any(is_in).then_some("the GIL")
+    }
+
+    fn is_interpreter(&self, module: &str) -> bool {
+        module == self.module || is_program(module)
+    }
+}
+
+/// Whether a module is the program `python`, which only calls the library.
+fn is_program(module: &str) -> bool {
+    let name = module.rsplit('/').next().unwrap_or_default();
+    let version = name.strip_prefix("python");
+    version.is_some_and(|version| {
+        version
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    })
+}

@@ -1,0 +1,195 @@
+//! Names of frames, from code objects, by checked reads: the code may be freed at any moment.
+
+use system::foreign::{ForeignFrame, ForeignName};
+
+use super::layout::{CODE_BYTES, Layout};
+use super::sys;
+
+/// Most characters of a name or path; longer ones are cut.
+const TEXT_MAX: u64 = 1_024;
+/// Most bytes of a table of lines; code with a longer one has the line of its function.
+const TABLE_MAX: u64 = 1 << 20;
+/// Offsets in objects of all versions: the type of an object, the length of an array, and the bytes of `bytes`.
+const TYPE: usize = 8;
+const LENGTH: u64 = 16;
+const BYTES: u64 = 32;
+
+/// The fields of a code object that name it.
+struct Code {
+    qualname: u64,
+    filename: u64,
+    linetable: u64,
+    first_line: u32,
+}
+
+impl Code {
+    fn read(layout: &Layout, address: u64) -> Option<Code> {
+        let mut bytes = [0; CODE_BYTES];
+        let fields = [
+            layout.code_qualname,
+            layout.code_filename,
+            layout.code_linetable,
+            layout.code_firstlineno,
+        ];
+        let needed = fields.into_iter().max().unwrap_or(0) + 8;
+        if !sys::read(address, &mut bytes[..needed])
+            || sys::word_in(&bytes, TYPE) != layout.code_type
+        {
+            return None;
+        }
+        Some(Code {
+            qualname: sys::word_in(&bytes, layout.code_qualname),
+            filename: sys::word_in(&bytes, layout.code_filename),
+            linetable: sys::word_in(&bytes, layout.code_linetable),
+            first_line: sys::word_in(&bytes, layout.code_firstlineno) as u32,
+        })
+    }
+}
+
+/// See [`FrameWalker::identity`](system::foreign::FrameWalker::identity).
+pub(crate) fn identity(layout: &Layout, frame: ForeignFrame) -> u64 {
+    let Some(code) = Code::read(layout, frame.code) else {
+        return 0;
+    };
+    let fields = [
+        code.qualname,
+        code.filename,
+        code.linetable,
+        code.first_line.into(),
+    ];
+    let mix =
+        |hash: u64, field: u64| (hash.rotate_left(5) ^ field).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fields.into_iter().fold(1, mix).max(1)
+}
+
+/// See [`FrameWalker::name`](system::foreign::FrameWalker::name).
+pub(crate) fn name(layout: &Layout, frame: ForeignFrame) -> Option<ForeignName> {
+    let code = Code::read(layout, frame.code)?;
+    let first = frame.code + layout.code_instructions as u64;
+    // A new frame of 3.11 and 3.12 is one unit before its first instruction.
+    let offset = frame.at.saturating_sub(first);
+    let line = table(&code).and_then(|table| line(&table, code.first_line.into(), offset));
+    Some(ForeignName {
+        function: text(layout, code.qualname)?,
+        file: text(layout, code.filename)?,
+        line: u32::try_from(line.unwrap_or(code.first_line.into())).unwrap_or(0),
+    })
+}
+
+/// Reads the table of lines.
+fn table(code: &Code) -> Option<Vec<u8>> {
+    let length = sys::word(code.linetable.checked_add(LENGTH)?)?;
+    if length > TABLE_MAX {
+        return None;
+    }
+    let mut table = vec![0; length as usize];
+    sys::read(code.linetable.checked_add(BYTES)?, &mut table).then_some(table)
+}
+
+/// Reads a `str`, whose characters have 1, 2 or 4 bytes.
+fn text(layout: &Layout, address: u64) -> Option<String> {
+    let length = sys::word(address.checked_add(LENGTH)?)?.min(TEXT_MAX) as usize;
+    let state = sys::word(address.checked_add(layout.text_state)?)? as u32 >> 2;
+    let width = state as usize & 7;
+    let is_compact = state >> 3 & 1 == 1;
+    let is_ascii = state >> 4 & 1 == 1;
+    if !is_compact || ![1, 2, 4].contains(&width) {
+        return None;
+    }
+    let head = if is_ascii {
+        layout.ascii_bytes
+    } else {
+        layout.compact_bytes
+    };
+    let mut bytes = vec![0; length * width];
+    if !sys::read(address.checked_add(head)?, &mut bytes) {
+        return None;
+    }
+    let character = |unit: &[u8]| {
+        let mut wide = [0; 4];
+        wide[..unit.len()].copy_from_slice(unit);
+        // Lone surrogates are no characters.
+        char::from_u32(u32::from_le_bytes(wide)).unwrap_or(char::REPLACEMENT_CHARACTER)
+    };
+    Some(bytes.chunks(width).map(character).collect())
+}
+
+/// The line of the instruction at `offset`, by a table whose entries have a byte with kind and length, and details in
+/// bytes below 128. `None` if it has no line.
+fn line(table: &[u8], first_line: i64, offset: u64) -> Option<i64> {
+    /// Kinds of entries: no line; a difference of lines as a number of variable length; of 0 to 2 lines.
+    const NONE: u8 = 15;
+    const LONG: std::ops::RangeInclusive<u8> = 13..=14;
+    const SHORT: std::ops::RangeInclusive<u8> = 10..=12;
+    let mut line = first_line;
+    let mut end = 0;
+    let mut rest = table;
+    while let [head, after @ ..] = rest {
+        let details = after
+            .iter()
+            .position(|byte| byte & 128 != 0)
+            .unwrap_or(after.len());
+        let (details, next) = after.split_at(details);
+        let kind = head >> 3 & 15;
+        if LONG.contains(&kind) {
+            line += signed(details);
+        } else if SHORT.contains(&kind) {
+            line += i64::from(kind - SHORT.start());
+        }
+        end += (u64::from(head & 7) + 1) * 2;
+        if offset < end {
+            return (kind != NONE).then_some(line);
+        }
+        rest = next;
+    }
+    None
+}
+
+/// A number in groups of 6 bits, the lowest first, whose lowest bit is the sign. Bit 6 of a byte: more follow.
+fn signed(bytes: &[u8]) -> i64 {
+    const GROUPS_MAX: usize = 6;
+    let mut value = 0;
+    for (index, byte) in bytes.iter().take(GROUPS_MAX).enumerate() {
+        value |= i64::from(byte & 63) << (6 * index);
+        if byte & 64 == 0 {
+            break;
+        }
+    }
+    if value & 1 == 1 {
+        -(value >> 1)
+    } else {
+        value >> 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_follow_the_table() {
+        // Two units of line 10; one of line 12; one without a line; one of line 9.
+        let table = [
+            0x80 | 10 << 3 | 1,
+            0,
+            0,
+            0x80 | 12 << 3,
+            0,
+            0,
+            0x80 | 15 << 3,
+            0x80 | 13 << 3,
+            7,
+        ];
+        let lines = [0, 2, 4, 6, 8, 10].map(|offset| line(&table, 10, offset));
+        assert_eq!(lines, [Some(10), Some(10), Some(12), None, Some(9), None]);
+    }
+
+    #[test]
+    fn numbers_have_a_sign_and_several_groups() {
+        assert_eq!(signed(&[6]), 3);
+        assert_eq!(signed(&[7]), -3);
+        assert_eq!(signed(&[64 | 2, 1]), 33);
+        assert_eq!(signed(&[127; 40]), -((1 << 35) - 1));
+        assert_eq!(signed(&[]), 0);
+    }
+}
