@@ -1,4 +1,4 @@
-//! The thread that waits: for the time to start an agent, for its end, and for the program to want another one. It has
+//! The thread that waits until an agent is due, ends, or is wanted again by the program. It has
 //! the program's descriptors, which so live until the program's output is written.
 
 use std::io;

@@ -1,5 +1,5 @@
-//! What a program has from the process that starts it, and the standard library or a collector would change: ignored
-//! and blocked signals, and the limit on descriptors.
+//! State that a program has from the process that starts it, and that the standard library or a collector would change:
+//! ignored and blocked signals, and the limit on descriptors.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::sys::{self, Inheritance};
 
-/// What this process inherited.
+/// The state that this process inherited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inherited(Inheritance);
 
@@ -55,8 +55,8 @@ impl Inherited {
 /// The signals of a line of a process's status.
 fn signals(status: &str, key: &str) -> SigSet {
     let line = status.lines().find_map(|line| line.strip_prefix(key));
-    let bits = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    let bits = bits.unwrap_or(0);
+    let number = line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    let bits = number.unwrap_or(0);
     Signal::iterator()
         .filter(|signal| bits & 1 << (*signal as i32 - 1) != 0)
         .collect()

@@ -6,6 +6,7 @@ pub(crate) mod progress;
 pub(crate) mod report_diff;
 pub(crate) mod resources;
 pub(crate) mod runs;
+mod services;
 pub(crate) mod settings;
 pub(crate) mod sql;
 pub(crate) mod store;

@@ -1,13 +1,14 @@
 //! Workers, and how well each is sampled.
 
 use api::{
-    Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, QuotaUse, Scrape, Service, Store,
+    Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, QuotaUse, Scrape, Store,
     WorkerEpochs, WorkersAnswer,
 };
 use flamegraph::text::{duration, printable};
 use jiff::Timestamp;
 use profiler_core::WorkerId;
 
+use super::services::service_notes;
 use super::settings::interval;
 use super::{View, aggregated, counted, grouped, or_dash, percentage};
 use crate::grid::Align::{Left, Right};
@@ -15,9 +16,6 @@ use crate::grid::Grid;
 
 /// Most notes about quotas.
 const QUOTAS_NOTED_MAX: usize = 5;
-
-/// Most notes about services.
-const SERVICES_NOTED_MAX: usize = 20;
 
 /// Most notes about workers whose messages were rejected.
 const REJECTIONS_NOTED_MAX: usize = 5;
@@ -108,8 +106,7 @@ impl View for WorkersAnswer {
                 counted(more as u64, "more quota")
             ));
         }
-        let services = self.services.iter().take(SERVICES_NOTED_MAX);
-        notes.extend(services.map(|service| service_note(service, &self.now)));
+        notes.extend(service_notes(&self.services, &self.now));
         notes.extend(self.scrapes.iter().filter_map(scrape_note));
         notes.extend(self.forwards.iter().filter_map(forward_note));
         notes.extend(stores_note(&self.stores));
@@ -174,21 +171,6 @@ impl View for WorkersAnswer {
         }
         grid.text()
     }
-}
-
-/// The series of a service that other profilers push.
-fn service_note(service: &Service, now: &str) -> String {
-    let name = if service.name.is_empty() {
-        "series without a service".to_owned()
-    } else {
-        printable(&service.name).into_owned()
-    };
-    format!(
-        "{name}: {} series are pushed, {} of them lately, the newest {} ago",
-        grouped(service.series),
-        grouped(service.connected),
-        elapsed(&service.last_seen, now)
-    )
 }
 
 /// Why a scraped service has no profile.
@@ -465,7 +447,7 @@ fn clock(clock: Clock) -> String {
 }
 
 /// Time from `then` to `now`, both in RFC 3339.
-fn elapsed(then: &str, now: &str) -> String {
+pub(super) fn elapsed(then: &str, now: &str) -> String {
     elapsed_ns(then, now).map_or_else(|| then.to_owned(), duration)
 }
 

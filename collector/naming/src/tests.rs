@@ -109,7 +109,8 @@ fn a_better_file_replaces_a_worse_one_and_a_contradicting_one_is_rejected() {
 fn a_program_and_its_debug_file_are_one_build_in_any_order() {
     let libraries = Libraries::compile();
     let path = |name: &str| libraries.folder.path().join(name);
-    let (program, debug) = (path("a"), path("debug"));
+    let program = path("a");
+    let debug = path("debug");
     run(Command::new("objcopy")
         .arg("--only-keep-debug")
         .args([&program, &debug]));

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use profiler_core::{NodeId, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
-use crate::tasks::seconds_touched;
 use base::id_set::IdSet;
 use base::log_limit::{Admitted, LineLimit};
 use state::CollectorState;
@@ -444,6 +443,11 @@ impl<'a> TableReader<'a> {
         let spans = parts.iter().flatten().filter_map(time_range);
         spans.reduce(TimeRange::hull)
     }
+}
+
+/// The seconds that overlap a range.
+pub(crate) fn seconds_touched(range: TimeRange) -> Range<Second> {
+    Second::of(range.start())..Second(Second::of(range.stop()).0.saturating_add(1))
 }
 
 fn time_range(seconds: &Range<Second>) -> Option<TimeRange> {

@@ -24,12 +24,12 @@ struct Usage {
     count: usize,
     /// The number of slots taken so far.
     numbers: u64,
-    by_identity: KeyedMap<Identity, Vec<Taken>>,
+    by_identity: KeyedMap<Identity, Vec<UsedSlot>>,
 }
 
 /// A taken slot, as the pool knows it.
 #[derive(Debug)]
-struct Taken {
+struct UsedSlot {
     number: u64,
     /// Used to take the slot back; `None` if it stays with its holder.
     revoke: Option<oneshot::Sender<()>>,
@@ -63,7 +63,7 @@ impl Usage {
     }
 
     /// Removes a slot; `None` if it was taken back.
-    fn remove(&mut self, identity: &Identity, number: u64) -> Option<Taken> {
+    fn remove(&mut self, identity: &Identity, number: u64) -> Option<UsedSlot> {
         let of_identity = self.by_identity.get_mut(identity)?;
         let at = of_identity
             .iter()
@@ -130,7 +130,7 @@ impl SlotPool {
         self.take_with(account, None)
     }
 
-    /// Like [`SlotPool::take`], for what can end at any time without harm.
+    /// Like [`SlotPool::take`], of work that can end at any time without harm.
     pub fn take_revocable(
         self: &Arc<Self>,
         account: &Arc<Account>,
@@ -165,7 +165,7 @@ impl SlotPool {
         taken.numbers += 1;
         let number = taken.numbers;
         let of_identity = taken.by_identity.entry(account.identity.clone());
-        of_identity.or_default().push(Taken { number, revoke });
+        of_identity.or_default().push(UsedSlot { number, revoke });
         Ok(Slot {
             slots: self.clone(),
             account: account.clone(),

@@ -18,7 +18,7 @@ test('a result is not rounded', () => {
   ]);
 });
 
-test('numbers are told by their types', () => {
+test('a column of numbers has one of three types', () => {
   const types = ['integer', 'double', 'decimal', 'text', 'boolean', 'interval(daytime)'];
   expect(types.filter((type) => isNumber({ name: 'a', type }))).toHaveLength(3);
 });

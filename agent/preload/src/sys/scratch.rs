@@ -93,8 +93,8 @@ impl Scratch {
                     .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed);
             taken.is_ok()
         };
-        let slot = SLOTS.iter().find(is_left);
-        let slot = slot.or_else(|| SLOTS.iter().find(is_taken))?;
+        let left = SLOTS.iter().find(is_left);
+        let slot = left.or_else(|| SLOTS.iter().find(is_taken))?;
         slot.process.store(process, Ordering::Relaxed);
         Some(Scratch(slot))
     }
@@ -126,8 +126,8 @@ mod tests {
     fn interrupted_calls_keep_their_memory_and_replaced_children_leave_it() {
         let outer = Scratch::claim(Caller::Process).unwrap();
         let inner = Scratch::claim(Caller::Process).unwrap();
-        let other = thread::spawn(|| Scratch::claim(Caller::Process).map(|it| address(&it)));
-        let other = other.join().unwrap().unwrap();
+        let claiming = thread::spawn(|| Scratch::claim(Caller::Process).map(|it| address(&it)));
+        let other = claiming.join().unwrap().unwrap();
         assert_ne!(address(&outer), address(&inner));
         assert!(![address(&outer), address(&inner)].contains(&other));
         drop(inner);

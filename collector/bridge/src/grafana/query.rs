@@ -109,8 +109,8 @@ impl GrafanaQuery {
     ) -> Result<GrafanaQuery, ErrorAnswer> {
         let time = |ms: i64| Timestamp::from_unix_ns(ms.saturating_mul(1_000_000));
         // As for Pyroscope, a profile that begins at the end is in the range.
-        let range = TimeRange::new(time(start_ms), time(end_ms.saturating_add(1)));
-        let range = range.filter(|_| start_ms < end_ms).ok_or_else(|| {
+        let with_end = TimeRange::new(time(start_ms), time(end_ms.saturating_add(1)));
+        let range = with_end.filter(|_| start_ms < end_ms).ok_or_else(|| {
             let [start, end] = [start_ms, end_ms].map(|ms| format_time(time(ms)));
             invalid(format!(
                 "the range is empty: it starts at {start} and ends at {end}"

@@ -384,10 +384,12 @@ impl Sender {
 
     /// Bytes of the content of these profiles, decompressed.
     async fn measured(&self, profiles: &[Profile]) -> Result<usize, Failure> {
-        let contents = profiles
+        let contents: Vec<Bytes> = profiles
             .iter()
-            .flat_map(|profile| [Some(&profile.content), profile.earlier.as_ref()]);
-        let contents: Vec<Bytes> = contents.flatten().cloned().collect();
+            .flat_map(|profile| [Some(&profile.content), profile.earlier.as_ref()])
+            .flatten()
+            .cloned()
+            .collect();
         let measure = move || {
             contents.iter().try_fold(0, |sum, content| {
                 let bytes_max = PUSH_CONTENT_BYTES_MAX.saturating_sub(sum);

@@ -191,10 +191,12 @@ impl Certificate {
         }
         let config = lock(&self.current).config.clone();
         let stream = TlsAcceptor::from(config).accept(stream).await?;
-        let client = stream.get_ref().1.peer_certificates();
-        let client = client.unwrap_or_default().iter();
-        let client = client.map(|certificate| certificate.clone().into_owned());
-        let client = client.collect();
+        let certificates = stream.get_ref().1.peer_certificates();
+        let client = certificates
+            .unwrap_or_default()
+            .iter()
+            .map(|certificate| certificate.clone().into_owned())
+            .collect();
         Ok((stream, client))
     }
 }

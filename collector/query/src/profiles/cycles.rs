@@ -181,16 +181,16 @@ impl LongWindows {
 
 /// The part of a long window that is displayed: it ends with the answer's range, so that all of its time is in the range.
 #[derive(Clone, Copy)]
-pub(crate) struct Spread {
+pub(crate) struct ShownWindow {
     start: Timestamp,
     length_ns: u64,
 }
 
-impl Spread {
+impl ShownWindow {
     /// A window that starts in `range`.
-    pub(crate) fn new(start: Timestamp, length_ns: u64, range: TimeRange) -> Spread {
+    pub(crate) fn new(start: Timestamp, length_ns: u64, range: TimeRange) -> ShownWindow {
         let start = start.max(range.start());
-        Spread {
+        ShownWindow {
             start,
             length_ns: length_ns.min(range.stop().since_ns(start)).max(1),
         }
@@ -228,16 +228,16 @@ mod tests {
         ) {
             let at = Timestamp::from_unix_ns;
             let range = TimeRange::new(at(0), at(30_000_000_000)).unwrap();
-            let spread = Spread::new(at(start_ns), length_ns, range);
-            prop_assert!(spread.stop() <= range.stop());
+            let shown = ShownWindow::new(at(start_ns), length_ns, range);
+            prop_assert!(shown.stop() <= range.stop());
             let weight = Weight::of(State::Cpu, weight);
             let mut ends = cuts;
             ends.sort_unstable();
-            ends.push(spread.stop().unix_ns());
+            ends.push(shown.stop().unix_ns());
             let mut sum_ns = 0;
             let mut reached_ns = 0;
             for end in ends {
-                let before_ns = spread.before(at(end), &weight).total_ns();
+                let before_ns = shown.before(at(end), &weight).total_ns();
                 sum_ns += before_ns.saturating_sub(reached_ns);
                 reached_ns = reached_ns.max(before_ns);
             }

@@ -6,7 +6,7 @@ use profiler_core::hash::KeyedMap;
 use profiler_core::{NodeId, State, StateSet, TimeRange, Timestamp, Weight, WorkerId};
 
 use crate::QueryError;
-use crate::profiles::cycles::{LongWindows, Spread};
+use crate::profiles::cycles::{LongWindows, ShownWindow};
 use crate::table_reader::{ScanFilter, TableReader};
 use base::limits::TIMELINE_STEPS_MAX;
 use state::tree::TopNode;
@@ -65,12 +65,12 @@ impl Steps {
         if cell.length_ns == 0 {
             return add(self.index(cell.start), *weight);
         }
-        let spread = Spread::new(cell.start, cell.length_ns, self.range);
-        let last = self.index(spread.stop().shifted(-1));
+        let shown = ShownWindow::new(cell.start, cell.length_ns, self.range);
+        let last = self.index(shown.stop().shifted(-1));
         let mut reached = Weight::ZERO;
-        for index in self.index(spread.start())..last {
+        for index in self.index(shown.start())..last {
             let end_ns = self.step_ns * (index as u64 + 1);
-            let before = spread.before(self.first.shifted(end_ns.cast_signed()), weight);
+            let before = shown.before(self.first.shifted(end_ns.cast_signed()), weight);
             add(index, before.saturating_sub(reached));
             reached = before;
         }

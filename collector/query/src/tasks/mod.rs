@@ -24,7 +24,7 @@ use crate::parameters::parameter::{FLAG, Parameter, Parameters, names};
 use crate::parameters::params::{LABEL, Params, TASK, WORKER, known_tasks, known_workers};
 use crate::parameters::range::{RANGE, asked_range};
 use crate::parameters::table_format::TableFormat;
-use crate::table_reader::{Cancel, TableReader};
+use crate::table_reader::{Cancel, TableReader, seconds_touched};
 use crate::tasks::ended_tasks::scan_ended;
 use crate::tasks::sampled_tasks::SampledTask;
 use base::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
@@ -452,11 +452,6 @@ impl Queries<'_> {
 /// Whether tasks without rows ended in those seconds.
 pub(crate) fn counts_sum(sum: &TaskTotals, seconds: &Range<Second>) -> bool {
     seconds.contains(&Second::of(sum.second))
-}
-
-/// The seconds that overlap a range.
-pub(crate) fn seconds_touched(range: TimeRange) -> Range<Second> {
-    Second::of(range.start())..Second(Second::of(range.stop()).0.saturating_add(1))
 }
 
 fn summary_row(name: Arc<str>, total: &NameTotal) -> SummaryRow {

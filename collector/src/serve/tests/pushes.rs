@@ -20,7 +20,6 @@ use super::client::{Answer, send_bytes};
 use super::*;
 use base::limits::{
     LARGE_PUSH_BYTES, PUSH_BODY_BYTES_MAX, PUSH_CONTENT_BYTES_MAX, PUSHED_IDLE_MAX,
-    PUSHED_LABEL_SETS_MAX,
 };
 use front::auth::{NewToken, Role};
 use shares::identity::Identity;
@@ -233,67 +232,6 @@ async fn two_pushes_with_equal_labels_and_times_both_count() {
     assert_eq!(running.counts().await["stored"], 2);
     let workers = running.json("/api/v1/workers").await;
     assert_eq!(workers["workers"][0]["epochs"].as_array().unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn samples_with_labels_of_their_own_are_series_of_their_own() {
-    let running = serve().await;
-    let pprof = Pprof::new(&[("cpu", "nanoseconds")])
-        .with("work", &[10], &[("region", "eu"), ("task", "load")])
-        .with(
-            "work",
-            &[20],
-            &[("region", "us"), ("task", "load"), ("span_id", "17")],
-        )
-        .with("rest", &[40], &[]);
-    let query = format!("name=shop%7Bteam%3Dx%7D&{TIMES}&format=pprof");
-    let text = running.ingest(&query, &[], &pprof.encode_to_vec()).await;
-    assert_eq!(text, "stored 0.000 s in 3 series\n");
-    assert_eq!(running.stacks("&label=region%3Deu").await, ["load;work 10"]);
-    assert_eq!(running.stacks("&label=region%3Dus").await, ["load;work 20"]);
-    let all = running.stacks("&label=team%3Dx").await;
-    assert_eq!(all, ["load;work 30", "shop;rest 40"]);
-    let workers = running.json("/api/v1/workers").await;
-    let ids: Vec<_> = workers["workers"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|worker| &worker["worker"])
-        .collect();
-    let expected = [
-        "pyroscope:shop{region=eu,team=x}",
-        "pyroscope:shop{region=us,team=x}",
-        "pyroscope:shop{team=x}",
-    ];
-    assert_eq!(ids, expected);
-}
-
-#[tokio::test]
-async fn samples_with_too_many_labels_count_in_the_series_without_them() {
-    let running = serve().await;
-    let mut pprof = Pprof::new(&[("cpu", "nanoseconds")]);
-    for number in 0..PUSHED_LABEL_SETS_MAX + 50 {
-        pprof = pprof.with("work", &[10], &[("request", &number.to_string())]);
-    }
-    for _ in 0..2 {
-        let query = format!("name=shop&{TIMES}&format=pprof");
-        running
-            .ingest(&query, &[], &pprof.clone().encode_to_vec())
-            .await;
-    }
-    assert_eq!(running.stacks("").await, ["shop;work 3000"]);
-    assert_eq!(
-        running.stacks("&label=request%3D99").await,
-        ["shop;work 20"]
-    );
-    let workers = running.json("/api/v1/workers").await;
-    let count = workers["workers"].as_array().unwrap().len();
-    assert_eq!(count, PUSHED_LABEL_SETS_MAX + 1);
-    assert_eq!(workers["pushes"][0]["series"], count);
-    assert_eq!(
-        running.stacks("&worker=pyroscope:shop").await,
-        ["shop;work 1000"]
-    );
 }
 
 #[tokio::test]

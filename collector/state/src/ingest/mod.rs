@@ -7,6 +7,7 @@
 mod control;
 mod dictionary;
 mod moved;
+mod owner;
 mod received;
 mod rejection;
 
@@ -242,29 +243,6 @@ impl Ingest {
                 open.welcome.receipt = Some(self.receipt(agent_sent_at_ns, received_at));
                 return Ok(open);
             }
-        }
-    }
-
-    /// Checks that an epoch without a key is continued by its own identity only, where identities are secrets.
-    fn check_owner(
-        &self,
-        worker: &WorkerId,
-        epoch: Epoch,
-        account: &Account,
-    ) -> Result<(), HelloError> {
-        let cell = lock(&self.state.registry).get(worker, epoch).cloned();
-        let Some(cell) = cell.filter(|_| !epoch.has_key()) else {
-            return Ok(());
-        };
-        let session = lock(&cell.state);
-        match session.owner().map(|owner| &owner.identity) {
-            Some(owner)
-                if *owner != account.identity
-                    && (owner.is_proven() || account.identity.is_proven()) =>
-            {
-                Err(HelloError::Key)
-            }
-            _ => Ok(()),
         }
     }
 

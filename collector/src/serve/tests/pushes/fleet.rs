@@ -1,6 +1,7 @@
 //! Many series of one service, as readers see them.
 
 use super::*;
+use base::limits::PUSHED_LABEL_SETS_MAX;
 
 /// The sums of the series of a timeline, second by second from 40 s after the tests' start.
 async fn cpu_by_second(running: &Running) -> Vec<u64> {
@@ -34,9 +35,7 @@ async fn series_of_a_service_are_counted_together_and_their_time_is_spread() {
         .iter()
         .map(|service| (&service["name"], &service["series"], &service["connected"]))
         .collect();
-    let (shop, other) = (json!("shop"), json!("other"));
-    let (one, three) = (json!(1), json!(3));
-    assert_eq!(counts, [(&shop, &three, &three), (&other, &one, &one)]);
+    assert_eq!(json!(counts), json!([["shop", 3, 3], ["other", 1, 1]]),);
     let clocks = workers["workers"].as_array().unwrap().iter();
     for worker in clocks {
         assert_eq!(worker["epochs"][0]["clock"], Value::Null, "{worker}");
@@ -63,4 +62,65 @@ async fn series_of_a_service_are_counted_together_and_their_time_is_spread() {
         .json("/api/v1/tasks?summary=true&from=0&outcome=failed")
         .await;
     assert_eq!(failed["sampled"], json!([]), "samples have no outcome");
+}
+
+#[tokio::test]
+async fn samples_with_labels_of_their_own_are_series_of_their_own() {
+    let running = serve().await;
+    let pprof = Pprof::new(&[("cpu", "nanoseconds")])
+        .with("work", &[10], &[("region", "eu"), ("task", "load")])
+        .with(
+            "work",
+            &[20],
+            &[("region", "us"), ("task", "load"), ("span_id", "17")],
+        )
+        .with("rest", &[40], &[]);
+    let query = format!("name=shop%7Bteam%3Dx%7D&{TIMES}&format=pprof");
+    let text = running.ingest(&query, &[], &pprof.encode_to_vec()).await;
+    assert_eq!(text, "stored 0.000 s in 3 series\n");
+    assert_eq!(running.stacks("&label=region%3Deu").await, ["load;work 10"]);
+    assert_eq!(running.stacks("&label=region%3Dus").await, ["load;work 20"]);
+    let all = running.stacks("&label=team%3Dx").await;
+    assert_eq!(all, ["load;work 30", "shop;rest 40"]);
+    let workers = running.json("/api/v1/workers").await;
+    let ids: Vec<_> = workers["workers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|worker| &worker["worker"])
+        .collect();
+    let expected = [
+        "pyroscope:shop{region=eu,team=x}",
+        "pyroscope:shop{region=us,team=x}",
+        "pyroscope:shop{team=x}",
+    ];
+    assert_eq!(ids, expected);
+}
+
+#[tokio::test]
+async fn samples_with_too_many_labels_count_in_the_series_without_them() {
+    let running = serve().await;
+    let mut pprof = Pprof::new(&[("cpu", "nanoseconds")]);
+    for number in 0..PUSHED_LABEL_SETS_MAX + 50 {
+        pprof = pprof.with("work", &[10], &[("request", &number.to_string())]);
+    }
+    for _ in 0..2 {
+        let query = format!("name=shop&{TIMES}&format=pprof");
+        running
+            .ingest(&query, &[], &pprof.clone().encode_to_vec())
+            .await;
+    }
+    assert_eq!(running.stacks("").await, ["shop;work 3000"]);
+    assert_eq!(
+        running.stacks("&label=request%3D99").await,
+        ["shop;work 20"]
+    );
+    let workers = running.json("/api/v1/workers").await;
+    let count = workers["workers"].as_array().unwrap().len();
+    assert_eq!(count, PUSHED_LABEL_SETS_MAX + 1);
+    assert_eq!(workers["pushes"][0]["series"], count);
+    assert_eq!(
+        running.stacks("&worker=pyroscope:shop").await,
+        ["shop;work 1000"]
+    );
 }
