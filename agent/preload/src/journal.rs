@@ -38,7 +38,9 @@ pub(crate) fn add(entry: Entry, name: &str) {
         return;
     };
     let process = crate::sys::process::id();
-    let mut line = Cursor::new([0; LINE_BYTES_MAX]);
+    let mut bytes = [0; LINE_BYTES_MAX];
+    let (text, _) = bytes.split_at_mut(LINE_BYTES_MAX - 1);
+    let mut line = Cursor::new(text);
     // What does not fit is cut.
     let _ = match entry {
         Entry::Began => write!(line, "+ {process} {name}"),
@@ -47,8 +49,6 @@ pub(crate) fn add(entry: Entry, name: &str) {
         Entry::Refused(obstacle) => write!(line, "! {process} {} {name}", obstacle.word()),
     };
     let length = usize::try_from(line.position()).unwrap_or(0);
-    let mut bytes = line.into_inner();
-    let length = length.min(LINE_BYTES_MAX - 1);
     for byte in &mut bytes[..length] {
         if *byte == b'\n' {
             *byte = b'?';
