@@ -7,6 +7,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <pty.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -410,6 +411,17 @@ static int become_daemon(const char *file) {
     return write(out, "done", 4) == 4 ? 0 : 1;
 }
 
+/* A child with a terminal of its own. */
+static int with_terminal(void) {
+    int terminal = -1;
+    pid_t child = forkpty(&terminal, NULL, NULL, NULL);
+    if (child == 0) {
+        crunch(3);
+        exit(6);
+    }
+    return status_of(child);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     has_begun = 1;
@@ -456,6 +468,9 @@ int main(int argc, char **argv) {
         printf("%d arguments, the last is %s, A is %s\n", argc, argv[argc - 1], getenv("A") ? getenv("A") : "");
     } else if (strcmp(what, "family") == 0) {
         return family(argv[0]);
+    } else if (strcmp(what, "terminal") == 0) {
+        crunch(2);
+        return with_terminal();
     } else if (strcmp(what, "daemon") == 0) {
         return become_daemon(argv[2]);
     } else if (strcmp(what, "unshare") == 0) {

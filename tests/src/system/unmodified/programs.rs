@@ -226,6 +226,17 @@ fn a_daemon_reports_from_both_of_its_processes() {
 }
 
 #[test]
+fn a_child_with_a_terminal_reports_too() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().c, &["terminal"]);
+    let workers = ended_workers(&collector, "program", 2);
+    assert!(
+        workers.iter().all(|(_, epoch)| reason(epoch) == "clean"),
+        "{workers:?}"
+    );
+}
+
+#[test]
 fn tools_and_pipelines_give_the_same_bytes() {
     let collector = Collector::start();
     let folder = tempfile::tempdir().unwrap();
