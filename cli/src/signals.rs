@@ -66,13 +66,12 @@ impl ProgramSignals {
     /// Starts to listen for those that the command does not ignore, as after `nohup`; must be called inside a runtime, of
     /// which another thread is interrupted by them: on this one they would end requests to the collector.
     pub(crate) fn listen(is_ignored: impl Fn(Signal) -> bool) -> io::Result<Self> {
-        let listened = Self::ALL.into_iter().filter(|signal| !is_ignored(*signal));
-        let listening = listened
-            .map(|signal| {
-                let stream = unix::signal(SignalKind::from_raw(signal as i32))?;
-                Ok(Listening { signal, stream })
-            })
-            .collect::<io::Result<_>>()?;
+        let expected = Self::ALL.into_iter().filter(|signal| !is_ignored(*signal));
+        let streams = expected.map(|signal| {
+            let stream = unix::signal(SignalKind::from_raw(signal as i32))?;
+            Ok(Listening { signal, stream })
+        });
+        let listening = streams.collect::<io::Result<_>>()?;
         Self::ALL.into_iter().collect::<SigSet>().thread_block()?;
         Ok(ProgramSignals { listening })
     }

@@ -1,5 +1,5 @@
-//! The thread that waits until an agent is due, ends, or is wanted again by the program. It has
-//! the program's descriptors, which so live until the program's output is written.
+//! The thread that starts an agent after a while, waits until it has ended, and starts another one if the program wants
+//! it. It has the program's descriptors, which so live until the program's output is written.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

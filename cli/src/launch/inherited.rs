@@ -1,5 +1,5 @@
-//! State that a program has from the process that starts it, and that the standard library or a collector would change:
-//! ignored and blocked signals, and the limit on descriptors.
+//! Ignored and blocked signals, and the limit on descriptors: a program has them from the process that starts it, and the
+//! standard library or a collector would change them.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::sys::{self, Inheritance};
 
-/// The state that this process inherited.
+/// Signals and limits that this process inherited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inherited(Inheritance);
 
@@ -55,7 +55,7 @@ impl Inherited {
 /// The signals of a line of a process's status.
 fn signals(status: &str, key: &str) -> SigSet {
     let line = status.lines().find_map(|line| line.strip_prefix(key));
-    let number = line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    let number = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
     let bits = number.unwrap_or(0);
     Signal::iterator()
         .filter(|signal| bits & 1 << (*signal as i32 - 1) != 0)

@@ -40,7 +40,7 @@ pub(crate) struct LaunchOptions<'a> {
     pub(crate) labels: &'a [(String, String)],
     /// Where the library writes what it does.
     pub(crate) journal: Option<&'a Journal>,
-    /// The state that the program would have without this command.
+    /// Signals and limits that the program would have without this command.
     pub(crate) inherited: Inherited,
 }
 

@@ -45,7 +45,7 @@ pub(super) fn expect_children() -> io::Result<()> {
     Ok(())
 }
 
-/// What a program inherits.
+/// Signals and limits that a program inherits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inheritance {
     pub(super) ignored: SigSet,

@@ -126,8 +126,8 @@ mod tests {
     fn interrupted_calls_keep_their_memory_and_replaced_children_leave_it() {
         let outer = Scratch::claim(Caller::Process).unwrap();
         let inner = Scratch::claim(Caller::Process).unwrap();
-        let claiming = thread::spawn(|| Scratch::claim(Caller::Process).map(|it| address(&it)));
-        let other = claiming.join().unwrap().unwrap();
+        let thread = thread::spawn(|| Scratch::claim(Caller::Process).map(|it| address(&it)));
+        let other = thread.join().unwrap().unwrap();
         assert_ne!(address(&outer), address(&inner));
         assert!(![address(&outer), address(&inner)].contains(&other));
         drop(inner);

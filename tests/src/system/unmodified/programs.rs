@@ -132,8 +132,8 @@ fn a_program_has_the_signals_and_limits_of_its_caller() {
     let c = programs().c.to_str().unwrap();
     let program = [c, "inherited"];
     let alone = output(plain(c).arg("with-signals").args(program));
-    let path = emberline();
-    let emberline = path.to_str().unwrap();
+    let command_line = emberline();
+    let emberline = command_line.to_str().unwrap();
     let url = collector.url();
     let by_run = ["run", "--collector", &url, "--"];
     let by_record = ["record", "-o", file.to_str().unwrap(), "--"];
