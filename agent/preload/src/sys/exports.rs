@@ -10,6 +10,7 @@ mod confine;
 mod end;
 mod fork;
 mod numbered;
+mod users;
 
 use std::ffi::c_int;
 
@@ -20,6 +21,7 @@ pub(super) fn resolve() {
     confine::resolve();
     end::resolve();
     fork::resolve();
+    users::resolve();
 }
 
 /// The error of a function that the C library lacks.

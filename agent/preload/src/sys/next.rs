@@ -13,6 +13,14 @@ pub(super) struct Next<F> {
     function: PhantomData<F>,
 }
 
+/// The name of a function, with the 0 at its end.
+pub(super) const fn name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name ends in its only 0"),
+    }
+}
+
 impl<F: Copy> Next<F> {
     /// # Safety
     /// `F` is the type of the function pointer of that name in the C library.

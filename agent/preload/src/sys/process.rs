@@ -61,6 +61,35 @@ pub(crate) fn has_one_thread() -> bool {
     stat(c"/proc/self/task").is_ok_and(|folder| folder.st_nlink == LINKS_OF_ONE)
 }
 
+/// Capabilities of the calling thread.
+pub(super) struct Capabilities {
+    /// Those that it may have.
+    pub(super) permitted: [u32; 2],
+}
+
+impl Capabilities {
+    pub(super) fn of_thread() -> Capabilities {
+        const VERSION_3: u32 = 0x2008_0522;
+        /// The kernel's description of the thread: 0 is the calling one.
+        #[repr(C)]
+        struct Header {
+            version: u32,
+            thread: i32,
+        }
+        let mut header = Header {
+            version: VERSION_3,
+            thread: 0,
+        };
+        // Effective, permitted and inheritable ones, the lower half of each first.
+        let mut sets = [0_u32; 6];
+        // SAFETY: both pointers are valid for the call, of the sizes of this version.
+        unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) };
+        Capabilities {
+            permitted: [sets[1], sets[4]],
+        }
+    }
+}
+
 /// Ends the process without a flush of its streams.
 pub(crate) fn end_at_once(code: i32) -> ! {
     // SAFETY: takes a plain number. No thread of the program is left.

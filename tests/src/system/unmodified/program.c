@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -422,6 +423,71 @@ static int with_terminal(void) {
     return status_of(child);
 }
 
+static int capset_to(unsigned effective, unsigned permitted) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct sets[2] = {{effective, permitted, 0}, {0, 0, 0}};
+    return syscall(SYS_capset, &header, sets);
+}
+
+/* Counts threads whose permitted capabilities are those of the calling one. */
+static int others_with_more(void) {
+    char own[64] = "", path[300], line[256];
+    int others = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (int round = 0; round < 2; round++, rewinddir(tasks)) {
+        for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
+            snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+            FILE *status = fopen(path, "r");
+            while (status != NULL && fgets(line, sizeof line, status) != NULL) {
+                if (strncmp(line, "CapPrm:", 7) != 0) {
+                    continue;
+                } else if (round == 0 && atoi(task->d_name) == getpid()) {
+                    snprintf(own, sizeof own, "%s", line + 7);
+                } else if (round == 1) {
+                    others += strcmp(own, line + 7) != 0;
+                }
+            }
+            if (status != NULL) {
+                fclose(status);
+            }
+        }
+    }
+    closedir(tasks);
+    return others;
+}
+
+/* As a server does for each request. */
+__attribute__((noinline)) void switch_capabilities(unsigned some, unsigned permitted) {
+    for (int turn = 0; turn < 300; turn++) {
+        capset_to(turn % 2 == 0 ? some : 0, permitted);
+        count(1000000);
+    }
+}
+
+/* Switches capabilities, gives some up, and becomes another user. */
+static int with_capabilities(void) {
+    unsigned of_users = 1 << CAP_SETUID | 1 << CAP_SETGID;
+    if (capset_to(0, of_users | 1 << CAP_NET_RAW) != 0) {
+        return 8;
+    }
+    crunch(3);
+    pid_t child = fork();
+    if (child != 0) {
+        return status_of(child);
+    }
+    crunch(3);
+    switch_capabilities(of_users, of_users | 1 << CAP_NET_RAW);
+    printf("others with more: %d\n", others_with_more());
+    capset_to(of_users, of_users);
+    crunch(3);
+    printf("others with more: %d\n", others_with_more());
+    capset_to(0, of_users);
+    capset_to(of_users, of_users);
+    printf("%d", setgid(65534));
+    printf(" %d %d\n", setuid(65534), getuid());
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     has_begun = 1;
@@ -468,6 +534,8 @@ int main(int argc, char **argv) {
         printf("%d arguments, the last is %s, A is %s\n", argc, argv[argc - 1], getenv("A") ? getenv("A") : "");
     } else if (strcmp(what, "family") == 0) {
         return family(argv[0]);
+    } else if (strcmp(what, "capabilities") == 0) {
+        return with_capabilities();
     } else if (strcmp(what, "terminal") == 0) {
         crunch(2);
         return with_terminal();

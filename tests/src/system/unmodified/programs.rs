@@ -166,6 +166,18 @@ fn threads_of_ours_have_no_real_time_policy() {
     check_same(&collector.url(), &programs().c, &["real-time"]);
 }
 
+/// Programs switch capabilities for each request, and give some up before they become another user.
+#[test]
+fn capabilities_are_switched_without_a_stop_and_given_up_by_all_threads() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().c, &["capabilities"]);
+    // The parent, and the child before and after it has given some up.
+    let workers = ended_workers(&collector, "program", 3);
+    let profiles = workers.iter().map(|(name, _)| collapsed(&collector, name));
+    let has_switches = |text: &String| text.contains("switch_capabilities");
+    assert_eq!(profiles.filter(has_switches).count(), 1, "{workers:?}");
+}
+
 #[test]
 fn a_small_stack_is_enough_to_become_another_program() {
     let collector = Collector::start();

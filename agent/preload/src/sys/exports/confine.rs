@@ -1,7 +1,7 @@
 //! Calls that a process with several threads may not make, and calls after which the agent's threads could
 //! harm the program.
 
-use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+use std::ffi::{c_int, c_long, c_uint, c_ulong};
 
 use nix::errno::Errno;
 
@@ -20,9 +20,6 @@ type Limit =
 static UNSHARE: Next<unsafe extern "C" fn(c_int) -> c_int> = unsafe { Next::new(c"unshare") };
 // SAFETY: the type of the C library's function.
 static SETNS: Next<unsafe extern "C" fn(c_int, c_int) -> c_int> = unsafe { Next::new(c"setns") };
-// SAFETY: the type of the C library's function.
-static CAPSET: Next<unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int> =
-    unsafe { Next::new(c"capset") };
 // SAFETY: it takes four numbers at most after the first one, whatever the operation.
 static PRCTL: Next<Prctl> = unsafe { Next::new(c"prctl") };
 // SAFETY: the type of the C library's function, of both names on 64 bits.
@@ -33,7 +30,6 @@ static LIMIT: Next<Limit> = unsafe { Next::new(c"prlimit") };
 pub(super) fn resolve() {
     UNSHARE.resolve();
     SETNS.resolve();
-    CAPSET.resolve();
     PRCTL.resolve();
     SET_LIMIT.resolve();
     LIMIT.resolve();
@@ -122,21 +118,6 @@ pub unsafe extern "C" fn setns(descriptor: c_int, kind: c_int) -> c_int {
     };
     // SAFETY: as called.
     alone_if_refused(|| unsafe { setns(descriptor, kind) })
-}
-
-/// A later `setuid` changes all threads, and ends a process in which some may and some may not. So the agent's
-/// threads have what the thread has that starts them.
-///
-/// # Safety
-/// As the C library's.
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn capset(header: *mut c_void, data: *const c_void) -> c_int {
-    let Some(capset) = CAPSET.get() else {
-        return missing();
-    };
-    // SAFETY: as called.
-    alone(|| unsafe { capset(header, data) })
 }
 
 /// # Safety

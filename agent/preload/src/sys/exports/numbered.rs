@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_long, c_uint};
 
 use nix::errno::Errno;
 
-use super::{become_other, confine};
+use super::{become_other, confine, users};
 use crate::lifecycle;
 
 /// Makes the call of a number.
@@ -189,7 +189,7 @@ unsafe extern "C" fn special(
         }
         libc::SYS_unshare if confine::needs_one_thread(first) => confine::alone(plain),
         libc::SYS_setns => confine::alone_if_refused(plain),
-        libc::SYS_capset => confine::alone(plain),
+        libc::SYS_capset => users::change_capabilities(plain),
         libc::SYS_seccomp if confine::installs_filter(a as c_uint, c as usize) => {
             confine::confined(plain)
         }
