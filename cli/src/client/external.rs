@@ -3,6 +3,8 @@
 use std::io::{self, Read as _, Write};
 use std::time::Duration;
 
+use flamegraph::text::printable;
+use profiler_core::limits::bounded;
 use tls::{ClientOptions, TlsError};
 use ureq::Agent;
 use ureq::http::Uri;
@@ -21,8 +23,10 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 const DOWNLOAD_BYTES_MAX: u64 = 4 << 30;
 /// Takes the place of a secret.
 const HIDDEN: &str = "[hidden]";
-/// debuginfod's own files may be redirected to a mirror.
+/// Most redirects of a file, all at its server: another address may be one that only this machine reaches.
 const REDIRECTS_MAX: u32 = 3;
+/// Longest location that an error repeats.
+const LOCATION_BYTES_MAX: usize = 200;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +37,15 @@ pub(crate) enum ExternalError {
     Url(String),
     #[error("the server answered with HTTP status {0}")]
     Status(u16),
+    #[error(
+        "the server redirects (HTTP status {0}), which is not followed; name the address that it \
+         leads to"
+    )]
+    Redirect(u16),
+    #[error("the server redirects to another one, which is not asked: {0}")]
+    OtherServer(String),
+    #[error("the server redirects more than {REDIRECTS_MAX} times")]
+    Redirects,
     #[error("no answer: {0}")]
     Request(#[source] ureq::Error),
     #[error("the answer has more than {0} bytes")]
@@ -52,8 +65,8 @@ fn agent_for(url: &str, timeout: Duration) -> Result<Agent, ExternalError> {
         .http_status_as_error(false)
         .timeout_connect(Some(CONNECT_TIMEOUT))
         .timeout_global(Some(timeout))
-        // A connection by TLS is for the host of the URL only.
-        .max_redirects(if is_tls { 0 } else { REDIRECTS_MAX })
+        // `download` follows those of its own server.
+        .max_redirects(0)
         .proxy(None)
         .user_agent(concat!("emberline/", env!("CARGO_PKG_VERSION")))
         .build();
@@ -72,18 +85,58 @@ fn invalid_url(error: &dyn std::fmt::Display) -> ExternalError {
 /// Writes the file at `url` to `output`; at most [`DOWNLOAD_BYTES_MAX`]. Returns whether the server has it.
 pub(crate) fn download(url: &str, output: &mut impl Write) -> Result<bool, ExternalError> {
     let agent = agent_for(url, DOWNLOAD_TIMEOUT)?;
-    let response = agent.get(url).call().map_err(ExternalError::Request)?;
-    match response.status().as_u16() {
-        200 => {}
-        404 => return Ok(false),
-        status => return Err(ExternalError::Status(status)),
+    let mut at = url.to_owned();
+    for _ in 0..=REDIRECTS_MAX {
+        let response = agent.get(&at).call().map_err(ExternalError::Request)?;
+        match response.status().as_u16() {
+            200 => {
+                let body = response
+                    .into_body()
+                    .into_with_config()
+                    .limit(DOWNLOAD_BYTES_MAX);
+                io::copy(&mut body.reader(), output).map_err(ExternalError::Body)?;
+                return Ok(true);
+            }
+            404 => return Ok(false),
+            301 | 302 | 303 | 307 | 308 => {
+                let location = response.headers().get("location");
+                let location = location.and_then(|location| location.to_str().ok());
+                at = redirected(url, location.unwrap_or_default())?;
+            }
+            status => return Err(ExternalError::Status(status)),
+        }
     }
-    let body = response
-        .into_body()
-        .into_with_config()
-        .limit(DOWNLOAD_BYTES_MAX);
-    io::copy(&mut body.reader(), output).map_err(ExternalError::Body)?;
-    Ok(true)
+    Err(ExternalError::Redirects)
+}
+
+/// Where a redirect leads, at the server of `url`.
+fn redirected(url: &str, location: &str) -> Result<String, ExternalError> {
+    let other = || {
+        let shown = bounded(location, LOCATION_BYTES_MAX);
+        ExternalError::OtherServer(printable(&without_secrets(&shown)).into_owned())
+    };
+    let asked: Uri = url.parse().map_err(|error| invalid_url(&error))?;
+    let leads_to: Uri = location.parse().map_err(|_| other())?;
+    let is_path = location.starts_with('/') && !location.starts_with("//");
+    let is_same_server = leads_to.scheme() == asked.scheme()
+        && leads_to.host() == asked.host()
+        && leads_to.port_u16() == asked.port_u16();
+    let path = leads_to.path_and_query().ok_or_else(other)?;
+    match (asked.scheme_str(), asked.authority()) {
+        // With the user and password that the server was named with.
+        (Some(scheme), Some(server)) if is_path || is_same_server => {
+            Ok(format!("{scheme}://{server}{path}"))
+        }
+        _ => Err(other()),
+    }
+}
+
+/// The error of an answer that is no success.
+fn unsuccessful(status: u16) -> ExternalError {
+    match status {
+        300..400 => ExternalError::Redirect(status),
+        _ => ExternalError::Status(status),
+    }
 }
 
 /// Fetches a profile over `length` from a service with pprof's endpoint; at most `bytes_max`.
@@ -99,7 +152,7 @@ pub(crate) fn fetch_profile(
     let response = request.call().map_err(ExternalError::Request)?;
     let status = response.status().as_u16();
     if status != 200 {
-        return Err(ExternalError::Status(status));
+        return Err(unsuccessful(status));
     }
     let mut profile = Vec::new();
     let body = response
@@ -214,7 +267,78 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// A server that redirects `/N` to `/N-1` or to `elsewhere`, and has a file at `/0`. Returns its URL.
+    fn redirecting(elsewhere: Option<String>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
+                let first = head.next().unwrap().unwrap();
+                head.find(|line| line.as_ref().is_ok_and(String::is_empty));
+                let path = first.split(' ').nth(1).unwrap();
+                let left: u32 = path[1..2].parse().unwrap();
+                let location = match (left.checked_sub(1), &elsewhere) {
+                    (None, _) => None,
+                    (_, Some(url)) => Some(url.clone()),
+                    (Some(left), None) if left % 2 == 0 => Some(format!("/{left}")),
+                    (Some(left), None) => Some(format!("http://{address}/{left}?x=1")),
+                };
+                let answer = match location {
+                    None => "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nfile".to_owned(),
+                    Some(url) => format!(
+                        "HTTP/1.1 302 Found\r\nlocation: {url}\r\nconnection: close\r\n\r\n"
+                    ),
+                };
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        format!("http://{address}")
+    }
+
+    #[test]
+    fn redirects_lead_to_no_other_server() {
+        let server = redirecting(None);
+        let mut file = Vec::new();
+        assert!(download(&format!("{server}/3"), &mut file).unwrap());
+        assert_eq!(file, b"file");
+        let error = download(&format!("{server}/4"), &mut file).unwrap_err();
+        assert!(error.to_string().contains("more than 3 times"), "{error}");
+
+        // It would answer.
+        let inside = redirecting(None);
+        for location in [
+            &*format!("{inside}/0"),
+            inside.trim_start_matches("http:"),
+            "0",
+            "file:///etc/passwd",
+            "",
+        ] {
+            let server = redirecting(Some(location.to_owned()));
+            let error = download(&format!("{server}/1"), &mut file).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                text.contains("to another one, which is not asked"),
+                "{location}: {text}"
+            );
+        }
+        assert_eq!(file, b"file", "nothing was added");
+
+        let server = redirecting(Some(format!("{inside}/0")));
+        let second = Duration::from_secs(1);
+        let profile = fetch_profile(&format!("{server}/0"), second, 100).unwrap();
+        assert_eq!(profile, b"file");
+        let error = fetch_profile(&format!("{server}/1"), second, 100).unwrap_err();
+        assert!(
+            error.to_string().contains("302), which is not followed"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn users_passwords_and_values_of_the_query_are_hidden() {

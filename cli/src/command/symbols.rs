@@ -1,5 +1,6 @@
 //! `emberline symbols`
 
+mod room;
 mod source;
 
 use std::fs::File;
@@ -19,6 +20,7 @@ use collector::limits::{
 use sha2::{Digest as _, Sha256};
 use symbol_files::{Detail, Facts, SymbolFile, SymbolFileError, shared_file_of};
 
+use self::room::Bounded;
 use self::source::Source;
 use crate::args::{
     AskArgs, CollectSymbolsArgs, FetchSymbolsArgs, ReduceSymbolsArgs, RowFormat, SymbolsArgs,
@@ -212,16 +214,17 @@ fn source(args: &ReduceSymbolsArgs) -> anyhow::Result<Source> {
         return Source::open(&args.file);
     };
     let shown = without_secrets(url);
-    let mut file = temporary_file(&args.output, "download")?;
-    let is_found = download(url, &mut file);
+    let file = temporary_file(&args.output, "download")?;
+    let is_found = download(url, &mut Bounded::new(&file, &args.output));
     if !is_found.with_context(|| format!("{shown} was not downloaded"))? {
         return Err(NotFound(format!("{shown} does not exist")).into());
     }
     let shared = match shared_url(url, &file) {
         Some(url) => {
-            let mut shared = temporary_file(&args.output, "shared")?;
+            let shared = temporary_file(&args.output, "shared")?;
+            let mut bounded = Bounded::new(&shared, &args.output);
             // Without it, there are functions and lines.
-            let is_found = download(&url, &mut shared).unwrap_or(false);
+            let is_found = download(&url, &mut bounded).unwrap_or(false);
             is_found.then_some(shared)
         }
         None => None,
@@ -257,15 +260,16 @@ fn shared_url(url: &str, file: &File) -> Option<String> {
 fn reduce_to_file(args: &ReduceSymbolsArgs) -> anyhow::Result<()> {
     if args.limited {
         collector::limit_process(PROCESS_ADDRESS_SPACE_MAX, PROCESS_CPU_SECONDS_MAX)?;
+        collector::end_first();
     }
     let source = source(args)?;
-    let output = File::create(&args.output)
+    let file = File::create(&args.output)
         .with_context(|| format!("cannot write {}", args.output.display()))?;
-    let mut output = BufWriter::new(output);
+    let mut output = BufWriter::new(Bounded::new(&file, &args.output));
     // A limited process reads a file of somebody else.
     let reduced = source.reduce(!args.limited, &mut output)?;
     output.flush()?;
-    let bytes = output.get_ref().metadata()?.len();
+    let bytes = file.metadata()?.len();
     let bytes = usize::try_from(bytes)?;
     print(view::uploaded(&args.output, &reduced.facts, bytes, false).as_bytes())
 }
