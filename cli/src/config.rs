@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue};
@@ -277,6 +278,14 @@ fn read(file: &Path, serve: &clap::Command) -> Result<BTreeMap<String, InFile>, 
     let failed = |error: &io::Error| BadInput(format!("cannot read {name}: {error}"));
     let mut text = String::new();
     let opened = File::open(file).map_err(|error| failed(&error))?;
+    let metadata = opened.metadata().map_err(|error| failed(&error))?;
+    let mode = metadata.mode() & 0o777;
+    if metadata.is_file() && mode & 0o002 != 0 {
+        return Err(BadInput(format!(
+            "every user may write {name} (mode {mode:03o}), and so decide what the collector does; run: \
+             chmod o-w {name}"
+        )));
+    }
     let read = opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
     read.map_err(|error| failed(&error))?;
     if text.len() as u64 > FILE_BYTES_MAX {
@@ -394,6 +403,8 @@ fn quoted(name: &str, value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> BTreeMap<OsString, OsString> {
@@ -414,6 +425,17 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let path = path.to_str().unwrap().to_owned();
         (folder, path)
+    }
+
+    #[test]
+    fn a_file_that_every_user_may_write_configures_nothing() {
+        let (_folder, path) = file("listen = \"127.0.0.1:0\"");
+        let line = format!("emberline serve --config {path}");
+        for (mode, is_right) in [(0o600, true), (0o664, true), (0o666, false), (0o602, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let merged = merged(&line, &[]);
+            assert_eq!(merged.is_ok(), is_right, "{mode:o} {merged:?}");
+        }
     }
 
     fn arguments(merged: &Merged) -> Vec<&str> {
