@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -155,7 +156,7 @@ pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let Replacement { part, .. } = Replacement::of(path).with_context(failed)?;
-    File::create_new(&part)
+    create_private(&part)
         .and_then(|_| fs::remove_file(&part))
         .with_context(failed)
 }
@@ -171,7 +172,12 @@ fn replace_with<T>(path: &Path, make: impl FnOnce(File) -> anyhow::Result<T>) ->
         );
     }
     let Replacement { target, part } = Replacement::of(path).with_context(failed)?;
-    let file = File::create_new(&part).with_context(failed)?;
+    let file = create_private(&part).with_context(failed)?;
+    // A replaced file stays readable for those whom its owner let read it.
+    if let Ok(known) = fs::metadata(&target) {
+        file.set_permissions(known.permissions())
+            .with_context(failed)?;
+    }
     let made = make(file).and_then(|made| {
         fs::rename(&part, &target)
             .with_context(failed)
@@ -182,6 +188,15 @@ fn replace_with<T>(path: &Path, make: impl FnOnce(File) -> anyhow::Result<T>) ->
         let _ = fs::remove_file(&part);
     }
     made
+}
+
+/// A new file for its owner alone: it may have stacks, names and keys of tasks.
+fn create_private(path: &Path) -> io::Result<File> {
+    File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Whether anything but a regular file is there.
@@ -215,6 +230,7 @@ impl Replacement {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::process::Command;
     use std::sync::mpsc;
     use std::thread;
@@ -230,6 +246,18 @@ mod tests {
         write_file(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_new_file_is_its_owners_and_a_replaced_one_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.svg");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        write_file(&path, b"old").unwrap();
+        assert_eq!(mode(), 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        write_file(&path, b"new").unwrap();
+        assert_eq!(mode(), 0o644);
     }
 
     #[test]
