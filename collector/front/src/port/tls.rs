@@ -191,10 +191,9 @@ impl Certificate {
         }
         let config = lock(&self.current).config.clone();
         let stream = TlsAcceptor::from(config).accept(stream).await?;
-        let certificates = stream.get_ref().1.peer_certificates();
-        let client = certificates
-            .unwrap_or_default()
-            .iter()
+        let client = (stream.get_ref().1.peer_certificates())
+            .into_iter()
+            .flatten()
             .map(|certificate| certificate.clone().into_owned())
             .collect();
         Ok((stream, client))
