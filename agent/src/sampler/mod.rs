@@ -29,6 +29,7 @@ mod page_queue;
 mod page_trie;
 mod raw;
 mod schedule;
+mod stops;
 mod sys;
 mod task_words;
 mod thread;

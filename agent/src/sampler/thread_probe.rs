@@ -8,6 +8,8 @@ mod request;
 mod span;
 mod unarmed;
 
+use std::ops::Range;
+
 use profiler_core::{NoStack, State, Weight};
 
 use self::early::{Waits, YoungThreads};
@@ -77,6 +79,8 @@ pub(super) struct ThreadProbe {
     unarmed: PageQueue<UnarmedThread>,
     /// No timer is created before this time.
     refused_until_ns: u64,
+    /// When the whole process was stopped last.
+    stop: Range<u64>,
     unwinder: Unwinder,
     modules_after: u32,
     /// The program has replaced our signal handler since the mode was last updated.
@@ -112,6 +116,7 @@ impl ThreadProbe {
             next_waiting: 0,
             unarmed: PageQueue::default(),
             refused_until_ns: 0,
+            stop: 0..0,
             unwinder,
             modules_after: 0,
             signal_lost: false,
@@ -133,6 +138,11 @@ impl ThreadProbe {
             signal::set_walker(walker);
             self.foreign = Some(ForeignFrames::new(walker, self.unwinder.modules()));
         }
+    }
+
+    /// No thread ran in that time, and none waited for a processor.
+    pub(super) fn set_stop(&mut self, stop: Range<u64>) {
+        self.stop = stop;
     }
 
     /// A tick begins; now and then reads the loader's list of modules if it has changed.

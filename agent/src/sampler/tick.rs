@@ -9,6 +9,7 @@ use profiler_core::{FrameId, State, Ticks};
 
 use super::audit::Audit;
 use super::cycles::CycleSender;
+use super::files::ThreadFiles;
 use super::mode::Mode;
 use super::options::SamplerOptions;
 use super::overhead::{ClockReading, Meter, OverheadCounters};
@@ -17,6 +18,7 @@ use super::page_trie::Full;
 use super::raw::{RawCycle, RawThreadDump};
 use super::schedule::Schedule;
 use super::schedule::TickTimes;
+use super::stops::Stops;
 use super::sys::slots::Slots;
 use super::task_words::TaskWords;
 use super::thread::Thread;
@@ -56,6 +58,7 @@ pub(crate) struct Sampler {
     probe: ThreadProbe,
     own_id: u32,
     own_time: TimeAccount,
+    stops: Stops,
     /// The frame of the sampler's own thread, if there was memory for it.
     own_frame: Result<FrameId, Full>,
     /// The cells of threads that have one, by id.
@@ -131,6 +134,7 @@ impl Sampler {
             probe,
             own_id,
             own_time,
+            stops: Stops::default(),
             own_frame,
             cells: live_cells(),
             changed: PageVec::new(),
@@ -198,6 +202,8 @@ impl Sampler {
         }
         if let Some(cpu_ns) = cpu_ns {
             self.audit(now, cpu_ns, last);
+            let delay_ns = self.own_delay_ns();
+            self.stops.set_delay(delay_ns);
         }
         let request = self.schedule.dump_due(&self.control);
         if last || has_new_settings || is_complete || request.is_some() {
@@ -541,8 +547,23 @@ impl Sampler {
         if now < tick_ns {
             return None;
         }
+        if Stops::may_be_after(tick_ns, now) {
+            let delay_ns = self.own_delay_ns();
+            if let Some(stop) = self.stops.find(tick_ns, now, delay_ns) {
+                self.probe.set_stop(stop);
+            }
+            self.stops.set_delay(delay_ns);
+        }
         self.schedule.pass(now);
         Some(now)
+    }
+
+    /// How long the sampler's own thread has waited for processors.
+    fn own_delay_ns(&mut self) -> Option<u64> {
+        let mut files = ThreadFiles::default();
+        let delay = self.probe.files.run_delay(self.own_id, &mut files);
+        self.probe.files.close(&mut files);
+        delay.map(|delay| delay.ns)
     }
 
     fn sleep_while_off(&mut self) {

@@ -1,5 +1,7 @@
 //! Accounting of a thread's time by state.
 
+use std::ops::Range;
+
 use profiler_core::{State, Weight};
 
 use super::audit::Times;
@@ -294,6 +296,20 @@ impl TimeAccount {
         self.quantize(weight, quantum_ns)
     }
 
+    /// Takes the unattributed time off the processor in which the whole process was stopped: the thread did not wait
+    /// for a processor then.
+    pub(super) fn take_stopped(&mut self, stop: &Range<u64>, quantum_ns: u64) -> Weight {
+        let start_ns = stop.start.max(self.off_cpu_since_ns);
+        let stop_ns = stop.end.min(self.accounted_to_ns);
+        let stopped_ns = stop_ns.saturating_sub(start_ns);
+        let taken = stopped_ns.min(self.unattributed.off_cpu_ns);
+        if taken == 0 {
+            return Weight::ZERO;
+        }
+        self.unattributed.off_cpu_ns -= taken;
+        self.quantize(Weight::of(State::Other, taken), quantum_ns)
+    }
+
     /// Takes the unattributed time off the processor as `runnable`, before the kernel reports it: it
     /// counts a wait for a processor when that has ended.
     pub(super) fn take_off_cpu_as_delay(&mut self, quantum_ns: u64) -> Weight {
@@ -471,6 +487,26 @@ mod tests {
                 time.off_cpu_unattributed_for_ns()
             ),
             (0, 10)
+        );
+    }
+
+    #[test]
+    fn time_of_a_stop_is_no_wait_for_a_processor() {
+        let mut time = TimeAccount::new(1_000);
+        // Stopped from 2,000 to 8,000; it waited for a processor before.
+        time.advance(9_000, 500);
+        let weight = time.take_stopped(&(2_000..8_000), 1);
+        assert_eq!(weight, Weight::of(State::Other, 6_000));
+        assert_eq!(
+            time.take_off_cpu_as_delay(1),
+            Weight::of(State::Runnable, 1_500)
+        );
+        // None of it is there twice, and later time is not of that stop.
+        time.advance(12_000, 600);
+        assert_eq!(time.take_stopped(&(2_000..8_000), 1), Weight::ZERO);
+        assert_eq!(
+            time.take_off_cpu_as_delay(1),
+            Weight::of(State::Runnable, 2_900)
         );
     }
 }

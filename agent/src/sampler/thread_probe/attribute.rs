@@ -313,6 +313,13 @@ impl ThreadProbe {
                 self.without_stack_below(thread, &thread.levels(task_word), reason)
             }
         };
+        let stopped = match thread.observation {
+            LastObservation::Blocked(_) => Weight::ZERO,
+            LastObservation::Ready => {
+                let quantum_ns = self.quantum_of(thread);
+                thread.time.take_stopped(&self.stop, quantum_ns)
+            }
+        };
         let weight = match thread.observation {
             LastObservation::Blocked(at) => {
                 thread.time.take_off_cpu(at.state, self.quantum_of(thread))
@@ -333,7 +340,7 @@ impl ThreadProbe {
                 .time
                 .take_off_cpu(State::Other, self.quantum_of(thread)),
         };
-        self.add(thread, attribution, weight);
+        self.add(thread, attribution, stopped + weight);
         self.add_remainder(thread, attribution, |state| state != State::Cpu);
     }
 }
