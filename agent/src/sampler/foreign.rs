@@ -64,10 +64,10 @@ pub(super) struct ForeignFrames {
     tick: u64,
     /// Modules whose frames around those of the interpreter are hidden.
     interpreters: Vec<Range<u64>>,
-    /// The C library, which has the outermost frames of a thread.
+    /// The C library, which has the outermost frames of a thread, and the kernel's.
     libraries: Vec<Range<u64>>,
-    /// The native stack while it is merged.
-    native: Stack,
+    /// Memory for the native stack while it is merged, so that a tick allocates none.
+    native: Option<Stack>,
     blocked: Vec<ForeignFrame>,
     is_blocked_complete: bool,
     /// The lock that was waited for last, and its mark.
@@ -83,7 +83,7 @@ impl ForeignFrames {
             tick: 0,
             interpreters: Vec::new(),
             libraries: Vec::new(),
-            native: Stack::default(),
+            native: Some(Stack::default()),
             blocked: vec![ForeignFrame::default(); FRAMES_MAX],
             is_blocked_complete: true,
             lock: None,
@@ -169,11 +169,12 @@ impl ForeignFrames {
         if found.frames.is_empty() {
             return;
         }
-        std::mem::swap(&mut self.native, stack);
+        let mut native = self.native.take().unwrap_or_default();
+        std::mem::swap(&mut native, stack);
         stack.clear();
-        let native = std::mem::take(&mut self.native);
         let mut rest = found.frames;
         let mut outermost = 0;
+        let mut is_in_extension = false;
         for (index, address) in native.addresses.iter().enumerate() {
             let run = frames_within(rest, native.range(index));
             if run > 0 {
@@ -182,7 +183,10 @@ impl ForeignFrames {
                 }
                 rest = &rest[run..];
                 outermost = stack.addresses.len();
-            } else if outermost == 0 || !contains(&self.interpreters, *address) {
+            } else if !contains(&self.interpreters, *address) {
+                stack.push(*address, native.range(index).start);
+                is_in_extension |= !contains(&self.libraries, *address);
+            } else if outermost == 0 && !is_in_extension {
                 stack.push(*address, native.range(index).start);
             }
         }
@@ -194,7 +198,7 @@ impl ForeignFrames {
         for frame in rest {
             self.push(tree, *frame, stack);
         }
-        self.native = native;
+        self.native = Some(native);
     }
 
     /// Removes what starts the interpreter in a thread, unless it is embedded in another program.
@@ -268,7 +272,7 @@ fn contains(ranges: &[Range<u64>], address: u64) -> bool {
 
 fn is_c_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
-    ["libc.so", "libc-", "libpthread"]
+    ["libc.so", "libc-", "libpthread", "linux-vdso", "[vdso]"]
         .iter()
         .any(|start| name.starts_with(start))
 }
@@ -406,6 +410,9 @@ mod tests {
         let code = [LIBRARY, LOOP, GLUE, LOOP, GLUE, C_LIBRARY];
         check(&code, true, &python, "f1;f2;f3;1000");
         check(&[GLUE, LOOP], true, &[frame(1, 250)], "f1;2080");
+        check(&[LIBRARY, GLUE, LOOP], true, &[frame(1, 350)], "f1;1000");
+        let in_c = [C_LIBRARY, GLUE, LOOP];
+        check(&in_c, true, &[frame(1, 350)], "f1;2080;3000");
         check(&[LIBRARY, C_LIBRARY], true, &[], "3000;1000");
     }
 
