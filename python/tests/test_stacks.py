@@ -265,7 +265,8 @@ class Stacks(CollectorCase):
         waited_ns = sum(node.own_ns for node in in_count)
         print(f"waiting for the GIL: {waited_ns / all_ns:.3f} of {all_ns / 1e9:.2f} s", file=sys.stderr)
         # One of four holds it at a time; on a busy machine all four wait for a processor too.
-        self.assertAlmostEqual(waited_ns / all_ns, 0.7, delta=0.2)
+        self.assertGreater(waited_ns / all_ns, 0.4)
+        self.assertLess(waited_ns / all_ns, 0.8)
         callers = {node.parent.name for node in in_count}
         self.assertTrue(any("count" in caller for caller in callers), callers)
 
