@@ -22,7 +22,7 @@ use system::address_space::{self, Shortage};
 use system::descriptors;
 use system::marker;
 use system::probe;
-use system::process::{lower_priority, raise_priority, shorten_slice};
+use system::process::{leave_real_time, lower_priority, raise_priority, shorten_slice};
 
 /// Most cycles queued from the sampler to the symbolizer: the seconds that a symbolizer of low
 /// priority may need for a program's first frames on a busy machine. When the queue is full the
@@ -361,6 +361,8 @@ impl FirstThread {
                 );
             });
         }
+        // Also for the others, which inherit it.
+        let _ = probe::allowed(leave_real_time);
         // Before the others, so that they know the mode, and so that the collector hears of this
         // agent only once it samples.
         let sampler = Sampler::new(options, control, overhead);

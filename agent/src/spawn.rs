@@ -29,7 +29,6 @@ pub(crate) fn spawn(
         .stack_size(STACK_BYTES)
         .spawn(move || {
             process::allow_clocks();
-            process::leave_real_time();
             let _of_agent = AgentThread::enter();
             if catch_unwind(AssertUnwindSafe(body)).is_err() {
                 log::emit(move || {

@@ -56,7 +56,10 @@ pub(crate) fn exists() -> bool {
 fn run() {
     // The thread that started this one may be forbidden to.
     system::process::allow_clocks();
-    system::process::leave_real_time();
+    if process::began_unfiltered() {
+        // It does little, so it may stay there.
+        let _ = system::process::leave_real_time();
+    }
     while keeper_side::wait_for_start() {
         match profiler::run() {
             Profiled::UntilCall => {}

@@ -4,7 +4,8 @@ use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent::{Agent, TaskGuard};
-use system::{descriptors, file};
+use system::process::leave_real_time;
+use system::{descriptors, file, probe};
 
 use crate::image::{self, Obstacle};
 use crate::journal::{self, Entry};
@@ -50,6 +51,7 @@ fn profile() -> Profiled {
     if descriptors::leave_table().is_err() || !process::leave_standard_error() {
         return Profiled::Never;
     }
+    let _ = probe::allowed(leave_real_time);
     // Messages of panics would go to the program's standard error.
     std::panic::set_hook(Box::new(|_| {}));
     let command = command();

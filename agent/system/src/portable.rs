@@ -64,9 +64,6 @@ pub mod process {
     /// Does nothing: only Linux forbids threads to read clocks.
     pub fn allow_clocks() {}
 
-    /// Does nothing, as [`allow_clocks`].
-    pub fn leave_real_time() {}
-
     /// Returns nothing: only a sampler needs the time of threads.
     pub fn thread_cpu_ns(_thread_id: u32) -> Option<u64> {
         None

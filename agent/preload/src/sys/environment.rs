@@ -40,7 +40,7 @@ pub(super) enum Program {
 /// passed on as it is, for the kernel to refuse.
 ///
 /// # Safety
-/// After the program has confined itself, `environment` is null or an array of strings that ends in a null pointer.
+/// Where a filter of system calls is in force, `environment` is null or an array of strings that ends in a null pointer.
 pub(super) unsafe fn with_environment_for<R>(
     program: Program,
     environment: Strings,

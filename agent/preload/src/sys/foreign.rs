@@ -28,8 +28,12 @@ pub(super) struct Beginnings<const N: usize> {
 }
 
 impl Access {
-    /// The access that the system allows to a process without filters of its own.
+    /// The access that the system allows to a process without filters of its own. Those of a service or a container may
+    /// end it.
     pub(super) fn of_process() -> Access {
+        if !process::began_unfiltered() {
+            return Access::Direct;
+        }
         let mut byte = [0];
         let known = ptr::from_ref(&BATCH).addr();
         match copy(&[range(known, 1)], &mut byte) {
@@ -156,13 +160,12 @@ impl<const N: usize> Beginnings<N> {
 /// The soft limit at `limit`; `None` if it cannot be read.
 pub(super) fn soft_limit(limit: *const libc::rlimit) -> Option<libc::rlim_t> {
     const BYTES: usize = size_of::<libc::rlim_t>();
-    let mut bytes = [0; BYTES];
-    let read = copy(&[range(limit.addr(), BYTES)], &mut bytes);
-    if read == BYTES {
-        return Some(libc::rlim_t::from_ne_bytes(bytes));
-    }
     match Access::of_process() {
-        Access::Checked => None,
+        Access::Checked => {
+            let mut bytes = [0; BYTES];
+            let read = copy(&[range(limit.addr(), BYTES)], &mut bytes);
+            (read == BYTES).then(|| libc::rlim_t::from_ne_bytes(bytes))
+        }
         // SAFETY: the program passes it to a function that reads it, which is all that can be known.
         Access::Direct => Some(unsafe { (*limit).rlim_cur }),
     }

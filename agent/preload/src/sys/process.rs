@@ -125,6 +125,11 @@ pub(crate) fn obstacle() -> Option<Obstacle> {
     is_confined().then_some(Obstacle::Confined)
 }
 
+/// Whether `emberline` had no filter of system calls, which ends a program at calls that it does not make itself.
+pub(crate) fn began_unfiltered() -> bool {
+    variables::copied(FILTERS_VARIABLE).is_none_or(|count| count == c"0")
+}
+
 /// Whether an allocation may fail, which ends a Rust program.
 fn has_memory_limit() -> bool {
     let is_limited = |resource| getrlimit(resource).is_ok_and(|(limit, _)| limit != RLIM_INFINITY);

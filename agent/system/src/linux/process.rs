@@ -140,17 +140,19 @@ pub fn allow_clocks() {
 
 /// Leaves a real-time policy, which a thread inherits from the one that starts it: work of the agent must not come before
 /// the program's.
-pub fn leave_real_time() {
+///
+/// # Errors
+/// If the system refuses it.
+pub fn leave_real_time() -> Result<(), Errno> {
     // SAFETY: takes a plain number; 0 means the calling thread.
-    let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
-    if ![libc::SCHED_FIFO, libc::SCHED_RR].contains(&policy) {
-        return;
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    if ![libc::SCHED_FIFO, libc::SCHED_RR].contains(&(policy & !libc::SCHED_RESET_ON_FORK)) {
+        return Ok(());
     }
     let ordinary = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads `ordinary`; 0 means the calling thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) };
-    // A thread may always leave, unless a filter forbids the call.
-    let _ = result;
+    Errno::result(result).map(drop)
 }
 
 /// The kind of file behind a descriptor.
@@ -335,7 +337,7 @@ mod tests {
                 let lowest = libc::sched_param { sched_priority: 1 };
                 // SAFETY: the kernel reads `lowest`. Only the superuser may do this.
                 unsafe { libc::sched_setscheduler(0, real_time, &raw const lowest) };
-                leave_real_time();
+                leave_real_time().unwrap();
                 assert_eq!(policy(), libc::SCHED_OTHER);
             }
         })

@@ -488,6 +488,23 @@ static int with_capabilities(void) {
     return 0;
 }
 
+/* Becomes a program that may not read memory of processes. */
+static int without_reads(char **arguments) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        return 9;
+    }
+    execvp(arguments[0], arguments);
+    return 127;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     has_begun = 1;
@@ -596,6 +613,8 @@ int main(int argc, char **argv) {
         return real_time();
     } else if (strcmp(what, "with-signals") == 0) {
         return with_signals(argv + 2);
+    } else if (strcmp(what, "without-reads") == 0) {
+        return without_reads(argv + 2);
     } else if (strcmp(what, "setns") == 0) {
         crunch(2);
         int space = open("/proc/self/ns/net", O_RDONLY);

@@ -178,6 +178,20 @@ fn capabilities_are_switched_without_a_stop_and_given_up_by_all_threads() {
     assert_eq!(profiles.filter(has_switches).count(), 1, "{workers:?}");
 }
 
+/// As of a service or a container, whose filter ends a program at a call of ours.
+#[test]
+fn filters_of_the_caller_forbid_nothing_that_the_program_does() {
+    let collector = Collector::start();
+    let c = programs().c.to_str().unwrap();
+    let alone = output(plain(c).args(["without-reads", c, "exec"]));
+    let mut command = plain(c);
+    command.arg("without-reads").arg(emberline());
+    command.args(["run", "--collector", &collector.url(), "--"]);
+    let profiled = output(command.args([c, "exec"]));
+    assert_eq!(visible(&profiled), visible(&alone));
+    ended_workers(&collector, "program", 2);
+}
+
 #[test]
 fn a_small_stack_is_enough_to_become_another_program() {
     let collector = Collector::start();
