@@ -160,6 +160,7 @@ pub fn prepare() -> Result<PathBuf> {
 /// If npm is missing or fails.
 pub fn npm_ci(folder: &Path) -> Result<()> {
     let lock = fs::read(folder.join("package-lock.json"))?;
+    check_lock(&lock).with_context(|| format!("package-lock.json in {}", folder.display()))?;
     let stamp = folder.join("installed.json");
     if fs::read(&stamp).is_ok_and(|installed| installed == lock) {
         return Ok(());
@@ -174,6 +175,23 @@ pub fn npm_ci(folder: &Path) -> Result<()> {
     ];
     run_quietly(Command::new("npm").current_dir(folder).args(options))?;
     Ok(fs::write(stamp, lock)?)
+}
+
+/// Checks that each package of a lock file is bound to its content.
+fn check_lock(lock: &[u8]) -> Result<()> {
+    let lock: serde_json::Value = serde_json::from_slice(lock)?;
+    let packages = lock["packages"].as_object().into_iter().flatten();
+    // The first is the folder's own.
+    let unbound: Vec<&str> = packages
+        .filter(|(path, package)| !path.is_empty() && package["integrity"].as_str().is_none())
+        .map(|(path, _)| path.as_str())
+        .collect();
+    ensure!(
+        unbound.is_empty(),
+        "packages without integrity: {}; add what `npm view NAME@VERSION dist.integrity` prints",
+        unbound.join(", ")
+    );
+    Ok(())
 }
 
 /// Runs a command of Node.js and shows its output only if it fails.
@@ -299,6 +317,16 @@ mod tests {
             ]
         );
         assert!(differences(&committed, &committed).is_empty());
+    }
+
+    #[test]
+    fn a_package_without_integrity_is_not_installed() {
+        let lock = |fields: &str| {
+            format!(r#"{{"packages": {{"": {{}}, "node_modules/a": {{{fields}}}}}}}"#)
+        };
+        check_lock(lock(r#""integrity": "sha512-A==""#).as_bytes()).unwrap();
+        let error = check_lock(lock(r#""version": "1.0.0""#).as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("node_modules/a;"), "{error}");
     }
 
     fn files(pairs: &[(&str, &str)]) -> Files {

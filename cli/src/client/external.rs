@@ -99,8 +99,8 @@ pub(crate) fn download(url: &str, output: &mut impl Write) -> Result<bool, Exter
             }
             404 => return Ok(false),
             301 | 302 | 303 | 307 | 308 => {
-                let location = response.headers().get("location");
-                let location = location.and_then(|location| location.to_str().ok());
+                let header = response.headers().get("location");
+                let location = header.and_then(|value| value.to_str().ok());
                 at = redirected(url, location.unwrap_or_default())?;
             }
             status => return Err(ExternalError::Status(status)),
