@@ -302,7 +302,7 @@ class Unknown(unittest.TestCase):
         text = """
 import emberline
 for _ in range(2):
-    emberline.start("unknown", "http://127.0.0.1:1", flush_timeout=0.05).stop()
+    emberline.start("unknown", "http://127.0.0.1:1", flush_timeout=10.0).stop()
 """
         ended = subprocess.run(
             [sys.executable, "-W", "always", "-c", text], stderr=subprocess.PIPE, timeout=PATIENCE_S, check=True

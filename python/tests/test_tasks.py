@@ -294,7 +294,7 @@ class Misuse(unittest.TestCase):
 
     def test_a_task_runs_once(self):
         # No collector is there: the program does not wait for one.
-        with emberline.start("alone", "http://127.0.0.1:1", flush_timeout=0.05):
+        with emberline.start("alone", "http://127.0.0.1:1", flush_timeout=10.0):
             task = emberline.task("once")
             with task:
                 with self.assertRaisesRegex(RuntimeError, "started already"), task:
@@ -317,7 +317,7 @@ class Misuse(unittest.TestCase):
 
     def test_hooks_are_removed(self):
         before = asyncio.Handle._run, concurrent.futures.ThreadPoolExecutor.submit
-        with emberline.start("hooks", "http://127.0.0.1:1", flush_timeout=0.05):
+        with emberline.start("hooks", "http://127.0.0.1:1", flush_timeout=10.0):
             self.assertIsNot(asyncio.Handle._run, before[0])
         after = asyncio.Handle._run, concurrent.futures.ThreadPoolExecutor.submit
         self.assertEqual(before, after)

@@ -55,15 +55,18 @@ pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
     let mut wheel = None;
     let mut missing = Vec::new();
     for minor in VERSIONS {
-        let Some(interpreter) = interpreter(minor) else {
+        let interpreters = interpreters(minor);
+        if interpreters.is_empty() {
             missing.push(format!("3.{minor}"));
-            continue;
-        };
-        let wheel = match &wheel {
-            Some(wheel) => wheel,
-            None => wheel.insert(build_wheel(&interpreter)?),
-        };
-        test_with(&interpreter, minor, wheel, collector)?;
+        }
+        for (number, interpreter) in interpreters.iter().enumerate() {
+            let wheel = match &wheel {
+                Some(wheel) => wheel,
+                None => wheel.insert(build_wheel(interpreter)?),
+            };
+            let environment = format!("venv-3.{minor}-{number}");
+            test_with(interpreter, &environment, wheel, collector)?;
+        }
     }
     if wheel.is_none() {
         return Ok(Some("no CPython was found".into()));
@@ -72,8 +75,9 @@ pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
     Ok((!missing.is_empty()).then(|| format!("only CPython {without}: not on this machine")))
 }
 
-/// An interpreter of this version, from the path or pyenv.
-fn interpreter(minor: u32) -> Option<PathBuf> {
+/// The interpreters of this version, from pyenv and the path: some have the interpreter in a library, as pyenv builds it,
+/// and some in the program, as Debian does.
+fn interpreters(minor: u32) -> Vec<PathBuf> {
     let name = format!("python3.{minor}");
     let mut folders: Vec<PathBuf> = Vec::new();
     let pyenv = env::var_os("PYENV_ROOT")
@@ -87,12 +91,15 @@ fn interpreter(minor: u32) -> Option<PathBuf> {
         folders.extend(versions.map(|version| version.path().join("bin")));
     }
     folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
-    folders
+    let mut programs: Vec<PathBuf> = folders
         .into_iter()
         // pyenv's own programs choose a version by the folder.
         .filter(|folder| !folder.ends_with("shims"))
-        .map(|folder| folder.join(&name))
-        .find(|program| program.is_file())
+        .filter_map(|folder| fs::canonicalize(folder.join(&name)).ok())
+        .collect();
+    programs.sort();
+    programs.dedup();
+    programs
 }
 
 /// Builds the wheel, which serves every version.
@@ -116,8 +123,8 @@ fn build_wheel(interpreter: &Path) -> Result<PathBuf> {
 }
 
 /// Installs the wheel in an environment of its own and runs the tests there.
-fn test_with(interpreter: &Path, minor: u32, wheel: &Path, collector: &Path) -> Result<()> {
-    let environment = root().join(TARGET_FOLDER).join(format!("venv-3.{minor}"));
+fn test_with(interpreter: &Path, environment: &str, wheel: &Path, collector: &Path) -> Result<()> {
+    let environment = root().join(TARGET_FOLDER).join(environment);
     let python = environment.join("bin/python");
     run_program(
         Command::new(interpreter)

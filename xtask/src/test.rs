@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// Install the Debian packages and other tools that the steps need, and run nothing.
     #[arg(long, exclusive = true)]
     setup: bool,
-    /// The collector that the step `clients` runs. Default: the one of the step `build`.
+    /// The collector that the steps `clients` and `python` run. Default: the one of the step `build`.
     #[arg(long, value_name = "FILE")]
     emberline: Option<PathBuf>,
 }
@@ -211,7 +211,8 @@ impl Step {
     }
 
     fn run(self, options: &Options) -> Result<Outcome> {
-        if self.needs_programs() {
+        let has_collector = self == Step::Python && options.emberline.is_some();
+        if self.needs_programs() && !has_collector {
             BUILD.run()?;
         }
         match self {
@@ -261,7 +262,10 @@ impl Step {
             Step::Dist => dist::check(&xtask::emberline()?).map(unless_missing),
             Step::Sql => sql::run().map(|()| Outcome::Passed),
             Step::Cluster => sql::run_cluster().map(|()| Outcome::Passed),
-            Step::Python => python::run(&light()?.join("emberline")).map(unless_missing),
+            Step::Python => {
+                let built = light()?.join("emberline");
+                python::run(options.emberline.as_deref().unwrap_or(&built)).map(unless_missing)
+            }
         }
     }
 }
