@@ -16,7 +16,8 @@ use self::start_error::{
     CPU_LIMIT_MAX, CPU_LIMIT_MIN, RESOURCE_INTERVAL_MAX, RESOURCE_INTERVAL_MIN,
 };
 use crate::LocalAgent;
-use crate::foreign::{FrameWalker, Walker};
+#[cfg(sampler)]
+use crate::foreign;
 #[cfg(sampler)]
 use crate::registry::{self, NameId};
 #[cfg(feature = "ship")]
@@ -45,7 +46,6 @@ pub struct AgentBuilder {
     pub(crate) phases: bool,
     pub(crate) symbols: Option<Symbols>,
     pub(crate) default_task: Option<String>,
-    pub(crate) walker: Option<Walker>,
     #[cfg(feature = "ship")]
     pub(crate) symbol_upload: Option<bool>,
     #[cfg(feature = "ship")]
@@ -68,7 +68,6 @@ impl Default for AgentBuilder {
             phases: false,
             symbols: None,
             default_task: None,
-            walker: None,
             #[cfg(feature = "ship")]
             symbol_upload: None,
             #[cfg(feature = "ship")]
@@ -160,12 +159,6 @@ impl AgentBuilder {
     /// Only samples belong to it: it is no row among the tasks.
     pub fn default_task(mut self, name: impl Into<String>) -> Self {
         self.default_task = Some(name.into());
-        self
-    }
-
-    /// Shows the functions of an interpreter in stacks. The first walker of a process stays for its later agents.
-    pub fn frame_walker(mut self, walker: &'static dyn FrameWalker) -> Self {
-        self.walker = Some(Walker(walker));
         self
     }
 
@@ -357,7 +350,7 @@ impl AgentBuilder {
             resource_interval: self.resource_interval,
             task_rows_per_second: self.task_rows_per_second,
             symbols: self.symbols.unwrap_or_default(),
-            walker: self.walker,
+            walker: foreign::walker(),
             default_task: self
                 .default_task
                 .as_deref()

@@ -2,13 +2,14 @@
 
 use std::sync::OnceLock;
 
+use agent::foreign::set_walker;
 use pyo3::prelude::*;
 use stacks::{Interpreter, Unsupported};
 
 static INTERPRETER: OnceLock<Result<Interpreter, Unsupported>> = OnceLock::new();
 
-/// Finds the interpreter, once. `function` is the Python function that calls this. Returns why Python functions cannot
-/// be shown, or `None` if they can.
+/// Finds the interpreter, once, for all agents of this process. `function` is the Python function that calls this.
+/// Returns why Python functions cannot be shown, or `None` if they can.
 #[pyfunction]
 pub(crate) fn find_interpreter(function: &str) -> Option<String> {
     let found = INTERPRETER.get_or_init(|| {
@@ -16,10 +17,11 @@ pub(crate) fn find_interpreter(function: &str) -> Option<String> {
         interpreter.verify(function)?;
         Ok(interpreter)
     });
-    found.as_ref().err().map(Unsupported::to_string)
-}
-
-/// The walker, if the interpreter was found.
-pub(crate) fn walker() -> Option<&'static Interpreter> {
-    INTERPRETER.get()?.as_ref().ok()
+    match found {
+        Ok(interpreter) => {
+            set_walker(interpreter);
+            None
+        }
+        Err(unsupported) => Some(unsupported.to_string()),
+    }
 }

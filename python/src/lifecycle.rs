@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::text::Label;
-use crate::{errors, frames, scopes, text};
+use crate::{errors, scopes, text};
 
 /// The agent of [`start`], and reports under way, which have an agent too. For one load in each task.
 static USERS: AtomicUsize = AtomicUsize::new(0);
@@ -85,9 +85,6 @@ impl Settings {
         }
         if let Some(timeout) = self.flush_timeout {
             builder = builder.flush_timeout(timeout);
-        }
-        if let Some(walker) = frames::walker() {
-            builder = builder.frame_walker(walker);
         }
         if let Some(name) = &self.default_task {
             builder = builder.default_task(name);

@@ -16,6 +16,12 @@ from support import PATIENCE_S, CollectorCase
 WARNINGS = ["-W", "error::RuntimeWarning", "-W", "ignore::DeprecationWarning", "-W", "ignore::UserWarning"]
 
 
+def function_of_report():
+    end = time.thread_time() + 0.5
+    while time.thread_time() < end:
+        pass
+
+
 class Process(CollectorCase):
     def run_program(self, text, **environment):
         """Runs a program in this interpreter; returns what it printed."""
@@ -110,9 +116,12 @@ if __name__ == "__main__":
             file = os.path.join(folder, "report.html")
             with emberline.report(file):
                 with emberline.task("reported"):
-                    pass
+                    function_of_report()
             with open(os.path.join(folder, "report.json")) as report:
-                self.assertIn("reported", json.dumps(json.load(report)))
+                text = json.dumps(json.load(report))
+            self.assertIn("reported", text)
+            if sys.version_info >= (3, 11):
+                self.assertIn("function_of_report", text)
             self.assertTrue(os.path.getsize(file) > 1000)
             report = emberline.report(os.path.join(folder, "none", "report.html"))
             with self.assertRaises(emberline.ReportError):

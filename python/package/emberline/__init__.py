@@ -93,14 +93,17 @@ def start(worker=None, collector=None, **settings) -> Agent:
 
     Raises ValueError for a bad setting, and StartError if an agent runs already or the system refuses one.
     """
-    global _is_warned
-    problem = _native.find_interpreter("start")
-    if problem is not None and not _is_warned:
-        _is_warned = True
-        warnings.warn(f"emberline: Python functions are not shown, only native ones: {problem}", stacklevel=2)
+    _warn_once(_native.find_interpreter("start"))
     _native.start(worker, collector, **settings)
     _hooks.install()
     return Agent()
+
+
+def _warn_once(problem) -> None:
+    global _is_warned
+    if problem is not None and not _is_warned:
+        _is_warned = True
+        warnings.warn(f"emberline: Python functions are not shown, only native ones: {problem}", stacklevel=3)
 
 
 def stop() -> None:
@@ -115,6 +118,7 @@ def report(file) -> Report:
 
     It needs no `start`. An error at the end of the block is one line on standard error; `finish()` raises ReportError.
     """
+    _warn_once(_native.find_interpreter("report"))
     _hooks.install()
     return _native.report(file)
 
