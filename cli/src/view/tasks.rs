@@ -267,8 +267,11 @@ mod tests {
             }],
             ..TaskSummaryAnswer::default()
         };
-        let only_samples = expect![[r#""#]];
-        only_samples.assert_eq(&answer.text());
+        expect![[r#"
+            SAMPLES ONLY    TIME     CPU  WAITING FOR CPU  BLOCKED
+            exporter      2.00 s  2.00 s          3.00 ms  4.00 µs
+        "#]]
+        .assert_eq(&answer.text());
         answer.names.push(TaskName {
             name: "a".to_owned(),
             running: 1,
