@@ -27,6 +27,9 @@ use shares::identity::Identity;
 use shares::{Account, SlotPool, Turns};
 use state::Collector;
 
+/// Most queries that run or wait: as many as have slots, and as many again that were taken back and are about to end.
+pub(super) const QUEUE_SLOTS: usize = 2 * SlotPool::capacity(QUERIES_MAX + QUERIES_WAITING_MAX);
+
 /// The parameters of a query, and the identity that asks.
 pub(super) struct Pairs {
     pub(super) pairs: Result<Parameters<Vec<(String, String)>>, QueryRejection>,
@@ -99,10 +102,7 @@ impl Reader {
             long_query_turns: Turns::new(LONG_QUERIES_MAX),
             short_max: ShortMax::DEFAULT,
             long_list_turns: Turns::new(1),
-            // As many as have slots, and as many again that were taken back and are about to end.
-            queue_slots: Arc::new(Semaphore::new(
-                2 * SlotPool::capacity(QUERIES_MAX + QUERIES_WAITING_MAX),
-            )),
+            queue_slots: Arc::new(Semaphore::new(QUEUE_SLOTS)),
             agent_queries: Arc::new(Semaphore::new(SlotPool::capacity(CONTROL_REQUESTS_MAX))),
             marking: Arc::default(),
             sql: Sql::new(None),
