@@ -240,6 +240,7 @@ export function answersNamed(names) {
           { name: 'execute', tasks: 3, duration_ns: NS },
         ],
       })),
+      sampled: names.map((name) => ({ name, cpu_ns: NS, runnable_ns: 0, wait_ns: 1 })),
     },
     compare: {
       before: range(),
@@ -274,6 +275,7 @@ export function answersNamed(names) {
       ingest: { open: false, reason: names[0] },
       omitted: 1,
       counts: { connected: names.length, away: 0, gone: 0, need_attention: names.length },
+      services: names.map((name, i) => ({ name, series: 3, connected: i % 4, last_seen: new Date().toISOString() })),
       quotas: names.map((name, i) => ({
         identity: name,
         quota: i % 2 === 0 ? 'sessions' : name,

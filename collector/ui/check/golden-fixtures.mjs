@@ -96,6 +96,7 @@ export function goldenAnswers() {
   const answer = respond({
     ...answers,
     workers,
+    summary: { ...answers.summary, sampled: [] },
     profile: (url) => (url.searchParams.get('from') === '-10m' ? changed : whole),
     timeline: timeline(answers.timeline),
     tasks: { ...answers.tasks, total: tasks.length, tasks },

@@ -16,7 +16,7 @@ export function Services({ services, nowNs }: { services: Service[]; nowNs: numb
         Services <small>of other profilers, by series</small>
       </h2>
       <div class="scroll">
-        <table class="names">
+        <table class="services">
           <thead>
             <tr>
               <th>Service</th>
