@@ -70,7 +70,9 @@ fn signals_to_record_end_the_program_and_the_report_is_whole() {
         Signal::SIGQUIT,
     ] {
         let file = folder.path().join(format!("{signal}.html"));
-        let mut command = plain(emberline());
+        // A shell starts its background commands with some of these ignored, which `record` would leave to the program.
+        let mut command = plain("env");
+        command.arg("--default-signal").arg(emberline());
         command.args(["record", "-o"]).arg(&file).arg("--");
         command.arg(&programs().c).arg("until-signal");
         // No terminal sends signals to this group.
