@@ -1,6 +1,6 @@
 // A menu with multiple choice and type-ahead search.
 
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { safeText } from '../core/names';
 import { count } from '../core/time';
 
@@ -35,9 +35,12 @@ export function MultiSelect({ what, choices, chosen, onChange, omitted = 0, onTe
   const box = useRef<HTMLDivElement>(null);
   const field = useRef<HTMLInputElement>(null);
   const button = useRef<HTMLButtonElement>(null);
+  // Before the menu is seen: keys that are typed at once belong to it, not to the page's shortcuts.
+  useLayoutEffect(() => {
+    if (open) field.current?.focus();
+  }, [open]);
   useEffect(() => {
     if (!open) return;
-    field.current?.focus();
     const outside = (event: Event) => {
       if (!box.current?.contains(event.target as Node)) setOpen(false);
     };
