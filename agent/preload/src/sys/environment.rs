@@ -36,8 +36,8 @@ pub(super) enum Program {
     },
 }
 
-/// Calls `become_it` with the environment for a program: without this library if it must not get it. What is invalid is
-/// passed on as it is, for the kernel to refuse.
+/// Calls `become_it` with the environment for a program: without this library if it must not get it. Invalid
+/// pointers reach the kernel unchanged, which rejects them.
 ///
 /// # Safety
 /// Where a filter of system calls is in force, `environment` is null or an array of strings that ends in a null pointer.

@@ -317,7 +317,7 @@ impl TokenFile {
         &self.path
     }
 
-    /// All tokens, for a collector that starts; `None` if it needs none.
+    /// Reads all tokens when a collector starts; `None` if it needs none.
     pub(super) fn read_needed(&self) -> Result<Option<Vec<TokenRecord>>, TokenFileError> {
         let path = self.path.clone();
         match (self.read()?, &self.mark) {

@@ -211,7 +211,11 @@ fn an_agent_runs_on_where_a_namespace_permits_it() {
     let collector = Collector::start();
     check_same(&collector.url(), &programs().c, &["setns"]);
     let workers = ended_workers(&collector, "program", 2);
-    assert_eq!(workers.len(), 2, "one stop, for the mounts: {workers:?}");
+    assert_eq!(
+        workers.len(),
+        2,
+        "the mount namespace stops the agent once: {workers:?}"
+    );
 }
 
 #[test]
