@@ -400,16 +400,13 @@ fn cells(worker: &str, epoch: &Epoch, now: &str) -> [String; 12] {
         epoch.running_tasks.to_string(),
         ticks(epoch),
         lost(&epoch.account),
-        if epoch.pid == 0 {
-            "-".to_owned()
-        } else {
-            epoch.pid.to_string()
-        },
-        if epoch.host.is_empty() {
-            "-".to_owned()
-        } else {
-            epoch.host.clone()
-        },
+        or_dash(Some(epoch.pid).filter(|pid| *pid > 0), |pid| {
+            pid.to_string()
+        }),
+        or_dash(
+            Some(&epoch.host).filter(|host| !host.is_empty()),
+            String::clone,
+        ),
         sampler(epoch, now),
         or_dash(epoch.clock, clock),
         labels.collect::<Vec<_>>().join(" "),
