@@ -4,7 +4,7 @@
 //! and more. Where time is shown by step, such a window is spread evenly over its length.
 
 use profiler_core::hash::KeyedMap;
-use profiler_core::{Ticks, TimeRange, Timestamp, Weight, WorkerId};
+use profiler_core::{Ticks, WorkerId};
 
 use crate::QueryError;
 use crate::table_reader::{ScanFilter, TableReader};
@@ -176,72 +176,5 @@ impl LongWindows {
         let at = number.checked_sub(1);
         at.and_then(|at| self.by_number.get(at as usize).copied())
             .unwrap_or(0)
-    }
-}
-
-/// The part of a long window that is displayed: it ends with the answer's range, so that all of its time is in the range.
-#[derive(Clone, Copy)]
-pub(crate) struct ShownWindow {
-    start: Timestamp,
-    length_ns: u64,
-}
-
-impl ShownWindow {
-    /// A window that starts in `range`.
-    pub(crate) fn new(start: Timestamp, length_ns: u64, range: TimeRange) -> ShownWindow {
-        let start = start.max(range.start());
-        ShownWindow {
-            start,
-            length_ns: length_ns.min(range.stop().since_ns(start)).max(1),
-        }
-    }
-
-    pub(crate) fn start(&self) -> Timestamp {
-        self.start
-    }
-
-    pub(crate) fn stop(&self) -> Timestamp {
-        self.start.shifted(self.length_ns.cast_signed())
-    }
-
-    /// The time of the window before `end`. The differences of neighbors add up to the whole.
-    pub(crate) fn before(&self, end: Timestamp, weight: &Weight) -> Weight {
-        let elapsed_ns = end.since_ns(self.start).min(self.length_ns);
-        weight.scaled(elapsed_ns, self.length_ns)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use profiler_core::State;
-
-    proptest! {
-        #[test]
-        fn the_parts_of_a_window_add_up(
-            start_ns in 0..20_000_000_000i64,
-            length_ns in 1..40_000_000_000u64,
-            weight in any::<u64>(),
-            cuts in prop::collection::vec(0..60_000_000_000i64, 0..20),
-        ) {
-            let at = Timestamp::from_unix_ns;
-            let range = TimeRange::new(at(0), at(30_000_000_000)).unwrap();
-            let shown = ShownWindow::new(at(start_ns), length_ns, range);
-            prop_assert!(shown.stop() <= range.stop());
-            let weight = Weight::of(State::Cpu, weight);
-            let mut ends = cuts;
-            ends.sort_unstable();
-            ends.push(shown.stop().unix_ns());
-            let mut sum_ns = 0;
-            let mut reached_ns = 0;
-            for end in ends {
-                let before_ns = shown.before(at(end), &weight).total_ns();
-                sum_ns += before_ns.saturating_sub(reached_ns);
-                reached_ns = reached_ns.max(before_ns);
-            }
-            prop_assert_eq!(sum_ns, weight.total_ns());
-        }
     }
 }

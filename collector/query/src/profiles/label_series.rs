@@ -175,7 +175,7 @@ impl Queries<'_> {
         scan.visit(&mut stored, &view, &mut |cell, weight| {
             if let Some(place) = place_of.get(&groups.line(cell)) {
                 let sums = &mut series[*place].sums;
-                steps.split(cell, weight, |step, part: Weight| {
+                steps.split(cell.start, cell.length_ns, weight, |step, part: Weight| {
                     sums[step] = sums[step].saturating_add(part.total_ns());
                 });
             }

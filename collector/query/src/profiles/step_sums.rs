@@ -1,12 +1,13 @@
 //! One pass over a range for all series of an answer: time by start, group of workers and task.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{NodeId, State, StateSet, TimeRange, Timestamp, Weight, WorkerId};
 
 use crate::QueryError;
-use crate::profiles::cycles::{LongWindows, ShownWindow};
+use crate::profiles::cycles::LongWindows;
 use crate::table_reader::{ScanFilter, TableReader};
 use base::limits::TIMELINE_STEPS_MAX;
 use state::tree::TopNode;
@@ -60,21 +61,66 @@ impl Steps {
         usize::try_from(index.min(self.count - 1)).expect("there are few steps")
     }
 
-    /// Calls `add` with each step in which the cell has time, and with its time there.
-    pub(crate) fn split(&self, cell: &Cell, weight: &Weight, mut add: impl FnMut(usize, Weight)) {
-        if cell.length_ns == 0 {
-            return add(self.index(cell.start), *weight);
+    /// The start of a step.
+    pub(crate) fn start(&self, index: usize) -> Timestamp {
+        self.first
+            .shifted(self.step_ns.saturating_mul(index as u64).cast_signed())
+    }
+
+    /// The steps in which a window has time: one if its length is 0, because it then counts at its start.
+    pub(crate) fn touched(&self, start: Timestamp, length_ns: u64) -> RangeInclusive<usize> {
+        if length_ns == 0 {
+            return self.index(start)..=self.index(start);
         }
-        let shown = ShownWindow::new(cell.start, cell.length_ns, self.range);
-        let last = self.index(shown.stop().shifted(-1));
+        let shown = ShownWindow::new(start, length_ns, self.range);
+        self.index(shown.start)..=self.index(shown.stop().shifted(-1))
+    }
+
+    /// Calls `add` with each step in which a window has time, and with its time there.
+    pub(crate) fn split(
+        &self,
+        start: Timestamp,
+        length_ns: u64,
+        weight: &Weight,
+        mut add: impl FnMut(usize, Weight),
+    ) {
+        let steps = self.touched(start, length_ns);
+        let shown = ShownWindow::new(start, length_ns, self.range);
         let mut reached = Weight::ZERO;
-        for index in self.index(shown.start())..last {
-            let end_ns = self.step_ns * (index as u64 + 1);
-            let before = shown.before(self.first.shifted(end_ns.cast_signed()), weight);
+        for index in *steps.start()..*steps.end() {
+            let before = shown.before(self.start(index + 1), weight);
             add(index, before.saturating_sub(reached));
             reached = before;
         }
-        add(last, weight.saturating_sub(reached));
+        add(*steps.end(), weight.saturating_sub(reached));
+    }
+}
+
+/// The part of a long window that is displayed: it ends with the answer's range, so that all of its time is in the range.
+#[derive(Clone, Copy)]
+struct ShownWindow {
+    start: Timestamp,
+    length_ns: u64,
+}
+
+impl ShownWindow {
+    /// A window that starts in `range`.
+    fn new(start: Timestamp, length_ns: u64, range: TimeRange) -> ShownWindow {
+        let start = start.max(range.start());
+        ShownWindow {
+            start,
+            length_ns: length_ns.min(range.stop().since_ns(start)).max(1),
+        }
+    }
+
+    fn stop(&self) -> Timestamp {
+        self.start.shifted(self.length_ns.cast_signed())
+    }
+
+    /// The time of the window before `end`. The differences of neighbors add up to the whole.
+    fn before(&self, end: Timestamp, weight: &Weight) -> Weight {
+        let elapsed_ns = end.since_ns(self.start).min(self.length_ns);
+        weight.scaled(elapsed_ns, self.length_ns)
     }
 }
 
@@ -84,7 +130,7 @@ pub(crate) struct Cell {
     /// Start of its period.
     pub(crate) start: Timestamp,
     /// Length of the worker's windows if they are spread, else 0.
-    length_ns: u64,
+    pub(crate) length_ns: u64,
     /// Number in the tables of a worker whose windows are spread, else 0: the rounded parts of its windows are its own.
     worker: u32,
     /// Index of the group of its worker.
@@ -307,6 +353,40 @@ impl<'a, 'v> NeighborSums<'a, 'v> {
     fn end(&mut self) {
         if let Some(cell) = self.cell.take() {
             (self.visit)(&cell, &std::mem::take(&mut self.weight));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_parts_of_a_window_add_up(
+            start_ns in 0..20_000_000_000i64,
+            length_ns in 1..40_000_000_000u64,
+            weight in any::<u64>(),
+            cuts in prop::collection::vec(0..60_000_000_000i64, 0..20),
+        ) {
+            let at = Timestamp::from_unix_ns;
+            let range = TimeRange::new(at(0), at(30_000_000_000)).unwrap();
+            let shown = ShownWindow::new(at(start_ns), length_ns, range);
+            prop_assert!(shown.stop() <= range.stop());
+            let weight = Weight::of(State::Cpu, weight);
+            let mut ends = cuts;
+            ends.sort_unstable();
+            ends.push(shown.stop().unix_ns());
+            let mut sum_ns = 0;
+            let mut reached_ns = 0;
+            for end in ends {
+                let before_ns = shown.before(at(end), &weight).total_ns();
+                sum_ns += before_ns.saturating_sub(reached_ns);
+                reached_ns = reached_ns.max(before_ns);
+            }
+            prop_assert_eq!(sum_ns, weight.total_ns());
         }
     }
 }

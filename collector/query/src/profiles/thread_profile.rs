@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{
-    CallTrie, Filter, Frame, FrameKind, NoStack, NodeId, Profile, State, ThreadKind, TimeRange,
-    Timestamp, Weight, WorkerId,
+    CallTrie, Filter, Frame, FrameKind, NoStack, NodeId, Profile, State, ThreadKind, Timestamp,
+    Weight, WorkerId,
 };
 
 use crate::Queries;
@@ -21,6 +21,7 @@ use crate::parameters::params::Params;
 use crate::parameters::time::format_time;
 use crate::profiles::cycles::{Cycles, LongWindows};
 use crate::profiles::profile::{ProfileQuery, sample_columns};
+use crate::profiles::step_sums::Steps;
 use crate::profiles::timeline::period_ns;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
 use base::id_set::IdSet;
@@ -30,8 +31,6 @@ use state::CollectorState;
 use state::tree::{Excerpt, TopNode};
 use state::windows::WindowSnapshot;
 use store::{Batch, Column, SumTable, Tier};
-
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// Name of the leaf with time of which other threads of the task have the stacks too.
 const NOT_TOLD_APART: &str = "[threads not told apart]";
@@ -266,42 +265,12 @@ impl Queries<'_> {
     }
 }
 
-/// The seconds over which a window's time is spread.
+/// When the time of a cell is shown.
 #[derive(Clone, Copy)]
-struct Span {
+struct Shown {
     start: Timestamp,
-    /// At least 1.
-    count: u64,
-}
-
-impl Span {
-    fn point(start: Timestamp) -> Span {
-        Span { start, count: 1 }
-    }
-
-    /// Of a window that starts at a second of `range`, whose part in it is displayed.
-    fn new(start: Timestamp, length_ns: u64, range: TimeRange) -> Span {
-        let shown_ns = length_ns.min(range.stop().since_ns(start));
-        Span {
-            start,
-            count: shown_ns.div_ceil(SECOND_NS).max(1),
-        }
-    }
-
-    fn seconds(self) -> impl Iterator<Item = Timestamp> {
-        (0..self.count).map(move |second| self.start.shifted((second * SECOND_NS).cast_signed()))
-    }
-
-    /// Calls `add` with each second and its part of the time.
-    fn split(self, nanoseconds: u64, mut add: impl FnMut(Timestamp, u64)) {
-        let mut reached = 0;
-        for (start, number) in self.seconds().zip(1u64..) {
-            let before = u128::from(nanoseconds) * u128::from(number) / u128::from(self.count);
-            let before_ns = u64::try_from(before).unwrap_or(u64::MAX);
-            add(start, before_ns - reached);
-            reached = before_ns;
-        }
-    }
+    /// Length of its windows if they are spread over seconds, else 0.
+    length_ns: u64,
 }
 
 /// The time of the selected threads in a period, by node of the tree.
@@ -321,13 +290,21 @@ impl Rows {
         query: &ProfileQuery,
         long: &LongWindows,
     ) -> Result<BTreeMap<Timestamp, PeriodSums>, QueryError> {
-        let spans = self.spans(query, long)?;
+        let seconds = Steps::new(query.range, period_ns(Tier::Second));
+        let cells = self.shown_cells(query, long, &seconds)?;
+        let each_second = |cell: u32, weight: Weight, add: &mut dyn FnMut(Timestamp, Weight)| {
+            let Shown { start, length_ns } = cells[cell as usize];
+            seconds.split(start, length_ns, &weight, |second, part| {
+                add(seconds.start(second), part);
+            });
+        };
         let mut periods: BTreeMap<Timestamp, PeriodSums> = BTreeMap::new();
         let mut add_own = |row: &Row| {
             if let Some(state) = State::ALL.get(usize::from(row.state)) {
-                spans[row.cell as usize].split(row.nanoseconds, |start, nanoseconds| {
+                let weight = Weight::of(*state, row.nanoseconds);
+                each_second(row.cell, weight, &mut |start, part| {
                     let own = &mut periods.entry(start).or_default().own;
-                    own.entry(row.node).or_default().count(*state, nanoseconds);
+                    *own.entry(row.node).or_default() += part;
                 });
             }
         };
@@ -354,48 +331,62 @@ impl Rows {
             if let (true, Some(state)) = (shares.others_ns > 0, State::ALL.get(usize::from(*state)))
             {
                 let node = tree_ids[context.index()].0;
-                spans[*cell as usize].split(shares.selected_ns, |start, nanoseconds| {
+                let weight = Weight::of(*state, shares.selected_ns);
+                each_second(*cell, weight, &mut |start, part| {
                     let shared = &mut periods.entry(start).or_default().shared;
-                    shared.entry(node).or_default().count(*state, nanoseconds);
+                    *shared.entry(node).or_default() += part;
                 });
             }
         }
         Ok(periods)
     }
 
-    /// The periods in which each cell's time is shown. Those of a long window are all of its seconds.
-    fn spans(&self, query: &ProfileQuery, long: &LongWindows) -> Result<Vec<Span>, QueryError> {
-        let whole = Span::point(query.range.start());
-        let mut spans = vec![whole; self.cells.len()];
+    /// When each cell's time is shown: of a query by second, in all seconds of its windows.
+    fn shown_cells(
+        &self,
+        query: &ProfileQuery,
+        long: &LongWindows,
+        seconds: &Steps,
+    ) -> Result<Vec<Shown>, QueryError> {
+        let whole = Shown {
+            start: query.range.start(),
+            length_ns: 0,
+        };
+        let mut cells = vec![whole; self.cells.len()];
         if query.group.is_none() {
-            return Ok(spans);
+            return Ok(cells);
         }
         let mut lengths = vec![0; self.workers.len()];
         for (worker, number) in &self.workers {
             lengths[*number as usize] = long.of(worker);
         }
-        let mut seconds = BTreeSet::new();
-        let shown = self.cells.iter().filter(|(cell, _)| self.shows(cell.start));
-        for (cell, number) in shown {
-            let span = Span::new(cell.start, lengths[cell.worker as usize], query.range);
-            spans[*number as usize] = span;
-            if seconds.len() <= SECONDS_MAX {
-                seconds.extend(span.seconds().take(SECONDS_MAX + 1));
+        let mut shown = BTreeSet::new();
+        for (cell, number) in self.cells.iter().filter(|(cell, _)| self.shows(cell.start)) {
+            let start = cell.start;
+            let length_ns = lengths[cell.worker as usize];
+            cells[*number as usize] = Shown { start, length_ns };
+            if shown.len() <= SECONDS_MAX {
+                shown.extend(seconds.touched(start, length_ns).take(SECONDS_MAX + 1));
             }
         }
-        if seconds.len() > SECONDS_MAX {
+        if shown.len() > SECONDS_MAX {
             return Err(QueryError::Seconds {
-                count: seconds.len(),
+                count: shown.len(),
                 limit: SECONDS_MAX,
             });
         }
-        let rows = self.samples.iter().chain(&self.threads);
-        let parts: u64 = rows.map(|row| spans[row.cell as usize].count).sum();
-        if parts > THREAD_PROFILE_ROWS_MAX as u64 {
+        let parts: usize = self
+            .samples
+            .iter()
+            .chain(&self.threads)
+            .map(|row| cells[row.cell as usize])
+            .map(|cell| seconds.touched(cell.start, cell.length_ns).count())
+            .sum();
+        if parts > THREAD_PROFILE_ROWS_MAX {
             let limit = THREAD_PROFILE_ROWS_MAX;
             return Err(QueryError::Groups { limit });
         }
-        Ok(spans)
+        Ok(cells)
     }
 
     /// The cells in which any of the selected threads has time.

@@ -165,7 +165,9 @@ impl Queries<'_> {
         scan.visit(&mut stored, &view, &mut |cell, weight| {
             if let Some(line) = line_of[cell.top] {
                 let sums = &mut series[line].weights;
-                steps.split(cell, weight, |step, part| sums[step] += part);
+                steps.split(cell.start, cell.length_ns, weight, |step, part| {
+                    sums[step] += part
+                });
             }
         })?;
         Ok(TimelineAnswer {
