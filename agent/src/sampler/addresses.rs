@@ -8,8 +8,8 @@ use profiler_core::{FrameId, NoStack, NodeId, Weight};
 
 use super::audit::Times;
 use super::foreign;
-use super::page_map::PageMap;
-use super::page_trie::{Full, PageTrie, RawDelta};
+use super::pages::page_map::PageMap;
+use super::pages::page_trie::{Full, PageTrie, RawDelta};
 use super::sys::modules::Module;
 use super::unwind::Stack;
 use crate::foreign::ForeignName;

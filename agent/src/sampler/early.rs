@@ -10,7 +10,7 @@ use profiler_core::{NodeId, State, Weight};
 
 use super::addresses::{AddressTrie, Attribution};
 use super::audit::Times;
-use super::page_map::PageMap;
+use super::pages::page_map::PageMap;
 use crate::registry::EarlyAccount;
 use system::page_vec::PageVec;
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use profiler_core::FrameId;
 
 use super::addresses::{AddressFrame, AddressTrie};
-use super::page_map::PageMap;
-use super::page_trie::Full;
+use super::pages::page_map::PageMap;
+use super::pages::page_trie::Full;
 use super::sys::modules::Module;
 use super::unwind::Stack;
 use crate::foreign::{ForeignFrame, ForeignName, Walk, Walker};

@@ -6,8 +6,8 @@ use profiler_core::limits::AGENT_NODES_MAX;
 use profiler_core::{FrameId, NodeId};
 
 use super::addresses::{AddressFrame, AddressTrie, Attribution, TaskLevels};
-use super::page_map::PageMap;
-use super::page_trie::Full;
+use super::pages::page_map::PageMap;
+use super::pages::page_trie::Full;
 use super::thread::{Thread, ThreadFrame};
 use crate::registry::NameId;
 use ship::tables::OTHER_THREADS;

@@ -7,7 +7,7 @@
 //! threads there are. How many ended at which tick is remembered until then, so their times are right
 //! all the same.
 
-use super::page_queue::PageQueue;
+use super::pages::page_queue::PageQueue;
 use super::schedule::TickTimes;
 use super::thread_table::ThreadTable;
 use system::page_vec::PageVec;

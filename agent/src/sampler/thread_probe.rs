@@ -22,7 +22,7 @@ use super::foreign::ForeignFrames;
 use super::memory::{self, RemoteStack};
 use super::mode::Mode;
 use super::overhead::{ClockReading, Meter};
-use super::page_queue::PageQueue;
+use super::pages::page_queue::PageQueue;
 use super::schedule::TickTimes;
 use super::sys::maps::{self, Mapping};
 use super::sys::request::{Request, RequestOutcome};

@@ -1,6 +1,6 @@
 //! The threads of this process that the sampler knows, by id.
 
-use super::page_map::PageMap;
+use super::pages::page_map::PageMap;
 use super::thread::Thread;
 use system::page_vec::PageVec;
 

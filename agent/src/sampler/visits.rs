@@ -8,7 +8,7 @@
 //! Due visits wait in a queue, and a tick makes as many of them as its budget allows; the rest come
 //! first at the next tick. A thread whose timer expired is looked at without waiting for its visit.
 
-use super::page_queue::PageQueue;
+use super::pages::page_queue::PageQueue;
 use super::thread::Thread;
 use super::thread_table::ThreadTable;
 use system::page_vec::PageVec;

@@ -22,7 +22,7 @@ use self::processor::{
 };
 use self::rows::{RegisterValues, Step};
 use self::tables::function_of;
-use super::page_map::PageMap;
+use super::pages::page_map::PageMap;
 use super::sys::modules::{self, Generation, Module};
 use system::process::read_memory;
 use system::processor::{FP, PC, REGISTERS, SP, code_address};

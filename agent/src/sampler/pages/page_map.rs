@@ -10,7 +10,7 @@ const SLOTS_MIN: usize = 64;
 
 /// Like `HashMap`, in a [`PageVec`]: open addressing with linear probing, at most three quarters full.
 #[derive(Debug)]
-pub(super) struct PageMap<K, V> {
+pub(in crate::sampler) struct PageMap<K, V> {
     /// A power of two, or none.
     slots: PageVec<Option<(K, V)>>,
     length: usize,
@@ -26,26 +26,26 @@ impl<K, V> Default for PageMap<K, V> {
 }
 
 impl<K: Eq + Hash, V> PageMap<K, V> {
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::sampler) fn len(&self) -> usize {
         self.length
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<&V> {
+    pub(in crate::sampler) fn get(&self, key: &K) -> Option<&V> {
         let at = self.find(key)?;
         self.slots[at].as_ref().map(|(_, value)| value)
     }
 
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+    pub(in crate::sampler) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let at = self.find(key)?;
         self.slots[at].as_mut().map(|(_, value)| value)
     }
 
-    pub(super) fn contains_key(&self, key: &K) -> bool {
+    pub(in crate::sampler) fn contains_key(&self, key: &K) -> bool {
         self.find(key).is_some()
     }
 
     /// Returns `false` and drops the value if there is no memory.
-    pub(super) fn insert(&mut self, key: K, value: V) -> bool {
+    pub(in crate::sampler) fn insert(&mut self, key: K, value: V) -> bool {
         if let Some(known) = self.get_mut(&key) {
             *known = value;
             return true;
@@ -57,7 +57,7 @@ impl<K: Eq + Hash, V> PageMap<K, V> {
         true
     }
 
-    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+    pub(in crate::sampler) fn remove(&mut self, key: &K) -> Option<V> {
         let mut hole = self.find(key)?;
         let (_, removed) = self.slots[hole].take()?;
         self.length -= 1;
@@ -78,12 +78,12 @@ impl<K: Eq + Hash, V> PageMap<K, V> {
         Some(removed)
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::sampler) fn clear(&mut self) {
         self.slots.iter_mut().for_each(|slot| *slot = None);
         self.length = 0;
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+    pub(in crate::sampler) fn values(&self) -> impl Iterator<Item = &V> {
         self.slots.iter().flatten().map(|(_, value)| value)
     }
 

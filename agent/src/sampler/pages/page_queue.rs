@@ -4,7 +4,7 @@ use system::page_vec::PageVec;
 
 /// Like `VecDeque`, in a [`PageVec`].
 #[derive(Debug)]
-pub(super) struct PageQueue<T> {
+pub(in crate::sampler) struct PageQueue<T> {
     /// A ring, of a power of two of places.
     places: PageVec<Option<T>>,
     first: usize,
@@ -22,16 +22,16 @@ impl<T> Default for PageQueue<T> {
 }
 
 impl<T> PageQueue<T> {
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::sampler) fn len(&self) -> usize {
         self.length
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::sampler) fn is_empty(&self) -> bool {
         self.length == 0
     }
 
     /// Returns `false` and drops the value if there is no memory.
-    pub(super) fn push_back(&mut self, value: T) -> bool {
+    pub(in crate::sampler) fn push_back(&mut self, value: T) -> bool {
         if !self.has_room() {
             return false;
         }
@@ -42,7 +42,7 @@ impl<T> PageQueue<T> {
     }
 
     /// Returns `false` and drops the value if there is no memory.
-    pub(super) fn push_front(&mut self, value: T) -> bool {
+    pub(in crate::sampler) fn push_front(&mut self, value: T) -> bool {
         if !self.has_room() {
             return false;
         }
@@ -52,26 +52,26 @@ impl<T> PageQueue<T> {
         true
     }
 
-    pub(super) fn pop_front(&mut self) -> Option<T> {
+    pub(in crate::sampler) fn pop_front(&mut self) -> Option<T> {
         let value = self.places.get_mut(self.first)?.take()?;
         self.first = self.place(1);
         self.length -= 1;
         Some(value)
     }
 
-    pub(super) fn front_mut(&mut self) -> Option<&mut T> {
+    pub(in crate::sampler) fn front_mut(&mut self) -> Option<&mut T> {
         self.places.get_mut(self.first)?.as_mut()
     }
 
-    pub(super) fn front(&self) -> Option<&T> {
+    pub(in crate::sampler) fn front(&self) -> Option<&T> {
         self.places.get(self.first)?.as_ref()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(in crate::sampler) fn iter(&self) -> impl Iterator<Item = &T> {
         (0..self.length).filter_map(|index| self.places[self.place(index)].as_ref())
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::sampler) fn clear(&mut self) {
         while self.pop_front().is_some() {}
     }
 

@@ -8,11 +8,11 @@ use system::page_vec::PageVec;
 
 /// The limit on nodes is reached, or there is no memory; the tree is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Full;
+pub(in crate::sampler) struct Full;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct PageTrie {
+pub(in crate::sampler) struct PageTrie {
     /// Parent and frame of node n + 1; the root has neither.
     nodes: PageVec<(NodeId, FrameId)>,
     children: PageMap<(NodeId, FrameId), NodeId>,
@@ -28,7 +28,7 @@ pub(super) struct PageTrie {
 pub(crate) struct RawDelta {
     entries: PageVec<(NodeId, State, u64)>,
     /// Time of further entries, for which there was no memory.
-    pub(super) lost_ns: u64,
+    pub(in crate::sampler) lost_ns: u64,
 }
 
 impl RawDelta {
@@ -53,7 +53,7 @@ impl RawDelta {
 
 impl PageTrie {
     /// A tree that holds only the root and may grow by `nodes_max` nodes.
-    pub(super) fn new(nodes_max: usize) -> PageTrie {
+    pub(in crate::sampler) fn new(nodes_max: usize) -> PageTrie {
         PageTrie {
             nodes_max,
             ..PageTrie::default()
@@ -64,7 +64,11 @@ impl PageTrie {
     ///
     /// # Errors
     /// [`Full`] if it is new and cannot be added.
-    pub(super) fn insert(&mut self, parent: NodeId, frame: FrameId) -> Result<NodeId, Full> {
+    pub(in crate::sampler) fn insert(
+        &mut self,
+        parent: NodeId,
+        frame: FrameId,
+    ) -> Result<NodeId, Full> {
         match self.find(parent, frame) {
             Some(child) => Ok(child),
             None if self.nodes.len() >= self.nodes_max => Err(Full),
@@ -74,7 +78,11 @@ impl PageTrie {
 
     /// Returns the child of `parent` for `frame`; adds it even past the limit: at most one per parent.
     /// Without memory it returns `parent`.
-    pub(super) fn insert_past_limit(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
+    pub(in crate::sampler) fn insert_past_limit(
+        &mut self,
+        parent: NodeId,
+        frame: FrameId,
+    ) -> NodeId {
         let child = self.find(parent, frame);
         child.unwrap_or_else(|| self.push(parent, frame).unwrap_or(parent))
     }
@@ -101,7 +109,7 @@ impl PageTrie {
 
     /// Counts `weight` at `node`. Returns `false` if there is no memory.
     #[must_use]
-    pub(super) fn add_weight(&mut self, node: NodeId, weight: Weight) -> bool {
+    pub(in crate::sampler) fn add_weight(&mut self, node: NodeId, weight: Weight) -> bool {
         if weight.is_zero() {
             return true;
         }
@@ -119,7 +127,10 @@ impl PageTrie {
     }
 
     /// Takes the weight counted since the last call, at nodes that are `wanted` and at others.
-    pub(super) fn take_delta(&mut self, wanted: impl Fn(&Self, NodeId) -> bool) -> [RawDelta; 2] {
+    pub(in crate::sampler) fn take_delta(
+        &mut self,
+        wanted: impl Fn(&Self, NodeId) -> bool,
+    ) -> [RawDelta; 2] {
         let counted = std::mem::take(&mut self.counted);
         let mut parts = [RawDelta::default(), RawDelta::default()];
         for (node, weight) in counted.iter() {
@@ -138,17 +149,17 @@ impl PageTrie {
     }
 
     /// Parent and frame of a node; `None` for the root.
-    pub(super) fn node(&self, node: NodeId) -> Option<(NodeId, FrameId)> {
+    pub(in crate::sampler) fn node(&self, node: NodeId) -> Option<(NodeId, FrameId)> {
         node.index().checked_sub(1).map(|index| self.nodes[index])
     }
 
     /// Parent and frame of the nodes from `first` on, which is not the root.
-    pub(super) fn nodes_from(&self, first: NodeId) -> &[(NodeId, FrameId)] {
+    pub(in crate::sampler) fn nodes_from(&self, first: NodeId) -> &[(NodeId, FrameId)] {
         &self.nodes[first.index() - 1..]
     }
 
     /// Number of nodes, including the root.
-    pub(super) fn node_count(&self) -> u32 {
+    pub(in crate::sampler) fn node_count(&self) -> u32 {
         u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX)
     }
 }
