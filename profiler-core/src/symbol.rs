@@ -395,6 +395,12 @@ impl SymbolTable {
         }
     }
 
+    /// Returns the id of a frame whose strings are in this table, if the table holds it.
+    #[must_use]
+    pub fn find_ids(&self, frame: &Frame<StringId>) -> Option<FrameId> {
+        self.frame_ids.get(frame).copied()
+    }
+
     /// The string with that id.
     ///
     /// # Panics

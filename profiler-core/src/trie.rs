@@ -88,6 +88,15 @@ impl CallTrie {
         Ok(self.push(parent, frame))
     }
 
+    /// The child of `parent` for `frame`, if the tree has it.
+    #[must_use]
+    pub fn find(&self, parent: NodeId, frame: FrameId) -> Option<NodeId> {
+        if self.nodes.get(parent.index()) == Some(&(parent, frame)) {
+            return Some(NodeId(parent.0 + 1));
+        }
+        self.children.get(&(parent, frame)).copied()
+    }
+
     /// Returns the child of `parent` for `frame`; adds it even past the limit. Only for
     /// `[overflow]` nodes, which absorb what the limit rejects: at most one per parent.
     ///

@@ -252,7 +252,7 @@ impl Translation {
                 .push(symbols.intern_string(&bounded_name(text)));
         }
         for frame in message.frames[fresh.frames..].iter().take(take(frames)) {
-            let Ok(mut frame) = self.decode_frame(frame) else {
+            let Ok(mut frame) = decode_frame(&self.strings, frame) else {
                 self.frames.push(symbols.intern(&Frame::overflow()));
                 continue;
             };
@@ -276,25 +276,77 @@ impl Translation {
                 trie,
             );
         }
+        self.lacks(message)
+    }
+
+    /// Whether a message has entries that are not applied.
+    ///
+    /// # Errors
+    /// [`WireError`] if the message does not follow on what was applied.
+    pub fn lacks(&self, message: &v1::Dictionary) -> Result<bool, WireError> {
         let end = self.fresh(message)?;
         Ok(end.strings < message.strings.len()
             || end.frames < message.frames.len()
             || end.nodes < node_count(message))
     }
 
-    fn decode_frame(&self, frame: &v1::Frame) -> Result<Frame<StringId>, WireError> {
-        check_frame(frame, self.strings.len())?;
-        let string = |index: u32| self.strings[index as usize];
-        Ok(Frame {
-            kind: decode_kind(frame.kind)?,
-            function: string(frame.function),
-            file: string(frame.file),
-            line: frame.line,
-            module: string(frame.module),
-            build_id: string(frame.build_id),
-            offset: frame.offset,
-            inlined: frame.inlined,
-        })
+    /// Applies the new entries of a dictionary that the receiver's tables have already: those before the
+    /// first that they lack, and at most `entries_max`. Returns their number. As for
+    /// [`Translation::apply_slice`], the message must have been checked.
+    ///
+    /// # Errors
+    /// [`WireError`] if the message does not follow on what was applied.
+    pub fn apply_known(
+        &mut self,
+        message: &v1::Dictionary,
+        symbols: &SymbolTable,
+        trie: &CallTrie,
+        entries_max: usize,
+    ) -> Result<usize, WireError> {
+        let fresh = self.fresh(message)?;
+        let before = self.entry_count();
+        let strings = message.strings[fresh.strings..]
+            .iter()
+            .map_while(|text| symbols.string_id(&bounded_name(text)));
+        reserve_exactly(&mut self.strings, message.strings.len() - fresh.strings);
+        self.strings.extend(strings.take(entries_max));
+        if fresh.strings + self.entry_count() - before < message.strings.len() {
+            return Ok(self.entry_count() - before);
+        }
+        let room = entries_max - (self.entry_count() - before);
+        let frames = message.frames[fresh.frames..]
+            .iter()
+            .map_while(|frame| known_frame(&self.strings, symbols, frame));
+        reserve_exactly(&mut self.frames, message.frames.len() - fresh.frames);
+        self.frames.extend(frames.take(room));
+        if self.fresh(message)?.frames < message.frames.len() {
+            return Ok(self.entry_count() - before);
+        }
+        let room = entries_max - (self.entry_count() - before);
+        let nodes = node_count(message) - fresh.nodes;
+        reserve_exactly(&mut self.nodes, nodes);
+        reserve_exactly(&mut self.depths, nodes);
+        for (gap, frame) in nodes_of(message).skip(fresh.nodes).take(room) {
+            let Some((node, depth)) = self.known_node(trie, gap, frame) else {
+                break;
+            };
+            self.nodes.push(node);
+            self.depths.push(depth);
+        }
+        Ok(self.entry_count() - before)
+    }
+
+    fn entry_count(&self) -> usize {
+        self.strings.len() + self.frames.len() + self.nodes.len()
+    }
+
+    /// The receiver's node for the agent's next one, and its depth, unless it is new or invalid.
+    fn known_node(&self, trie: &CallTrie, gap: u32, frame: u32) -> Option<(NodeId, u16)> {
+        let parent = self.parent_of(self.nodes.len(), gap).ok()?;
+        let frame = self.frames.get(frame as usize)?;
+        let depth = self.depths[parent] + 1;
+        let node = trie.find(self.nodes[parent], *frame)?;
+        (u32::from(depth) <= DEPTH_MAX).then_some((node, depth))
     }
 
     /// Adds the agent's next node below another one of its nodes. Without a parent it is `[overflow]`.
@@ -475,6 +527,32 @@ fn nodes_of(message: &v1::Dictionary) -> impl Iterator<Item = (u32, u32)> {
 
 fn number_at(list: &[u32], index: usize) -> u32 {
     list.get(index).copied().unwrap_or(u32::MAX)
+}
+
+/// A frame in terms of the receiver's strings.
+fn decode_frame(strings: &[StringId], frame: &v1::Frame) -> Result<Frame<StringId>, WireError> {
+    check_frame(frame, strings.len())?;
+    let string = |index: u32| strings[index as usize];
+    Ok(Frame {
+        kind: decode_kind(frame.kind)?,
+        function: string(frame.function),
+        file: string(frame.file),
+        line: frame.line,
+        module: string(frame.module),
+        build_id: string(frame.build_id),
+        offset: frame.offset,
+        inlined: frame.inlined,
+    })
+}
+
+/// The receiver's frame for the agent's, unless it is new or invalid.
+fn known_frame(strings: &[StringId], symbols: &SymbolTable, frame: &v1::Frame) -> Option<FrameId> {
+    let frame = decode_frame(strings, frame).ok()?;
+    let build_id = symbols.string(frame.build_id);
+    if !build_id.is_empty() && valid_build_id(build_id).is_empty() {
+        return None;
+    }
+    symbols.find_ids(&frame)
 }
 
 fn check_frame(frame: &v1::Frame, strings: usize) -> Result<(), WireError> {

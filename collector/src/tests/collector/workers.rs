@@ -229,3 +229,38 @@ fn a_session_is_unlocked_while_its_flush_is_inserted() {
     });
     assert_eq!(lock(&cell.state).acked_seq, 1);
 }
+
+/// Ten thousand processes of one program begin with the same names.
+#[test]
+fn names_and_stacks_that_the_tree_has_need_it_for_reading_only() {
+    let collector = collector(50);
+    let mut dictionaries = Vec::new();
+    let mut attachments = Vec::new();
+    for name in ["first", "second"] {
+        let mut worker = TestWorker::with_room(name, 1, 1 << 20);
+        attachments.push(attach(&collector, &worker, 0).attachment);
+        (0..5_000).for_each(|n| worker.count(&format!("load;function-{n}"), State::Cpu, 1));
+        dictionaries.push(worker.dictionary().unwrap());
+    }
+    let apply = |index: usize| {
+        let dictionary = &dictionaries[index];
+        let answer = collector
+            .ingest
+            .receive_dictionary(&attachments[index], dictionary, at(50));
+        assert_eq!(answer, Ok(None));
+    };
+    apply(0);
+    thread::scope(|scope| {
+        let tree = read(&collector.state.tree);
+        let nodes = tree.node_count();
+        let applying = scope.spawn(|| apply(1));
+        wait_until("the second is applied", || applying.is_finished());
+        assert_eq!(tree.node_count(), nodes);
+    });
+    let [first, second] = [0, 1].map(|index: usize| {
+        let session = lock(&attachments[index].cell.state);
+        let node = session.translation.node(profiler_core::NodeId(4_000));
+        (session.translation.marks(), node)
+    });
+    assert_eq!(first, second);
+}

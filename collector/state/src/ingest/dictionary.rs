@@ -27,6 +27,8 @@ pub struct PendingDictionary<'a> {
     /// Number of entries that the session held after the last slice; `None` before the first.
     applied: Option<Marks>,
     invalid: Option<InvalidEntries>,
+    /// Whether its sender may add the names that it has, which is asked once there are new ones.
+    is_admitted: bool,
 }
 
 /// The outcome of a slice.
@@ -43,11 +45,13 @@ impl<'a> PendingDictionary<'a> {
             message: Cow::Borrowed(message),
             applied: None,
             invalid: None,
+            is_admitted: false,
         }
     }
 
-    /// Applies the next slice. Returns whether there are more. Past the account's quotas, new names and
-    /// new stacks become `[overflow]`.
+    /// Applies the next slice. Returns whether there are more. Names and stacks of which the tree has all, as
+    /// those of the tenth process of a program, need it for reading only. Past the account's quotas, new names
+    /// and new stacks become `[overflow]`.
     fn apply(
         &mut self,
         state: &CollectorState,
@@ -56,24 +60,20 @@ impl<'a> PendingDictionary<'a> {
     ) -> Result<bool, DictionaryError> {
         if self.applied != Some(translation.marks()) {
             self.invalid = translation.check(&self.message)?;
-            if let Cow::Borrowed(message) = self.message {
-                let tree = read(&state.tree);
-                let may_add = account.may_add_symbols(tree.free_symbol_bytes());
-                self.message = tree.admit(message, may_add)?;
-                drop(tree);
-                if !may_add && self.message.strings != message.strings {
-                    account.note_refusal(Quota::SymbolBytes);
-                }
-            }
+            self.is_admitted = false;
         }
+        let entries_max = DICTIONARY_SLICE_ENTRIES;
+        let known = read(&state.tree).apply_known(&self.message, translation, entries_max)?;
+        self.applied = Some(translation.marks());
+        let has_more = translation.lacks(&self.message)?;
+        if known == entries_max || !has_more {
+            return Ok(has_more);
+        }
+        self.admit(state, account)?;
         let mut tree = write(&state.tree);
         let nodes_left = account.nodes_left(tree.free_nodes());
-        let applied = tree.apply_slice(
-            &self.message,
-            translation,
-            DICTIONARY_SLICE_ENTRIES,
-            nodes_left,
-        )?;
+        let applied =
+            tree.apply_slice(&self.message, translation, entries_max - known, nodes_left)?;
         drop(tree);
         account.note_growth(applied.nodes, applied.symbol_bytes);
         state.note_invalid_build_ids(applied.invalid_build_ids, account);
@@ -82,6 +82,23 @@ impl<'a> PendingDictionary<'a> {
         }
         self.applied = Some(translation.marks());
         Ok(applied.has_more)
+    }
+
+    /// Replaces the new names if the sender may not add any.
+    fn admit(&mut self, state: &CollectorState, account: &Account) -> Result<(), DictionaryError> {
+        if let Cow::Borrowed(message) = self.message
+            && !self.is_admitted
+        {
+            let tree = read(&state.tree);
+            let may_add = account.may_add_symbols(tree.free_symbol_bytes());
+            self.message = tree.admit(message, may_add)?;
+            drop(tree);
+            if !may_add && self.message.strings != message.strings {
+                account.note_refusal(Quota::SymbolBytes);
+            }
+        }
+        self.is_admitted = true;
+        Ok(())
     }
 }
 

@@ -143,6 +143,18 @@ impl Tree {
         self.symbol_bytes_max.saturating_sub(self.symbol_bytes)
     }
 
+    /// Applies the next entries of a checked dictionary that the tree has already, at most `entries_max`.
+    /// Returns their number.
+    pub fn apply_known(
+        &self,
+        message: &v1::Dictionary,
+        translation: &mut Translation,
+        entries_max: usize,
+    ) -> Result<usize, DictionaryError> {
+        let applied = translation.apply_known(message, &self.symbols, &self.trie, entries_max);
+        Ok(applied?)
+    }
+
     /// Applies the next entries of a dictionary that was [admitted](Tree::admit) and checked. Adds at
     /// most `nodes_left` nodes, and an `[overflow]` node for each task.
     pub fn apply_slice(

@@ -65,6 +65,40 @@ proptest! {
     }
 
     #[test]
+    fn known_entries_apply_like_new_ones(
+        first in tables(), second in tables(), entries_max in 1..40usize
+    ) {
+        let Some(message) = dictionary_since(&second.0, &second.1, &mut Marks::default(), 10_000)
+        else {
+            return Ok(());
+        };
+        let mut whole = receiver(1_000);
+        send(&first, &mut Marks::default(), 10_000, &mut whole);
+        let (_, mut symbols, mut trie) = whole.clone();
+        whole.0 = Translation::default();
+        whole.0.apply(&message, &mut whole.1, &mut whole.2).unwrap();
+        let mut translation = Translation::default();
+        translation.check(&message).unwrap();
+        while translation.lacks(&message).unwrap() {
+            let known = translation.apply_known(&message, &symbols, &trie, entries_max).unwrap();
+            prop_assert!(known <= entries_max);
+            if known == 0 {
+                translation.apply_slice(&message, &mut symbols, &mut trie, 1).unwrap();
+            }
+        }
+        prop_assert_eq!(Marks::of(&symbols, &trie), Marks::of(&whole.1, &whole.2));
+        for id in (0..second.1.node_count()).map(NodeId) {
+            prop_assert_eq!(translation.node(id), whole.0.node(id));
+        }
+        // Now the tables have all of it.
+        let mut again = Translation::default();
+        again.check(&message).unwrap();
+        let entries = message.strings.len() + message.frames.len() + message.node_frames.len();
+        let known = again.apply_known(&message, &symbols, &trie, usize::MAX).unwrap();
+        prop_assert_eq!(known, entries);
+    }
+
+    #[test]
     fn slices_of_a_dictionary_add_up_to_the_whole(from in tables(), entries_max in 1..40usize) {
         let Some(message) = dictionary_since(&from.0, &from.1, &mut Marks::default(), 10_000)
         else {
