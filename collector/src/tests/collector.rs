@@ -383,6 +383,7 @@ fn queued_flushes_get_the_same_answers_as_single_ones() {
         flush: (*flush).clone(),
         at: at(50),
         charge: None,
+        translation: None,
     })
     .collect();
     let mut answers = Vec::new();

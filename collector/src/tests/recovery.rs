@@ -546,6 +546,7 @@ fn flushes_queued_together_are_committed_or_fail_together() {
                     flush: agent.worker.flush(1, vec![]),
                     at: at(50),
                     charge: None,
+                    translation: None,
                 }
             })
             .collect();

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use profiler_core::NodeId;
+use profiler_core::{CallTrie, NodeId, SymbolTable};
 
+use super::limits::NODES_MAX;
 use super::model::{Imported, ImportedSample};
 
 impl Imported {
@@ -54,5 +55,36 @@ impl Imported {
             sample.nanoseconds = sample.nanoseconds.saturating_sub(earlier_ns);
             sample.nanoseconds > 0
         });
+        self.keep_used();
+    }
+
+    /// Drops the names and stacks that no sample has, so that nobody stores them. The others keep their order.
+    fn keep_used(&mut self) {
+        let count = self.trie.node_count();
+        let mut is_used = vec![false; count as usize];
+        let used = self
+            .samples
+            .iter()
+            .flat_map(|sample| [sample.node, sample.thread]);
+        for node in used {
+            let mut above = node;
+            while !std::mem::replace(&mut is_used[above.index()], true) {
+                above = self.trie.node(above).map_or(above, |(parent, _)| parent);
+            }
+        }
+        let mut symbols = SymbolTable::new();
+        let mut trie = CallTrie::new(NODES_MAX);
+        let mut kept = vec![NodeId::ROOT; count as usize];
+        for id in (1..count).map(NodeId).filter(|id| is_used[id.index()]) {
+            let (parent, frame) = self.trie.node(id).expect("ids are below the count");
+            let frame = symbols.intern(&self.symbols.frame(frame));
+            kept[id.index()] = trie.insert_past_limit(kept[parent.index()], frame);
+        }
+        for sample in &mut self.samples {
+            sample.node = kept[sample.node.index()];
+            sample.thread = kept[sample.thread.index()];
+        }
+        self.symbols = symbols;
+        self.trie = trie;
     }
 }

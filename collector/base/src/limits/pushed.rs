@@ -45,9 +45,3 @@ pub const PUSHED_LABEL_SETS_MAX: usize = 100;
 
 /// How long after its last push a series ends. The longest windows of clients last a minute.
 pub const PUSHED_IDLE_MAX: Duration = Duration::from_secs(180);
-
-/// Most stack nodes of one series, twice. Past half of it, the series starts over under another epoch.
-pub const PUSHED_NODES_MAX: usize = 1 << 17;
-
-/// Memory of names and stacks of one series at which it starts over.
-pub const PUSHED_TABLES_BYTES_MAX: usize = 16 << 20;

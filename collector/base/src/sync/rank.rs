@@ -50,8 +50,6 @@ ranks! {
     ThreadHandle,
     /// The series that are pushed. Idle ones end under it.
     PushedSeries,
-    /// The names that a pushed series has sent.
-    PushedTables,
     /// Whether ingest is blocked. Held while the change is reported.
     IngestStatus,
     /// The writer of the log. Held while a group is written, synced and applied, and during a cut.

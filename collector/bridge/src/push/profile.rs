@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::ingest::range;
 use super::series::Series;
 use base::limits::PUSH_CONTENT_BYTES_MAX;
-use state::pushed::{Description, PushedSeries};
+use state::pushed::{Description, PushedProfile, PushedSeries};
 
 /// When a profile was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ pub(super) enum Parsed {
 #[derive(Debug)]
 pub(super) struct Samples {
     series: Series,
-    imported: Arc<Imported>,
+    imported: Imported,
     range: TimeRange,
     client: String,
     mode: String,
@@ -82,17 +82,27 @@ impl Samples {
             .iter()
             .map(|sample| sample.labels)
             .collect();
-        let pushed = used.into_iter().map(|label_set| {
-            let of_samples = &self.imported.label_sets[usize::from(label_set)];
-            PushedSeries {
-                description: self.description(&self.series.with(of_samples)),
-                base: self.description(&self.series),
-                imported: self.imported.clone(),
-                label_set,
-                range: self.range,
-            }
-        });
-        pushed.collect()
+        let base = self.description(&self.series);
+        let described: Vec<(u16, Description)> = used
+            .into_iter()
+            .map(|label_set| {
+                let of_samples = &self.imported.label_sets[usize::from(label_set)];
+                (label_set, self.description(&self.series.with(of_samples)))
+            })
+            .collect();
+        let profile = Arc::new(PushedProfile::new(self.imported));
+        described
+            .into_iter()
+            .map(
+                |(label_set, description): (u16, Description)| PushedSeries {
+                    description,
+                    base: base.clone(),
+                    profile: profile.clone(),
+                    label_set,
+                    range: self.range,
+                },
+            )
+            .collect()
     }
 
     fn description(&self, series: &Series) -> Description {
@@ -168,7 +178,7 @@ impl Parser<'_> {
         };
         Ok(Parsed::Samples(Samples {
             series,
-            imported: Arc::new(imported),
+            imported,
             range,
             client: profile.client,
             mode: profile.mode,

@@ -419,6 +419,7 @@ impl Stream {
                     flush,
                     at,
                     charge: Some(charge),
+                    translation: None,
                 });
             }
             bytes += encoded_bytes;

@@ -409,6 +409,7 @@ fn all_cycles_have_no_more_time_than_a_process_can_spend() {
                         flush,
                         at: at(50),
                         charge: None,
+                        translation: None,
                     });
                 } else {
                     answers.push(send(&collector, &attachment, &mut worker, &flush));

@@ -206,6 +206,7 @@ fn a_session_is_unlocked_while_its_flush_is_inserted() {
         worker: &cell.worker,
         epoch: cell.epoch,
         basis: &basis,
+        translation: &basis.translation,
         tree: &state.tree,
         now: at(51),
         behind_max: BEHIND_MAX,

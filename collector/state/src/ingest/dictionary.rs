@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::thread;
 
-use profiler_core::Timestamp;
+use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::v1::{self, collector_message::Kind};
-use profiler_core::wire::{InvalidEntries, Marks, Translation};
+use profiler_core::wire::{InvalidEntries, Marks, Translation, dictionary_since};
+use profiler_core::{CallTrie, SymbolTable, Timestamp};
 
 use super::rejection::{note_rejection, refuse};
 use super::{Attachment, Ingest, StaleStream};
@@ -99,6 +100,30 @@ impl<'a> PendingDictionary<'a> {
         }
         self.is_admitted = true;
         Ok(())
+    }
+}
+
+impl CollectorState {
+    /// Adds the names and stacks of a pushed profile to the tree, within the account's quotas. Returns their
+    /// counterparts there, which stay valid: nothing of them has to be kept for the sender.
+    pub fn translate(
+        &self,
+        symbols: &SymbolTable,
+        trie: &CallTrie,
+        account: &Account,
+    ) -> Result<Translation, DictionaryError> {
+        let mut translation = Translation::default();
+        let mut applied = Marks::default();
+        while let Some(message) =
+            dictionary_since(symbols, trie, &mut applied, MESSAGE_BYTES_TARGET)
+        {
+            // Imports cut names and stacks to what a dictionary may have, so no entry is invalid.
+            let mut pending = PendingDictionary::new(&message);
+            while pending.apply(self, &mut translation, account)? {
+                thread::yield_now();
+            }
+        }
+        Ok(translation)
     }
 }
 

@@ -496,6 +496,7 @@ impl Ingest {
             flush: flush.clone(),
             at,
             charge: None,
+            translation: None,
         }]);
         let mut answers = self.receive_flushes(attachment, &mut waiting).await?;
         assert_eq!((answers.len(), waiting.len()), (1, 0));
@@ -515,7 +516,13 @@ impl Ingest {
         let mut basis = attachment.session(last.at)?.flush_basis();
         let mut flushes: Vec<CheckedFlush> = Vec::new();
         let mut records = LogRecords::new();
-        for ReceivedFlush { flush, at, .. } in waiting {
+        for ReceivedFlush {
+            flush,
+            at,
+            translation,
+            ..
+        } in waiting
+        {
             let seq = flush.seq;
             let receipt = || Some(self.receipt(flush.sent_at_ns, *at));
             if seq != 0 && seq <= basis.acked_seq {
@@ -538,6 +545,7 @@ impl Ingest {
                 worker: &attachment.cell.worker,
                 epoch: attachment.cell.epoch,
                 basis: &basis,
+                translation: translation.as_ref().unwrap_or(&basis.translation),
                 tree: &self.state.tree,
                 now: *at,
                 behind_max: self.behind_max(&attachment.cell.worker),

@@ -1,7 +1,9 @@
 //! A flush between its arrival and its answer.
 
+use std::sync::Arc;
+
 use profiler_core::Timestamp;
-use profiler_core::wire::v1;
+use profiler_core::wire::{Translation, v1};
 
 use shares::Charge;
 
@@ -12,6 +14,8 @@ pub struct ReceivedFlush {
     pub at: Timestamp,
     /// Its memory, released when it is answered. `None` without a transport.
     pub charge: Option<Charge>,
+    /// The names and stacks of a pushed profile; `None` if those of the session are meant.
+    pub translation: Option<Arc<Translation>>,
 }
 
 impl ReceivedFlush {

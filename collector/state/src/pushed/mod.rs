@@ -3,9 +3,9 @@
 //! `docs/design/ingest.md` says why. The protocols are in `bridge`.
 
 mod counters;
+mod parts;
 mod scrapes;
 mod sender;
-mod tables;
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use shares::{Account, DecodeBudget, Turns};
 
 pub use self::counters::{PushCounters, PushCounts};
 pub use self::scrapes::{ScrapeStatus, Scrapes};
-pub use self::sender::{Description, PushedSeries};
+pub use self::sender::{Description, PushedProfile, PushedSeries};
 
 /// Why a push is not stored.
 #[derive(Debug, thiserror::Error)]

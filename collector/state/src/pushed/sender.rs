@@ -3,17 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use import::{Imported, Labels};
-use profiler_core::wire::PROTOCOL;
+use import::{Imported, ImportedSample, Labels};
 use profiler_core::wire::v1::{self, collector_message::Kind};
+use profiler_core::wire::{PROTOCOL, Translation};
 use profiler_core::{SessionKey, TimeRange, Timestamp};
+use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
 
 use super::PushError;
-use super::tables::{Part, Tables, parts};
+use super::parts::{Part, parts};
 use crate::ingest::{Attachment, Ingest, OpenStream, ReceivedFlush, StreamError};
 use base::limits::DICTIONARY_SLICE_ENTRIES;
-use base::sync::{Mutex, lock, rank};
+use base::sync::lock;
 use shares::{Account, DecodeBudget};
 use store::rows::DisconnectReason;
 
@@ -56,13 +57,30 @@ impl Description {
     }
 }
 
+/// A profile that is pushed, of any number of series.
+#[derive(Debug)]
+pub struct PushedProfile {
+    pub imported: Imported,
+    /// Its names and stacks in the collector's tree, which its first series looks up or adds.
+    translation: OnceCell<Arc<Translation>>,
+}
+
+impl PushedProfile {
+    pub fn new(imported: Imported) -> PushedProfile {
+        PushedProfile {
+            imported,
+            translation: OnceCell::new(),
+        }
+    }
+}
+
 /// The samples of one series in a profile.
 #[derive(Clone, Debug)]
 pub struct PushedSeries {
     pub description: Description,
     /// The series without the labels of its samples, in which they count past the limit.
     pub base: Description,
-    pub imported: Arc<Imported>,
+    pub profile: Arc<PushedProfile>,
     /// Selects the samples of the profile that belong to the series.
     pub label_set: u16,
     pub range: TimeRange,
@@ -77,13 +95,12 @@ pub(super) struct Inlet<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Sends what is pushed of one series, as one life of an agent or several in a row.
+/// Sends what is pushed of one series, as one life of an agent or several in a row. It keeps no names and no
+/// stacks: those of a service are the same for all of its series.
 #[derive(Debug, Default)]
 pub(super) struct Sender {
     /// `None` before the first push and after a failure.
     attachment: Option<Attachment>,
-    /// Used on threads that may block, by one push at a time.
-    tables: Arc<Mutex<Tables, rank::PushedTables>>,
     seq: u64,
     accepted_ns: u64,
 }
@@ -101,7 +118,7 @@ impl Sender {
             self.end(inlet.ingest, inlet.now);
             sent = self.try_send(inlet, pushed).await;
         }
-        if sent.is_err() || lock(&self.tables).is_full() {
+        if sent.is_err() {
             self.end(inlet.ingest, inlet.now);
         }
         sent
@@ -124,13 +141,18 @@ impl Sender {
             Some(attachment) => attachment.clone(),
             None => self.attachment.insert(attach(inlet, pushed).await?).clone(),
         };
+        let profile = &pushed.profile;
+        let translation = profile
+            .translation
+            .get_or_try_init(|| translated(inlet, profile.clone()))
+            .await?;
         let mut waiting = VecDeque::new();
         let mut total_ns = 0;
         for Part {
             cycle,
             weight_ns,
             samples,
-        } in self.parts(inlet, &attachment, pushed).await?
+        } in parts_of(pushed).await?
         {
             total_ns += weight_ns;
             let flush = self.flush(cycle, weight_ns, inlet.now);
@@ -142,6 +164,7 @@ impl Sender {
                 flush,
                 at: inlet.now,
                 charge: Some(charge),
+                translation: Some(translation.clone()),
             });
         }
         while !waiting.is_empty() {
@@ -176,47 +199,46 @@ impl Sender {
             ..v1::Flush::default()
         }
     }
+}
 
-    /// Sends the names and stacks that are new. Returns the samples.
-    async fn parts(
-        &self,
-        inlet: Inlet<'_>,
-        attachment: &Attachment,
-        pushed: &PushedSeries,
-    ) -> Result<Vec<Part>, PushError> {
-        let is_large = pushed.imported.trie.node_count() as usize > DICTIONARY_SLICE_ENTRIES;
-        let mut turn = None;
-        if is_large {
-            turn = Some(inlet.ingest.large_turns.take(inlet.account).await);
-        }
-        let work = {
-            let tables = self.tables.clone();
-            let ingest = inlet.ingest.clone();
-            let attachment = attachment.clone();
-            let pushed = pushed.clone();
-            let now = inlet.now;
-            move || {
-                let _turn = turn;
-                let mut tables = lock(&tables);
-                let samples = tables.add(&pushed.imported, pushed.label_set);
-                while let Some(dictionary) = tables.dictionary() {
-                    let answer = ingest.receive_dictionary(&attachment, &dictionary, now);
-                    match answer.map_err(StreamError::from)? {
-                        Some(Kind::Refusal(refusal)) => {
-                            return Err(PushError::Refused {
-                                reason: refusal.reason,
-                            });
-                        }
-                        _ => continue,
-                    }
-                }
-                Ok(parts(&samples, pushed.range))
-            }
-        };
-        spawn_blocking(work)
-            .await
-            .unwrap_or(Err(PushError::Panicked))
+/// Looks up or adds the names and stacks of a profile in the collector's tree.
+async fn translated(
+    inlet: Inlet<'_>,
+    profile: Arc<PushedProfile>,
+) -> Result<Arc<Translation>, PushError> {
+    let is_large = profile.imported.trie.node_count() as usize > DICTIONARY_SLICE_ENTRIES;
+    let mut turn = None;
+    if is_large {
+        turn = Some(inlet.ingest.large_turns.take(inlet.account).await);
     }
+    let state = inlet.ingest.state.clone();
+    let account = inlet.account.clone();
+    let work = move || {
+        let _turn = turn;
+        let Imported { symbols, trie, .. } = &profile.imported;
+        state.translate(symbols, trie, &account)
+    };
+    match spawn_blocking(work).await {
+        Ok(Ok(translation)) => Ok(Arc::new(translation)),
+        Ok(Err(error)) => Err(PushError::Refused {
+            reason: error.to_string(),
+        }),
+        Err(_) => Err(PushError::Panicked),
+    }
+}
+
+/// The samples of a series, as flushes.
+async fn parts_of(pushed: &PushedSeries) -> Result<Vec<Part>, PushError> {
+    let pushed = pushed.clone();
+    let work = move || {
+        let samples = pushed.profile.imported.samples.iter();
+        let of_series: Vec<ImportedSample> = samples
+            .filter(|sample| sample.labels == pushed.label_set)
+            .copied()
+            .collect();
+        parts(&of_series, pushed.range)
+    };
+    spawn_blocking(work).await.map_err(|_| PushError::Panicked)
 }
 
 /// Opens the session of a new life.

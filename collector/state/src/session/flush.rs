@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::wire::{
-    WireError, decode_cycle, decode_task, decode_telemetry, decode_threads, v1,
+    Translation, WireError, decode_cycle, decode_task, decode_telemetry, decode_threads, v1,
 };
 use profiler_core::{
     Delta, Epoch, FrameKind, TaskRecord, Telemetry, Ticks, TimeRange, Timestamp, WorkerId,
@@ -92,6 +92,8 @@ pub struct FlushChecker<'a> {
     pub worker: &'a WorkerId,
     pub epoch: Epoch,
     pub basis: &'a FlushBasis,
+    /// The names and stacks that the flush refers to.
+    pub translation: &'a Translation,
     pub tree: &'a TreeLock,
     pub now: Timestamp,
     /// How far behind `now` a cycle may start or a task end.
@@ -240,7 +242,7 @@ impl FlushChecker<'_> {
     }
 
     fn window(&self, cycle: &v1::Cycle, clock: v1::Clock) -> Result<StoredWindow, FlushError> {
-        let nodes = self.basis.translation.marks().nodes;
+        let nodes = self.translation.marks().nodes;
         let (raw, samples) = decode_cycle(cycle, nodes)?;
         let threads = decode_threads(cycle, nodes)?;
         let range = shifted_whole(raw, clock.offset_ns).ok_or(FlushError::Time)?;
@@ -250,7 +252,7 @@ impl FlushChecker<'_> {
         self.check_threads(&tree, &threads)?;
         let packed = |delta: &Delta| {
             let entries = delta.entries().iter().map(|(node, state, nanoseconds)| {
-                let node = self.basis.translation.node(*node).expect(KNOWN_NODE);
+                let node = self.translation.node(*node).expect(KNOWN_NODE);
                 (node, *state, *nanoseconds)
             });
             PackedWeights::of(entries, cycle.quantum_ns, |node| tree.task_of(node))
@@ -301,7 +303,7 @@ impl FlushChecker<'_> {
     /// Checks that every node of the time by thread is a thread, so that no sample counts as one.
     fn check_threads(&self, tree: &Tree, threads: &Delta) -> Result<(), FlushError> {
         threads.entries().iter().try_for_each(|(given, _, _)| {
-            match tree.kind(self.basis.translation.node(*given).expect(KNOWN_NODE)) {
+            match tree.kind(self.translation.node(*given).expect(KNOWN_NODE)) {
                 // Past the limit on nodes, threads share one.
                 Some(FrameKind::Thread | FrameKind::Overflow) => Ok(()),
                 _ => Err(FlushError::NoThread { node: given.0 }),
@@ -321,7 +323,7 @@ impl FlushChecker<'_> {
     }
 
     fn text(&self, tree: &Tree, index: u32) -> Option<Arc<str>> {
-        Some(tree.string(self.basis.translation.string(index)?).clone())
+        Some(tree.string(self.translation.string(index)?).clone())
     }
 
     /// The flush's telemetry, with every time by the collector's clock.

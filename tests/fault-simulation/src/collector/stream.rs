@@ -255,6 +255,7 @@ impl Stream {
                             flush,
                             at: received_at,
                             charge: None,
+                            translation: None,
                         })
                         .collect(),
                 );

@@ -1,7 +1,10 @@
 //! Many series of one service, as readers see them.
 
+use profiler_core::wire::Marks;
+
 use super::*;
 use base::limits::PUSHED_LABEL_SETS_MAX;
+use base::sync::{lock, read};
 
 /// The sums of the series of a timeline, second by second from 40 s after the tests' start.
 async fn cpu_by_second(running: &Running) -> Vec<u64> {
@@ -123,4 +126,29 @@ async fn samples_with_too_many_labels_count_in_the_series_without_them() {
         running.stacks("&worker=pyroscope:shop").await,
         ["shop;work 1000"]
     );
+}
+
+/// Thousands of series of a service have the same names: what they have in common is in the tree, once.
+#[tokio::test]
+async fn a_series_keeps_no_names_and_stacks_of_its_own() {
+    let running = serve().await;
+    let collector = running.collector.upgrade().unwrap();
+    let body: String = (0..500)
+        .map(|number| format!("main;package-{};function-{number} 1\n", number / 10))
+        .collect();
+    let mut nodes = Vec::new();
+    for instance in 0..20 {
+        let query = format!("name=shop%7Binstance%3Di-{instance}%7D&{TIMES}&sampleRate=100");
+        running.ingest(&query, &[], body.as_bytes()).await;
+        nodes.push(read(&collector.state.tree).node_count());
+    }
+    assert!(nodes[0] > 550, "{nodes:?}");
+    assert!(nodes.iter().all(|count| *count == nodes[0]), "{nodes:?}");
+    let sessions = lock(&collector.state.registry).all();
+    assert_eq!(sessions.len(), 20);
+    for cell in sessions {
+        let held = lock(&cell.state).translation.marks();
+        assert_eq!(held, Marks::default(), "{}", cell.worker);
+    }
+    assert_eq!(running.stacks("").await.len(), 500);
 }
