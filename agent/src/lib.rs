@@ -116,8 +116,8 @@ pub use ship::ShipReport;
 #[cfg(feature = "tracing-layer")]
 pub use task::TaskLayer;
 pub use task::{
-    Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, TaskBuilder, TaskFuture, TaskFutureExt,
-    TaskGuard, TaskHandle, TaskScope, current_task, phase, task,
+    DetachedTask, Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, TaskBuilder, TaskFuture,
+    TaskFutureExt, TaskGuard, TaskHandle, TaskScope, current_task, phase, task,
 };
 pub use telemetry::{
     RunGuard, TransferBuilder, TransferGuard, TransferReader, TransferWriter, expect_tasks,

@@ -2,6 +2,7 @@
 //! and end. Guards are for threads, futures for async runtimes, handles for thread pools, and the
 //! layer for programs that already have spans of `tracing`.
 
+mod detached;
 mod future;
 mod handle;
 #[cfg(feature = "tracing-layer")]
@@ -21,6 +22,7 @@ use profiler_core::limits::{
 };
 use profiler_core::{Outcome, TaskId};
 
+pub use self::detached::DetachedTask;
 pub use self::future::{TaskFuture, TaskFutureExt};
 pub use self::handle::{TaskHandle, TaskScope, current_task};
 #[cfg(feature = "tracing-layer")]

@@ -51,6 +51,13 @@ pub fn current_task() -> TaskHandle {
 #[derive(Clone, Debug)]
 pub struct TaskHandle(pub(super) TaskRef);
 
+/// The empty handle.
+impl Default for TaskHandle {
+    fn default() -> TaskHandle {
+        TaskHandle(TaskRef::NONE)
+    }
+}
+
 impl TaskHandle {
     /// Returns the name of the task, unless the handle is empty.
     #[must_use]

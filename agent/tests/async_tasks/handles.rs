@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
-use emberline_agent::{AgentBuilder, current_task, task};
+use emberline_agent::{AgentBuilder, Outcome, current_task, task};
 
 use crate::common::{TURN, lock, only_top, start};
 use crate::{SLICE, pause, poll, work_after, work_between, work_of_blue, work_of_red};
@@ -35,6 +35,41 @@ fn a_pool_works_for_the_task_of_the_entered_handle() {
     assert_eq!(only_top(&recording, "work_of_blue"), "blue");
     assert_eq!(only_top(&recording, "work_between"), "[no task]");
     assert_eq!(recording.tasks.len(), 2, "a handle writes no row");
+}
+
+/// A detached task has the samples of the threads that entered it, and ends on any thread.
+#[test]
+fn a_detached_task_is_entered_and_ended_on_any_thread() {
+    let (agent, _turn) = start();
+    let red = task("red").key("r-1").detached();
+    work_between(SLICE);
+    let here = red.handle();
+    thread::spawn(move || {
+        let _in = here.enter();
+        work_of_red(SLICE);
+    })
+    .join()
+    .unwrap();
+    let blue = task("blue").parent(&red.handle()).detached();
+    thread::spawn(|| red.fail("no more ink")).join().unwrap();
+    drop(blue);
+    task("green").detached().end();
+    task("white").detached().cancel();
+    let recording = agent.finish();
+    assert_eq!(only_top(&recording, "work_of_red"), "red");
+    assert_eq!(only_top(&recording, "work_between"), "[no task]");
+    let row = |name: &str| recording.tasks.iter().find(|task| &*task.name == name);
+    let red = row("red").unwrap();
+    assert_eq!((&*red.key, &*red.cause), ("r-1", "no more ink"));
+    assert_eq!(row("blue").unwrap().parent, Some(red.id));
+    let outcomes = ["red", "blue", "green", "white"].map(|name| row(name).unwrap().outcome);
+    let expected = [
+        Outcome::Failed,
+        Outcome::Cancelled,
+        Outcome::Ok,
+        Outcome::Cancelled,
+    ];
+    assert_eq!(outcomes, expected);
 }
 
 /// Scopes of one task may overlap in any order, on one thread and after the task's end; a handle of
