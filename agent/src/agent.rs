@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use self::local::Recorder;
 use crate::builder::{AgentBuilder, StartError};
 use crate::sampler::{self, OverheadCounters, Sampler, SamplerOptions};
-use crate::spawn::spawn;
+use crate::spawn::{self, spawn};
 use crate::symbolizer::{Sink, Symbolizer};
 use crate::{Overhead, Recording, SamplerMode, fork, log, wanted};
 use ship::control::Control;
@@ -22,7 +22,10 @@ use system::address_space::{self, Shortage};
 use system::descriptors;
 use system::marker;
 use system::probe;
-use system::process::{leave_real_time, lower_priority, raise_priority, shorten_slice};
+use system::process::{
+    leave_real_time, lower_priority, raise_priority, shorten_slice, thread_name,
+};
+use system::task_list::{ThreadName, thread_ids};
 
 /// Most cycles queued from the sampler to the symbolizer: the seconds that a symbolizer of low
 /// priority may need for a program's first frames on a busy machine. When the queue is full the
@@ -34,6 +37,13 @@ const FINISH_MAX: Duration = Duration::from_secs(3_600);
 
 /// Part of the time to finish that is reserved for the ends of the threads.
 const JOIN_RESERVE: Duration = Duration::from_millis(100);
+
+/// The sampler's thread, by which other copies of this crate in the process know it.
+const SAMPLER_THREAD: &str = "tick";
+
+/// Longest wait for the kernel to remove a thread that has ended, in steps.
+const REMOVAL_STEPS_MAX: u32 = 20;
+const REMOVAL_STEP: Duration = Duration::from_millis(1);
 
 /// The process whose agent runs, or 0. A forked child inherits this value but none of the threads,
 /// so it compares it with its own id.
@@ -211,8 +221,29 @@ impl Running {
         if RUNNING_IN.swap(process, Ordering::AcqRel) == process {
             return Err(StartError::AlreadyRunning);
         }
-        Ok(Running { process })
+        let running = Running { process };
+        if other_copy_samples() {
+            return Err(StartError::AlreadyRunning);
+        }
+        Ok(running)
     }
+}
+
+/// Whether another copy of this crate samples this process: several libraries may have one each.
+fn other_copy_samples() -> bool {
+    for _ in 0..REMOVAL_STEPS_MAX {
+        if !has_sampler() {
+            return false;
+        }
+        // It may be the thread of an agent that has just ended.
+        std::thread::park_timeout(REMOVAL_STEP);
+    }
+    has_sampler()
+}
+
+fn has_sampler() -> bool {
+    let sampler = ThreadName::from(&*spawn::name_of(SAMPLER_THREAD));
+    thread_ids().is_ok_and(|ids| ids.iter().any(|id| thread_name(*id) == sampler))
 }
 
 impl Drop for Running {
@@ -328,7 +359,7 @@ impl Launch {
         let (started, is_started) = sync_channel(1);
         threads
             .handles
-            .push(spawn("tick", move || first.run(&started))?);
+            .push(spawn(SAMPLER_THREAD, move || first.run(&started))?);
         // Fails if it has panicked, which is in the log.
         let others = is_started.recv().map_err(|_| StartError::Panicked)??;
         threads.handles.extend(others);

@@ -16,6 +16,11 @@ const THREAD_PREFIX: &str = "emberline-";
 /// The standard library's size. Without one it would read the environment.
 const STACK_BYTES: usize = 2 << 20;
 
+/// Returns the full name of a thread of the agent.
+pub(crate) fn name_of(name: &str) -> String {
+    format!("{THREAD_PREFIX}{name}")
+}
+
 /// Starts a thread of the agent. It blocks all signals, and a panic in it is logged without ending
 /// the program.
 pub(crate) fn spawn(
@@ -23,7 +28,7 @@ pub(crate) fn spawn(
     body: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, StartError> {
     let _blocked = BlockedSignals::block();
-    let name = format!("{THREAD_PREFIX}{name}");
+    let name = name_of(name);
     std::thread::Builder::new()
         .name(name.clone())
         .stack_size(STACK_BYTES)

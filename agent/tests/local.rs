@@ -447,6 +447,27 @@ fn one_agent_at_a_time_and_settings_within_bounds() {
     assert_eq!(agent.finish().tasks.len(), 1);
 }
 
+/// Two libraries of a program may each have a copy of the crate, with statics of its own.
+#[test]
+fn an_agent_of_another_copy_is_an_agent_too() {
+    let _turn = lock(&TURN);
+    let (end, wait) = std::sync::mpsc::channel::<()>();
+    let (started, is_started) = std::sync::mpsc::channel();
+    let sampler = std::thread::Builder::new().name("emberline-tick".into());
+    let of_other_copy = sampler.spawn(move || {
+        started.send(()).unwrap();
+        let _ = wait.recv();
+    });
+    is_started.recv().unwrap();
+    let second = AgentBuilder::default().start_local();
+    assert!(matches!(second, Err(StartError::AlreadyRunning)));
+    drop(end);
+    of_other_copy.unwrap().join().unwrap();
+    for _ in 0..3 {
+        drop(AgentBuilder::default().start_local().unwrap());
+    }
+}
+
 #[test]
 fn without_an_agent_guards_do_nothing() {
     let _turn = lock(&TURN);
