@@ -45,6 +45,10 @@ const SAMPLER_THREAD: &str = "tick";
 const REMOVAL_STEPS_MAX: u32 = 20;
 const REMOVAL_STEP: Duration = Duration::from_millis(1);
 
+/// Time between two looks at whether a flush is answered.
+#[cfg(feature = "ship")]
+const FLUSH_STEP: Duration = Duration::from_millis(2);
+
 /// The process whose agent runs, or 0. A forked child inherits this value but none of the threads,
 /// so it compares it with its own id.
 static RUNNING_IN: AtomicU32 = AtomicU32::new(0);
@@ -107,6 +111,26 @@ impl Agent {
     #[must_use]
     pub fn mode(&self) -> SamplerMode {
         self.threads.control.mode()
+    }
+
+    /// Waits until the collector has answered everything that was recorded before this call, at most for `limit`.
+    /// Returns whether it has. The answer may take a second if another flush was less than a second ago.
+    pub fn flush(&self, limit: Duration) -> bool {
+        if !self.threads.are_here() {
+            return false;
+        }
+        let until = Instant::now() + limit.min(FINISH_MAX);
+        let request = self.threads.control.request_flush();
+        loop {
+            // In this order: an outbox that is empty before that is no answer.
+            if self.threads.control.is_queued(request) && self.shipping.is_idle() {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::park_timeout(FLUSH_STEP);
+        }
     }
 
     /// Stops sampling, flushes for at most the flush timeout, and returns the final report, whose

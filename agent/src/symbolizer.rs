@@ -139,11 +139,13 @@ impl Symbolizer {
                     self.ledger.drain();
                     self.drain_rings();
                     sink.push(self.symbolize(&raw));
+                    self.control.set_queued(raw.flush_request);
                     if let Some(dump) = raw.dump {
                         sink.thread_dump(self.thread_dump(dump));
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
+                    let flush_request = self.control.flush_requested();
                     let quiet = self.drain_rings() <= QUIET_ROWS;
                     interval = if quiet {
                         QUIET_DRAIN_INTERVAL
@@ -153,7 +155,10 @@ impl Symbolizer {
                     // While sampling is off, tasks and telemetry still go out.
                     let due = clock::now().since_ns(stop) >= self.cycle_ns;
                     if due && !self.control.is_enabled() {
+                        // Again, for the ends of tasks.
+                        self.ledger.drain();
                         stop = self.push_without_samples(stop, sink);
+                        self.control.set_queued(flush_request);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -27,6 +27,10 @@ pub struct Control {
     applied_number: AtomicU64,
     /// Number of the latest request for a thread dump.
     dump_request: AtomicU64,
+    /// Number of the latest request to flush.
+    flush_request: AtomicU64,
+    /// The latest of them before which everything recorded is queued for the collector.
+    flush_queued: AtomicU64,
     mode: Mutex<SamplerMode>,
     signal_blocked: Mutex<Option<SignalBlocked>>,
     symbols: Mutex<SymbolExchange>,
@@ -105,6 +109,8 @@ impl Control {
             desired_number: AtomicU64::new(0),
             applied_number: AtomicU64::new(0),
             dump_request: AtomicU64::new(0),
+            flush_request: AtomicU64::new(0),
+            flush_queued: AtomicU64::new(0),
             mode: Mutex::new(SamplerMode::Starting),
             signal_blocked: Mutex::new(None),
             symbols: Mutex::default(),
@@ -165,6 +171,11 @@ impl Control {
     /// Number of the latest request for a thread dump; 0 before the first.
     pub fn dump_requested(&self) -> u64 {
         self.dump_request.load(Ordering::Acquire)
+    }
+
+    /// Number of the latest request to flush; 0 before the first.
+    pub fn flush_requested(&self) -> u64 {
+        self.flush_request.load(Ordering::Acquire)
     }
 
     /// Sleeps until a time of the monotonic clock, or until [`Control::wake`].
@@ -239,8 +250,26 @@ impl Control {
     }
 }
 
+/// The program's side.
+impl Control {
+    /// Asks for the end of the present cycle, and returns the request's number.
+    pub fn request_flush(&self) -> u64 {
+        self.flush_request.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Whether everything that was recorded before this request is queued for the collector.
+    pub fn is_queued(&self, request: u64) -> bool {
+        self.flush_queued.load(Ordering::Acquire) >= request
+    }
+}
+
 /// The symbolizer's side.
 impl Control {
+    /// Everything that was recorded before this request to flush is queued for the collector.
+    pub fn set_queued(&self, request: u64) {
+        self.flush_queued.store(request, Ordering::Release);
+    }
+
     /// Takes the request for a piece of symbols.
     pub fn take_symbol_request(&self) -> Option<SymbolRequest> {
         lock(&self.symbols).request.take()

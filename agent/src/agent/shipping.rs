@@ -133,6 +133,11 @@ impl Shipping {
         self.final_report.unwrap_or_else(|| self.shipper.report())
     }
 
+    /// Whether the collector has answered everything that is queued.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shipper.is_idle()
+    }
+
     /// How often the ship thread looked for something to do.
     pub(crate) fn wakeups(&self) -> u64 {
         self.shipper.wakeups()

@@ -22,6 +22,8 @@ pub(crate) struct RawCycle {
     pub(crate) tree: TreeDelta,
     /// Between what was counted and what the kernel shows.
     pub(crate) difference: Difference,
+    /// The latest request to flush before the cycle ended.
+    pub(crate) flush_request: u64,
     /// The thread dump that was requested, by nodes of this tree and earlier ones.
     pub(crate) dump: Option<RawThreadDump>,
 }

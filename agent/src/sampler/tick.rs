@@ -72,7 +72,9 @@ pub(crate) struct Sampler {
     cycle_start_ns: u64,
     /// [`run::next_id`] when the cycle began.
     next_run: u64,
-    /// When a cycle last ended early because a run started.
+    /// The latest request to flush that a cycle was sent for.
+    flush_request: u64,
+    /// When a cycle last ended early.
     cut_ns: u64,
     ticks: Ticks,
 }
@@ -144,6 +146,7 @@ impl Sampler {
             cycle_start_ns: now,
             next_run: run::next_id(),
             cut_ns: 0,
+            flush_request: 0,
             ticks: Ticks::default(),
         }
     }
@@ -185,9 +188,9 @@ impl Sampler {
         self.count_tick();
         self.last_tick_ns = now;
         let has_new_settings = self.schedule.new_settings(&self.control).is_some();
-        let run_started = self.run_started(now);
+        let is_cut = self.is_cut(now);
         let is_complete =
-            run_started || now.saturating_sub(self.cycle_start_ns) >= self.options.cycle_ns;
+            is_cut || now.saturating_sub(self.cycle_start_ns) >= self.options.cycle_ns;
         // The comparison begins at the first tick.
         let is_audited = is_complete || last || !self.audit.has_begun();
         let cpu_ns = is_audited.then(process::process_cpu_ns).flatten();
@@ -210,7 +213,7 @@ impl Sampler {
             let dump =
                 request.map(|request| RawThreadDump::new(request, self.threads.as_slice(), now));
             let sealed = self.seal(last, dump, cycles);
-            if run_started && sealed {
+            if is_cut && sealed {
                 self.cut_ns = now;
             }
             if has_new_settings && sealed {
@@ -219,12 +222,14 @@ impl Sampler {
         }
     }
 
-    /// Whether a run has started in this cycle and ends it. A cycle counts whole to the second in which
-    /// it starts, so the samples of a short run would otherwise count to the second before it. At most
-    /// once per length of a cycle, so that a program with many runs has at most twice as many cycles.
-    fn run_started(&self, now: u64) -> bool {
+    /// Whether a flush is wanted or a run has started in this cycle, and ends it. A cycle counts whole to the second
+    /// in which it starts, so the samples of a short run would otherwise count to the second before it. At most once
+    /// per length of a cycle, so that a program with many runs and flushes has at most twice as many cycles.
+    fn is_cut(&self, now: u64) -> bool {
         let cut_recently = now.saturating_sub(self.cut_ns) < self.options.cycle_ns;
-        !cut_recently && run::next_id() != self.next_run
+        let is_wanted =
+            run::next_id() != self.next_run || self.control.flush_requested() != self.flush_request;
+        !cut_recently && is_wanted
     }
 
     /// Counts the time until this tick of the threads that were last seen blocked and have not
@@ -378,6 +383,7 @@ impl Sampler {
         self.check();
         self.add_own();
         let request = dump.as_ref().map(|dump| dump.request);
+        let flush_request = self.control.flush_requested();
         let sealed = self.probe.addresses.seal(|tree| {
             let cycle = RawCycle {
                 start_ns,
@@ -388,6 +394,7 @@ impl Sampler {
                 tree,
                 difference: self.audit.found(),
                 dump,
+                flush_request,
             };
             if last {
                 // Sampling has ended, so this may wait for the symbolizer.
@@ -401,6 +408,7 @@ impl Sampler {
             self.cycle_start_ns = stop_ns;
             self.next_run = run::next_id();
             self.ticks = Ticks::default();
+            self.flush_request = flush_request;
             if let Some(request) = request {
                 self.schedule.dump_sent(request);
             }

@@ -281,6 +281,11 @@ impl Shipper {
         }
     }
 
+    /// Whether every queued batch was answered.
+    pub fn is_idle(&self) -> bool {
+        lock(&self.shared.outbox).is_empty()
+    }
+
     /// The URL of the collector that the agent ships to, which changes when it moves.
     pub fn present_url(&self) -> Arc<Mutex<String>> {
         self.shared.present_url.clone()

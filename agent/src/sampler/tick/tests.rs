@@ -252,6 +252,15 @@ fn time_while_sampling_is_off_is_not_counted() {
 }
 
 #[test]
+fn a_cycle_knows_the_request_to_flush_before_its_end() {
+    let running = Running::start();
+    for request in 1..=2 {
+        assert_eq!(running.control.request_flush(), request);
+        running.until(|cycle| cycle.flush_request == request);
+    }
+}
+
+#[test]
 fn a_sampler_that_is_off_stops_at_once() {
     let running = Running::start();
     running.apply(1, enabled(false));
