@@ -28,7 +28,9 @@ pub use self::handle::{TaskHandle, TaskScope, current_task};
 #[cfg(feature = "tracing-layer")]
 pub use self::layer::TaskLayer;
 pub use self::phase::{Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, phase};
-use self::running::{QueueTime, Running, TaskOptions, begin_here, end_here, with_here};
+use self::running::{
+    EarlierPhase, QueueTime, Running, TaskOptions, begin_here, end_here, with_here,
+};
 use self::thread::ScopeNumber;
 use crate::detail::Detail;
 use crate::registry::{self, NameId};
@@ -38,6 +40,9 @@ use crate::{clock, wanted};
 pub(crate) fn current_id() -> Option<TaskId> {
     thread::current().id.map(TaskId::from)
 }
+
+/// Most phases before the start of a task.
+const EARLIER_PHASES_MAX: usize = 16;
 
 fn nanoseconds(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
@@ -149,6 +154,38 @@ impl TaskBuilder {
     pub fn queued_for(mut self, length: Duration) -> Self {
         if let Some(options) = self.options() {
             options.queued = Some(QueueTime::ForNs(nanoseconds(length)));
+        }
+        self
+    }
+
+    /// Adds a phase before the task's start, such as the transfer of its input: it began `ago` before the
+    /// start and took `length`. The first 16 are kept. They are no part of the task's duration.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (ago, length) = (Duration::from_millis(30), Duration::from_millis(20));
+    /// let _task = emberline_agent::task("load").earlier_phase("transfer", ago, length).start();
+    /// ```
+    pub fn earlier_phase<'a>(
+        mut self,
+        phase: impl Into<Phase<'a>>,
+        ago: Duration,
+        length: Duration,
+    ) -> Self {
+        let Some(options) = self.options() else {
+            return self;
+        };
+        let phase = phase.into().id();
+        if phase != NameId::NONE {
+            let earlier = options.earlier.get_or_insert_default();
+            if earlier.len() < EARLIER_PHASES_MAX {
+                earlier.push(EarlierPhase {
+                    phase,
+                    ago_ns: nanoseconds(ago),
+                    length_ns: nanoseconds(length.min(ago)),
+                });
+            }
         }
         self
     }

@@ -186,6 +186,46 @@ fn each_task_has_its_own_phases() {
     );
 }
 
+/// A library that measured the transfer of a task's input hands it over at the start.
+#[test]
+fn phases_before_the_start_are_no_part_of_the_duration() {
+    let (agent, _turn) = start();
+    let second = Duration::from_secs(1);
+    let load = task("load")
+        .earlier_phase("transfer", 30 * second, 20 * second)
+        .earlier_phase("disk-read", 5 * second, 60 * second)
+        .earlier_phase(Phase::Execute, second, second);
+    drop(load.start());
+    let many = (0..20).fold(task("many"), |many, number| {
+        many.earlier_phase("transfer", (60 - number) * second, Duration::ZERO)
+    });
+    drop(many.start());
+    let recording = agent.finish();
+    let [load, many] = &recording.tasks[..] else {
+        panic!("{recording:?}")
+    };
+    assert!(load.stop.unwrap().since_ns(load.start) < 1_000_000_000);
+    let phases = &load.detail.as_ref().unwrap().phases;
+    let times: Vec<_> = phases
+        .iter()
+        .map(|phase| {
+            (
+                &*phase.name,
+                phase.start_ns / 1_000_000_000,
+                phase.duration_ns,
+            )
+        })
+        .collect();
+    assert_eq!(
+        times,
+        [
+            ("transfer", -30, 20_000_000_000),
+            ("disk-read", -5, 5_000_000_000)
+        ]
+    );
+    assert_eq!(many.detail.as_ref().unwrap().phases.len(), 16);
+}
+
 #[test]
 fn a_phase_ends_with_its_task_and_waiting_comes_before_it() {
     let (agent, _turn) = start();

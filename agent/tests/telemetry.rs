@@ -117,6 +117,26 @@ fn a_transfer_ends_once_with_its_outcome() {
     assert_eq!(ends(&recording), expected);
 }
 
+/// Libraries that measure their transfers report them afterwards.
+#[test]
+fn a_transfer_may_have_lasted_before_it_was_reported() {
+    let (agent, _turn) = start();
+    let length = Duration::from_secs(20);
+    let mut guard = transfer(Direction::Incoming, "worker-2").start_after(length);
+    guard.add_bytes(7);
+    drop(guard);
+    let recording = agent.finish();
+    let [transfer] = transfers(&recording)[..] else {
+        panic!("{recording:?}")
+    };
+    assert_eq!(transfer.bytes, 7);
+    let lasted_ns = transfer.stop.since_ns(transfer.start);
+    assert!(
+        (20_000_000_000..25_000_000_000).contains(&lasted_ns),
+        "{lasted_ns}"
+    );
+}
+
 #[test]
 fn nothing_is_recorded_without_an_agent() {
     let turn = lock(&common::TURN);

@@ -33,7 +33,7 @@ mod _native {
     #[pymodule_export]
     use crate::phases::PhaseScope;
     #[pymodule_export]
-    use crate::records::{Report, Run, Transfer, expect, report};
+    use crate::records::{Report, Run, Transfer, expect, report, report_memory};
     #[pymodule_export]
     use crate::scopes::{
         TaskHandle, current_task, handle_for_pool, resume, scope_variable, suspend,

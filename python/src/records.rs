@@ -1,7 +1,8 @@
-//! Transfers, expected tasks, named runs and reports.
+//! Transfers, expected tasks, the program's own memory accounting, named runs and reports.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use agent::{Direction, ReportGuard, RunGuard, TransferGuard, expect_tasks, mark_run};
 use pyo3::exceptions::{PyException, PyValueError};
@@ -24,6 +25,7 @@ pub(crate) struct Transfer {
     peer: String,
     keys: Vec<String>,
     type_name: Option<String>,
+    lasted: Duration,
     guard: Mutex<Option<TransferGuard>>,
 }
 
@@ -39,12 +41,13 @@ impl Transfer {
 #[pymethods]
 impl Transfer {
     #[new]
-    #[pyo3(signature = (direction, peer, *, keys=Vec::new(), type_name=None))]
+    #[pyo3(signature = (direction, peer, *, keys=Vec::new(), type_name=None, lasted=0.0))]
     fn new(
         direction: &Bound<'_, PyString>,
         peer: &Bound<'_, PyAny>,
         keys: Vec<Bound<'_, PyAny>>,
         type_name: Option<&Bound<'_, PyString>>,
+        lasted: f64,
     ) -> PyResult<Transfer> {
         let direction = match &*text::lossy(direction) {
             "incoming" => Direction::Incoming,
@@ -59,6 +62,7 @@ impl Transfer {
             peer: text::name(peer, "peer of a transfer")?,
             keys: keys.iter().map(text::of_object).collect::<PyResult<_>>()?,
             type_name: type_name.map(text::lossy),
+            lasted: text::seconds(lasted, "lasted")?,
             guard: Mutex::default(),
         })
     }
@@ -86,7 +90,8 @@ impl Transfer {
         if let Some(type_name) = &this.type_name {
             builder = builder.type_name(type_name);
         }
-        *this.guard.lock().unwrap_or_else(PoisonError::into_inner) = Some(builder.start());
+        *this.guard.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(builder.start_after(this.lasted));
         slf
     }
 
@@ -114,6 +119,16 @@ impl Transfer {
 pub(crate) fn expect(name: &Bound<'_, PyAny>, tasks: i128) -> PyResult<()> {
     let name = text::name(name, "name of a task")?;
     expect_tasks(name, text::count(tasks, 0, "number of tasks")?);
+    Ok(())
+}
+
+/// Reports how much data the program keeps in memory by its own count, and how much of it it has spilled to disk, both
+/// in bytes. The resources of the process show the latest values.
+#[pyfunction]
+pub(crate) fn report_memory(managed: i128, spilled: i128) -> PyResult<()> {
+    let managed = text::count(managed, 0, "number of managed bytes")?;
+    let spilled = text::count(spilled, 0, "number of spilled bytes")?;
+    agent::report_memory(managed, spilled);
     Ok(())
 }
 

@@ -21,6 +21,25 @@ struct Description {
     labels: Vec<Label>,
     parent: Option<agent::TaskHandle>,
     queued: Option<Duration>,
+    earlier: Vec<EarlierPhase>,
+}
+
+/// A phase before the start of the task.
+struct EarlierPhase {
+    name: String,
+    ago: Duration,
+    length: Duration,
+}
+
+impl EarlierPhase {
+    /// Reads `(name, seconds before the start, seconds)`.
+    fn of((name, ago, length): (Bound<'_, PyAny>, f64, f64)) -> PyResult<EarlierPhase> {
+        Ok(EarlierPhase {
+            name: text::name(&name, "name of a phase")?,
+            ago: text::seconds(ago, "start of a phase")?,
+            length: text::seconds(length, "length of a phase")?,
+        })
+    }
 }
 
 impl Description {
@@ -37,6 +56,9 @@ impl Description {
         }
         if let Some(queued) = self.queued {
             builder = builder.queued_for(queued);
+        }
+        for EarlierPhase { name, ago, length } in &self.earlier {
+            builder = builder.earlier_phase(name.as_str(), *ago, *length);
         }
         for Label { key, value } in &self.labels {
             builder = builder.label(key, value);
@@ -137,7 +159,12 @@ impl Task {
 #[pymethods]
 impl Task {
     #[new]
-    #[pyo3(signature = (name, *, key=None, attempt=None, labels=None, parent=None, queued_for=None))]
+    #[pyo3(signature = (name, *, key=None, attempt=None, labels=None, parent=None, queued_for=None,
+        earlier_phases=Vec::new()))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a keyword of the Python class"
+    )]
     fn new(
         name: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
@@ -145,6 +172,7 @@ impl Task {
         labels: Option<&Bound<'_, PyDict>>,
         parent: Option<&Bound<'_, TaskHandle>>,
         queued_for: Option<f64>,
+        earlier_phases: Vec<(Bound<'_, PyAny>, f64, f64)>,
     ) -> PyResult<Task> {
         let attempt = attempt
             .map(|number| text::count(number, 1, "attempt"))
@@ -158,6 +186,10 @@ impl Task {
             queued: queued_for
                 .map(|length| text::seconds(length, "queued_for"))
                 .transpose()?,
+            earlier: earlier_phases
+                .into_iter()
+                .map(EarlierPhase::of)
+                .collect::<PyResult<_>>()?,
         };
         Ok(Task::of(Arc::new(description)))
     }

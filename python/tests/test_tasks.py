@@ -41,6 +41,27 @@ class Tasks(CollectorCase):
         self.assertEqual(load["phases"][0]["name"], "queue")
         self.assertEqual(self.collector.one_task("block", "parse")["parent"], load["id"])
 
+    def test_what_came_before_a_task_is_no_part_of_it(self):
+        self.start("before")
+        with emberline.task("load", earlier_phases=[("transfer", 30.0, 20.0)]):
+            pass
+        with emberline.transfer("incoming", "peer", keys=["x"], lasted=20.0) as transfer:
+            transfer.add_bytes(7)
+        with self.assertRaisesRegex(ValueError, "invalid lasted -1"):
+            emberline.transfer("incoming", "peer", lasted=-1)
+        with self.assertRaisesRegex(ValueError, "invalid length of a phase -1"):
+            emberline.task("load", earlier_phases=[("transfer", 1, -1)])
+        with self.assertRaisesRegex(ValueError, "invalid number of managed bytes -1"):
+            emberline.report_memory(-1, 0)
+        emberline.stop()
+        load = self.collector.one_task("before", "load")
+        (phase,) = load["phases"]
+        self.assertEqual((phase["name"], phase["duration_ns"]), ("transfer", 20_000_000_000))
+        self.assertEqual(load["start_ns"] - phase["start_ns"], 30_000_000_000)
+        self.assertLess(load["duration_ns"], 1_000_000_000)
+        (transfer,) = self.collector.get("transfers", worker="before")["transfers"]
+        self.assertGreaterEqual(transfer["duration_ns"], 20_000_000_000)
+
     def test_exceptions_end_tasks(self):
         self.start("ends")
         with self.assertRaises(ZeroDivisionError), emberline.task("failed"):

@@ -75,7 +75,7 @@ impl<'a> Phase<'a> {
     }
 
     /// Returns the id of its name; none for `execute`, which is the same as no phase.
-    fn id(self) -> NameId {
+    pub(super) fn id(self) -> NameId {
         const EXECUTE: NameId = NameId::of_phase(Phase::Execute.index());
         let id = match self {
             Phase::Custom("") => NameId::NONE,

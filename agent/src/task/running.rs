@@ -26,6 +26,32 @@ pub(super) struct TaskOptions {
     pub(super) parent: Option<TaskRef>,
     pub(super) detail: Option<Box<Detail>>,
     pub(super) queued: Option<QueueTime>,
+    /// `None` for most tasks. Boxed, because a builder is moved where it is made.
+    pub(super) earlier: Option<Box<Vec<EarlierPhase>>>,
+}
+
+/// A phase before the start of its task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EarlierPhase {
+    pub(super) phase: NameId,
+    /// From the phase's start to the task's.
+    pub(super) ago_ns: u64,
+    pub(super) length_ns: u64,
+}
+
+impl EarlierPhase {
+    /// Reports the phase of a task that started at `start`.
+    fn push(self, thread: &Thread, task: TaskRef, start: Timestamp) {
+        let since = before(start, self.ago_ns);
+        let stop = before(start, self.ago_ns.saturating_sub(self.length_ns));
+        thread.push_phase(task, self.phase, Some(since), stop);
+    }
+}
+
+/// Returns the time `length_ns` before `time`.
+fn before(time: Timestamp, length_ns: u64) -> Timestamp {
+    let length_ns = i64::try_from(length_ns).unwrap_or(i64::MAX);
+    time.shifted(length_ns.saturating_neg())
 }
 
 /// How long a task waited to be started.
@@ -40,10 +66,7 @@ impl QueueTime {
     fn since(self, start: Timestamp) -> Timestamp {
         match self {
             QueueTime::Since(since) => since.min(start),
-            QueueTime::ForNs(length_ns) => {
-                let length_ns = i64::try_from(length_ns).unwrap_or(i64::MAX);
-                start.shifted(length_ns.saturating_neg())
-            }
+            QueueTime::ForNs(length_ns) => before(start, length_ns),
         }
     }
 }
@@ -81,21 +104,24 @@ impl Running {
                     thread: origin,
                     ..started.running(name, Some(&mut options))
                 };
-                running.announce_start(thread, options.queued);
+                running.announce_start(thread, &options);
                 running
             })
             .ok()
     }
 
-    /// Reports the start to the observer, and the queue time before it.
-    fn announce_start(&mut self, thread: &Thread, queued: Option<QueueTime>) {
+    /// Reports the start to the observer, and the queue time and phases before it.
+    fn announce_start(&mut self, thread: &Thread, options: &TaskOptions) {
         if WantedBy::now().observer() {
             let record = self.record(None, Outcome::Running);
             self.observed = observe::task_began(&record).map(Box::new);
         }
-        if let Some(queued) = queued {
+        if let Some(queued) = options.queued {
             let since = Some(queued.since(self.start));
             thread.push_phase(self.task(), QUEUE, since, self.start);
+        }
+        for phase in options.earlier.iter().flat_map(|all| all.iter()) {
+            phase.push(thread, self.task(), self.start);
         }
     }
 
@@ -302,12 +328,15 @@ pub(super) fn begin_here(
 ) -> Option<ScopeNumber> {
     let begin = |thread: &Thread| {
         let started = StartedTask::begin(thread, name, options.as_deref());
-        let queued = options.as_ref().and_then(|options| options.queued);
         match options.take() {
             None if !WantedBy::now().observer() => {
                 push_running(thread, started.running(name, None))
             }
-            options => push_announced(thread, started.running(name, options), queued),
+            None => push_announced(thread, started.running(name, None), &TaskOptions::default()),
+            Some(options) => {
+                let running = started.running(name, Some(options));
+                push_announced(thread, running, options)
+            }
         }
     };
     THREAD.try_with(begin).ok()
@@ -325,8 +354,8 @@ fn push_running(thread: &Thread, running: Running) -> ScopeNumber {
 
 /// Announces the start first, while the parent is still current.
 #[inline(never)]
-fn push_announced(thread: &Thread, mut running: Running, queued: Option<QueueTime>) -> ScopeNumber {
-    running.announce_start(thread, queued);
+fn push_announced(thread: &Thread, mut running: Running, options: &TaskOptions) -> ScopeNumber {
+    running.announce_start(thread, options);
     push_running(thread, running)
 }
 

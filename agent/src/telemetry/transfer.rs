@@ -4,6 +4,7 @@ mod stream;
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use profiler_core::limits::{
     CAUSE_BYTES_MAX, NAME_BYTES_MAX, TRANSFER_KEYS_MAX, bounded, bounded_name,
@@ -106,10 +107,25 @@ impl TransferBuilder {
     }
 
     /// Starts the transfer. It ends when the guard is dropped, on any thread.
-    pub fn start(mut self) -> TransferGuard {
+    pub fn start(self) -> TransferGuard {
+        self.start_after(Duration::ZERO)
+    }
+
+    /// Starts a transfer that has lasted for `length` already, such as one that another library has just
+    /// finished and measured.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use emberline_agent::{Direction, transfer};
+    ///
+    /// let mut fetch = transfer(Direction::Incoming, "worker-2").start_after(Duration::from_millis(20));
+    /// fetch.add_bytes(65_536);
+    /// ```
+    pub fn start_after(mut self, length: Duration) -> TransferGuard {
         if let Some(record) = &mut self.record {
             record.thread_id = telemetry::thread_id();
-            record.start = clock::now();
+            let length_ns = i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
+            record.start = clock::now().shifted(length_ns.saturating_neg());
         }
         TransferGuard {
             record: self.record,

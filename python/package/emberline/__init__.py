@@ -27,6 +27,7 @@ from ._native import (
     TaskHandle,
     current_task,
     expect,
+    report_memory,
 )
 from ._native import Phase as phase
 from ._native import Run as mark_run
@@ -44,6 +45,7 @@ __all__ = [
     "mark_run",
     "phase",
     "report",
+    "report_memory",
     "start",
     "stop",
     "task",

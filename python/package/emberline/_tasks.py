@@ -16,7 +16,8 @@ class task(_native.Task):
     cause, and as `cancelled` by those that are no `Exception`, such as `asyncio.CancelledError`.
 
     `key` identifies the task within its name, `attempt` counts from 1, `labels` is a dict, `parent` a handle
-    (default: the current task), and `queued_for` the seconds that it waited.
+    (default: the current task), and `queued_for` the seconds that it waited. `earlier_phases` are those before the
+    start, such as the transfer of its input: name, seconds before the start, and length in seconds of each.
 
     A decorated generator or coroutine is inside its task while it runs, and not while it waits. With an event loop
     that is not asyncio's own, such as uvloop, decorate coroutines: a `with` block with `await` in it would give the
