@@ -1,5 +1,6 @@
 //! The step `python` of `cargo xtask test`: the Python package, built once and tested with every CPython that this
-//! machine has, against a real collector. It is no part of the short form: PyO3 is compiled for it alone.
+//! machine has, against a real collector; then with the frameworks that it has hooks for. It is no part of the short form:
+//! PyO3 is compiled for it alone.
 
 use std::env;
 use std::fs;
@@ -8,6 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use xtask::{announce, cargo, root};
+
+use crate::packages;
 
 /// Apart from the other builds: a workspace of its own.
 const TARGET_FOLDER: &str = "target/python";
@@ -37,6 +40,9 @@ const COMMANDS: [&[&str]; 3] = [
 /// Minor versions of CPython 3 that are tested.
 const VERSIONS: std::ops::RangeInclusive<u32> = 9..=14;
 
+/// Frameworks that the package has hooks for, with what their tests compute.
+const FRAMEWORKS: [&str; 1] = ["dask[array,distributed]==2026.8.0"];
+
 /// Builds and tests with the program `collector`. Returns which versions this machine lacks.
 ///
 /// # Errors
@@ -57,7 +63,7 @@ pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
     for minor in VERSIONS {
         let interpreters = interpreters(minor);
         if interpreters.is_empty() {
-            missing.push(format!("3.{minor}"));
+            missing.push(format!("CPython 3.{minor}"));
         }
         for (number, interpreter) in interpreters.iter().enumerate() {
             let wheel = match &wheel {
@@ -68,11 +74,14 @@ pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
             test_with(interpreter, &environment, wheel, collector)?;
         }
     }
-    if wheel.is_none() {
+    let Some(wheel) = wheel else {
         return Ok(Some("no CPython was found".into()));
+    };
+    if let Err(error) = test_frameworks(&wheel, collector)? {
+        missing.push(format!("Dask ({error:#})"));
     }
     let without = missing.join(", ");
-    Ok((!missing.is_empty()).then(|| format!("only CPython {without}: not on this machine")))
+    Ok((!missing.is_empty()).then(|| format!("only without {without}: not on this machine")))
 }
 
 /// The interpreters of this version, from pyenv and the path: some have the interpreter in a library, as pyenv builds it,
@@ -142,6 +151,30 @@ fn test_with(interpreter: &Path, environment: &str, wheel: &Path, collector: &Pa
             .arg(root().join("python/tests"))
             .env("EMBERLINE_PROGRAM", collector),
     )
+}
+
+/// Installs the frameworks, once, and the wheel, and runs their tests. The inner error is why they cannot be installed.
+fn test_frameworks(wheel: &Path, collector: &Path) -> Result<Result<()>> {
+    let environment = root().join(TARGET_FOLDER).join("frameworks");
+    let python = match packages::python(&environment, &FRAMEWORKS) {
+        Ok(python) => python,
+        Err(error) => return Ok(Err(error)),
+    };
+    run_program(
+        Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "--no-index"])
+            .args(["--no-deps", "--force-reinstall"])
+            .arg(wheel),
+    )?;
+    let tests = root().join("python/tests");
+    run_program(
+        Command::new(&python)
+            .args(["-m", "unittest", "discover", "--start-directory"])
+            .arg(tests.join("frameworks"))
+            .env("PYTHONPATH", &tests)
+            .env("EMBERLINE_PROGRAM", collector),
+    )?;
+    Ok(Ok(()))
 }
 
 fn run_program(command: &mut Command) -> Result<()> {

@@ -1,0 +1,51 @@
+"""The agent that all workers, and the scheduler, of one process share."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import emberline
+from emberline import _native
+
+_lock = threading.Lock()
+# Ids of workers and schedulers that use the agent which this module has started.
+_users: set = set()
+_warned: set = set()
+
+
+def warn_once(text: str) -> None:
+    """Warns of a problem, once in this process. The computation goes on."""
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(f"emberline: {text}", RuntimeWarning, stacklevel=3)
+
+
+def address_of(server) -> str:
+    """Returns the id of a worker or scheduler: its address without the protocol, as peers of transfers are named."""
+    return server.address.partition("://")[2] or server.address
+
+
+def start(user: str, labels: dict, settings: dict) -> None:
+    """Starts the agent for `user`, unless this process has one."""
+    with _lock:
+        if _native.mode() != "stopped":
+            if _users:
+                _users.add(user)
+            return
+        emberline.start(user, labels={**labels, **settings.get("labels", {})}, **_without_labels(settings))
+        _users.add(user)
+
+
+def _without_labels(settings: dict) -> dict:
+    return {name: value for name, value in settings.items() if name != "labels"}
+
+
+def stop(user: str) -> None:
+    """Ends the agent after a last flush if `user` is the last one, and if `start` started it."""
+    with _lock:
+        if user not in _users:
+            return
+        _users.discard(user)
+        if not _users:
+            emberline.stop()

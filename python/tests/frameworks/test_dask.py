@@ -1,0 +1,313 @@
+"""A real Dask cluster whose workers ship to a real collector: each task of Dask is one of Emberline's."""
+
+import asyncio
+import logging
+import os
+import statistics
+import tempfile
+import time
+import unittest
+import unittest.mock
+import warnings
+from collections import Counter
+
+import emberline
+import emberline.dask
+from support import PATIENCE_S, CollectorCase
+
+try:
+    import dask
+    import distributed
+    from distributed import Client, LocalCluster, WorkerPlugin, get_worker, worker_client
+except ImportError as error:
+    raise unittest.SkipTest("distributed is not installed") from error
+
+SETTINGS = {"flush_timeout": PATIENCE_S}
+
+
+def spin(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+    return seconds
+
+
+def fail(number):
+    raise ValueError(f"no {number}")
+
+
+async def wait(seconds):
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+async def fail_later():
+    await asyncio.sleep(0)
+    raise ValueError("later")
+
+
+def outer(number):
+    with worker_client() as client:
+        return client.submit(spin, number / 1_000).result()
+
+
+def reschedule_once(path):
+    if not os.path.exists(path):
+        open(path, "w").close()
+        raise distributed.Reschedule
+    return path
+
+
+def current_task():
+    return str(get_worker().get_current_task())
+
+
+class Counting:
+    def __init__(self):
+        self.number = 0
+
+    def add(self):
+        self.number += 1
+        return self.number
+
+    def fail(self):
+        raise ValueError("actor")
+
+
+class Truth(WorkerPlugin):
+    """What Dask's own transitions report."""
+
+    name = "truth"
+
+    def setup(self, worker):
+        self.worker = worker
+        self.ends = []
+
+    def transition(self, key, start, finish, **_details):
+        if finish in ("memory", "error") and start in ("executing", "long-running"):
+            computed = [it for it in self.worker.state.tasks[key].startstops if it["action"] == "compute"][-1]
+            self.ends.append((str(key), finish, computed["stop"] - computed["start"]))
+
+
+def ends(dask_worker):
+    return dask_worker.plugins["truth"].ends
+
+
+class Cluster(CollectorCase):
+    def setUp(self):
+        self.addCleanup(emberline.stop)
+
+    def cluster(self, **settings):
+        settings = {"n_workers": 2, "threads_per_worker": 2, "dashboard_address": None, **settings}
+        cluster = self.enterContext(LocalCluster(silence_logs=logging.CRITICAL, **settings))
+        client = self.enterContext(Client(cluster))
+        return cluster, client
+
+    def enterContext(self, manager):
+        """As of Python 3.11."""
+        value = manager.__enter__()
+        self.addCleanup(manager.__exit__, None, None, None)
+        return value
+
+    def attach(self, client, **settings):
+        client.register_plugin(emberline.dask.Plugin(self.collector.url, **SETTINGS, **settings))
+
+    def detach(self, client):
+        """Flushes."""
+        client.unregister_worker_plugin("emberline")
+
+    def all_tasks(self, client):
+        workers = [address.partition("://")[2] for address in client.scheduler_info(n_workers=-1)["workers"]]
+        return [task for worker in workers for task in self.collector.tasks(worker)]
+
+
+class Tasks(Cluster):
+    def test_each_task_is_recorded_once(self):
+        _, client = self.cluster()
+        self.attach(client)
+        client.register_plugin(Truth())
+        total = client.submit(sum, client.map(spin, [0.001 + number / 1e6 for number in range(200)]))
+        total.result()
+        client.submit(fail, 1, retries=1).exception()
+        client.submit(wait, 0.05).result()
+        client.submit(fail_later).exception()
+        client.submit(outer, 3).result()
+        key = ("tuple", 1, "x" * 5_000)
+        client.submit(spin, 0.002, key=key).result()
+        truth = [end for worker in client.run(ends).values() for end in worker]
+        self.detach(client)
+        tasks = self.all_tasks(client)
+        expected = Counter((key[:4_000], {"memory": "ok", "error": "failed"}[state]) for key, state, _ in truth)
+        self.assertEqual(Counter((task["key"][:4_000], task["outcome"]) for task in tasks), expected)
+        self.assertEqual(len(tasks), 208)
+        lengths = {(key[:4_000], state == "error"): length for key, state, length in truth}
+        more = [
+            task["duration_ns"] / 1e9 - lengths[task["key"][:4_000], task["outcome"] == "failed"]
+            for task in tasks
+            if task["name"] != "fail"
+        ]
+        # A task begins before Dask's first clock and ends after its last, which are apart when the machine is busy.
+        self.assertEqual([it for it in more if it < -0.001], [])
+        self.assertLess(statistics.median(more), 0.005)
+        by_name = {task["name"]: task for task in tasks}
+        self.assertEqual(by_name["fail"]["cause"], "ValueError: no 1")
+        self.assertEqual(by_name["fail_later"]["cause"], "ValueError: later")
+        self.assertEqual((by_name["sum"]["type_name"], by_name["sum"]["result_bytes"]), ("builtins.float", 24))
+        self.assertTrue(by_name["tuple"]["key"].startswith("('tuple', 1, 'xxx"))
+        self.assertGreater(by_name["wait"]["duration_ns"], 45_000_000)
+
+    def test_samples_belong_to_the_task_on_its_thread(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client, dask_profiler=False)
+        client.submit(spin, 0.5).result()
+        client.submit(wait, 0.5).result()
+        (worker,) = client.scheduler_info()["workers"]
+        self.detach(client)
+        worker = worker.partition("://")[2]
+        nodes = self.collector.profile(worker, task="spin")
+        functions = {node["name"] for node in nodes}
+        self.assertTrue(any("spin" in name for name in functions), functions)
+
+    def test_transfers_have_both_ends_and_come_before_their_task(self):
+        _, client = self.cluster()
+        self.attach(client)
+        first, second = client.scheduler_info()["workers"]
+        left = client.submit(bytes, 1_000_000, workers=[first], pure=False)
+        length = client.submit(lambda data: len(data), left, workers=[second], key="length-1")
+        self.assertEqual(length.result(), 1_000_000)
+        logs = client.run(lambda dask_worker: [dict(it) for it in dask_worker.transfer_incoming_log])
+        self.detach(client)
+        transfers = self.collector.get("transfers", limit=100)["transfers"]
+        received = [it["bytes"] for it in transfers if (it["direction"], it["worker"]) == ("incoming", second[6:])]
+        self.assertEqual(received, [it["total"] for it in logs[second]])
+        ends = {(it["direction"], it["worker"], it["peer"]) for it in transfers if left.key in it["keys"]}
+        self.assertEqual(ends, {("incoming", second[6:], first[6:]), ("outgoing", first[6:], second[6:])})
+        (task,) = [task for task in self.collector.tasks(second[6:]) if task["key"] == "length-1"]
+        self.assertIn("transfer", [phase["name"] for phase in task["phases"]])
+
+    def test_attempts_count_failures_on_a_worker(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client)
+        client.submit(fail, 1, retries=2, key="fail-1").exception()
+        self.detach(client)
+        tasks = self.all_tasks(client)
+        self.assertEqual([task["attempt"] for task in tasks], [None, 2, 3])
+
+    def test_a_rescheduled_task_is_cancelled_first(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client)
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "seen")
+        client.submit(reschedule_once, path).result()
+        self.detach(client)
+        self.assertEqual([task["outcome"] for task in self.all_tasks(client)], ["cancelled", "ok"])
+
+    def test_methods_of_actors_are_tasks(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client)
+        actor = client.submit(Counting, actor=True).result()
+        self.assertEqual(actor.add().result(), 1)
+        with self.assertRaises(ValueError):
+            actor.fail().result()
+        self.assertEqual(actor.add().result(), 2)
+        self.detach(client)
+        names = Counter((task["name"], task["outcome"]) for task in self.all_tasks(client))
+        self.assertEqual(names["Counting.add", "ok"], 2)
+        self.assertEqual(sum(number for (name, _), number in names.items() if name == "Counting.fail"), 1)
+
+    def test_spans_are_labels(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client)
+        with distributed.span("nightly"), distributed.span("load"):
+            client.submit(spin, 0.001).result()
+        self.detach(client)
+        (task,) = self.all_tasks(client)
+        self.assertEqual(task["labels"], {"span": "nightly/load"})
+
+
+class Workers(Cluster):
+    def managed_bytes(self, worker):
+        """The most that the worker has reported so far."""
+        answer = self.collector.get("resources", worker=worker)
+        return max((it["peak"] for it in answer["series"] if it["measure"] == "managed_memory"), default=0)
+
+    def test_workers_have_labels_memory_and_expected_tasks(self):
+        cluster, client = self.cluster(n_workers=1)
+        self.attach(client)
+        data = client.submit(bytes, 30_000_000, key="data-1")
+        keys = [f"expected-{number}" for number in range(20)]
+        futures = client.map(spin, [0.001] * 20, key=keys)
+        # A graph that contains tasks of another one.
+        client.submit(sum, futures).result()
+        (worker,) = client.scheduler_info()["workers"]
+        managed = 0
+        deadline = time.monotonic() + PATIENCE_S
+        while managed < 30_000_000 and time.monotonic() < deadline:
+            managed = self.managed_bytes(worker[6:])
+        self.assertGreaterEqual(managed, 30_000_000)
+        del data
+        self.detach(client)
+        (epochs,) = [it["epochs"] for it in self.collector.get("workers")["workers"] if it["worker"] == worker[6:]]
+        labels = epochs[0]["labels"]
+        self.assertEqual((labels["dask"], labels["name"]), ("worker", "0"))
+        self.assertEqual(labels["scheduler"], cluster.scheduler_address)
+        client.run_on_scheduler(emberline.dask._scheduler.stop)
+        names = {it["name"]: it for it in self.collector.get("progress")["names"]}
+        self.assertEqual((names["expected"]["expected"], names["data"]["expected"]), (20, 1))
+
+    def test_restarted_workers_are_attached_again(self):
+        _, client = self.cluster()
+        self.attach(client)
+        client.gather(client.map(spin, [0.001, 0.002], key=["restarted-1", "restarted-2"]))
+        before = client.run(os.getpid)
+        client.restart()
+        self.assertFalse(set(before.values()) & set(client.run(os.getpid).values()))
+        client.gather(client.map(spin, [0.001, 0.002], key=["restarted-3", "restarted-4"]))
+        self.detach(client)
+        rows = self.collector.get("tasks", task="restarted", limit=100)["tasks"]
+        self.assertEqual(sorted(row["key"] for row in rows), [f"restarted-{number}" for number in range(1, 5)])
+
+    def test_two_plugins_record_each_task_once(self):
+        _, client = self.cluster(n_workers=1, processes=False)
+        self.attach(client)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            client.register_plugin(emberline.dask.Plugin(self.collector.url), name="another")
+            client.register_plugin(emberline.dask.Plugin(self.collector.url), name="third")
+        self.assertEqual(sum("two plug-ins" in str(it.message) for it in caught), 1)
+        client.submit(spin, 0.001).result()
+        self.detach(client)
+        client.run_on_scheduler(emberline.dask._scheduler.stop)
+        self.assertEqual([task["name"] for task in self.all_tasks(client)], ["spin"])
+
+    def test_the_profiler_of_dask_can_be_off(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client, dask_profiler=False)
+        callbacks = client.run(lambda dask_worker: list(dask_worker.periodic_callbacks))
+        self.assertNotIn("profile", next(iter(callbacks.values())))
+
+    def test_a_task_finds_itself_while_plugins_come_and_go(self):
+        _, client = self.cluster(n_workers=1)
+        self.assertIn("current_task", client.submit(current_task, pure=False).result())
+        self.attach(client)
+        self.assertIn("current_task", client.submit(current_task, pure=False).result())
+        self.detach(client)
+        self.assertIn("current_task", client.submit(current_task, pure=False).result())
+
+    def test_a_cluster_without_collector_computes(self):
+        _, client = self.cluster()
+        client.register_plugin(emberline.dask.Plugin("http://127.0.0.1:9", flush_timeout=0.1))
+        self.assertEqual(client.submit(sum, client.map(spin, [0.001, 0.002])).result(), 0.003)
+
+    def test_bad_settings_leave_workers_unharmed(self):
+        _, client = self.cluster(n_workers=1)
+        client.register_plugin(emberline.dask.Plugin("nowhere", interval=-1))
+        self.assertEqual(client.submit(sum, [1, 2]).result(), 3)
+
+    def test_preload_reads_the_collector_from_the_environment(self):
+        preload = dask.config.set({"distributed.worker.preload": "emberline.dask"})
+        with unittest.mock.patch.dict(os.environ, EMBERLINE_URL=self.collector.url), preload:
+            with LocalCluster(n_workers=1, dashboard_address=None, silence_logs=50) as cluster:
+                with Client(cluster) as client:
+                    client.submit(spin, 0.001, key="preload-1").result()
+        rows = self.collector.get("tasks", task="preload", limit=10)["tasks"]
+        self.assertEqual([row["key"] for row in rows], ["preload-1"])
