@@ -56,6 +56,9 @@ __all__ = [
 # Whether the program was warned that its Python functions are not shown.
 _is_warned = False
 
+# Of the last `start` of this process, for processes of pools.
+_settings: dict | None = None
+
 
 class Agent:
     """The running agent: `with start(...):` ends it, or `stop()`, or the end of the program."""
@@ -95,8 +98,10 @@ def start(worker=None, collector=None, **settings) -> Agent:
 
     Raises ValueError for a bad setting, and StartError if an agent runs already or the system refuses one.
     """
+    global _settings
     _warn_once(_native.find_interpreter("start"))
     _native.start(worker, collector, **settings)
+    _settings = {"pid": os.getpid(), "worker": worker, "collector": collector, "others": settings}
     _hooks.install()
     return Agent()
 
@@ -110,6 +115,8 @@ def _warn_once(problem) -> None:
 
 def stop() -> None:
     """Ends the agent after a last flush. Does nothing if none runs."""
+    global _settings
+    _settings = None
     _hooks.remove()
     _native.stop()
 

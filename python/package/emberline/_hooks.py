@@ -73,3 +73,10 @@ def stop_with_multiprocessing(stop) -> None:
 
     # The child is about to clear the finalizers of its parent, and calls these functions afterwards.
     util.register_after_fork(stop, add_finalizer)
+
+
+def stop_at_exit_of_multiprocessing(stop) -> None:
+    """Ends the agent of a process that an agent was started in later: a child of multiprocessing leaves without `atexit`."""
+    from multiprocessing import util
+
+    util.Finalize(None, stop, exitpriority=-1_000)
