@@ -1,15 +1,19 @@
 """Dask: each task of Dask is a task of Emberline.
 
 >>> client.register_plugin(emberline.dask.Plugin("http://127.0.0.1:4747"))     # doctest: +SKIP
+>>> with emberline.dask.Diagnostics():                                          # doctest: +SKIP
+...     array.sum().compute(scheduler="threads")
+>>> with emberline.dask.report("report.html"):                                  # doctest: +SKIP
+...     array.sum().compute()
 
 Or set EMBERLINE_URL on the workers, and `distributed.worker.preload: emberline.dask` in Dask's configuration.
 """
 
 from __future__ import annotations
 
-__all__ = ["Plugin"]
+__all__ = ["Diagnostics", "Plugin", "report"]
 
-_MODULES = {"Plugin": "_worker"}
+_MODULES = {"Diagnostics": "_local", "Plugin": "_worker", "report": "_report"}
 
 
 def __getattr__(name):
