@@ -41,7 +41,10 @@ const COMMANDS: [&[&str]; 3] = [
 const VERSIONS: std::ops::RangeInclusive<u32> = 9..=14;
 
 /// Frameworks that the package has hooks for, with what their tests compute.
-const FRAMEWORKS: [&str; 1] = ["dask[array,distributed]==2026.8.0"];
+const FRAMEWORKS: [&str; 2] = ["dask[array,distributed]==2026.8.0", "celery[redis]==5.7.0"];
+
+/// The broker of Celery's tests, which are skipped without it.
+pub(crate) const REDIS: &str = "redis-server";
 
 /// Builds and tests with the program `collector`. Returns which versions this machine lacks.
 ///
@@ -78,7 +81,10 @@ pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
         return Ok(Some("no CPython was found".into()));
     };
     if let Err(error) = test_frameworks(&wheel, collector)? {
-        missing.push(format!("Dask ({error:#})"));
+        missing.push(format!("Dask and Celery ({error:#})"));
+    }
+    if Command::new(REDIS).arg("--version").output().is_err() {
+        missing.push(REDIS.into());
     }
     let without = missing.join(", ");
     Ok((!missing.is_empty()).then(|| format!("only without {without}: not on this machine")))

@@ -9,10 +9,10 @@ use xtask::{announce, cargo, page};
 
 use super::commands::has_subcommand;
 use super::published::{OLDEST_RUST, has_oldest_rust};
-use crate::{aarch64, dist};
+use crate::{aarch64, dist, python};
 
 /// Programs that steps run, each with the package of Debian that has it.
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 12] = [
     ("c++", "g++"),
     ("npm", "npm"),
     ("python3", "python3"),
@@ -24,6 +24,7 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("prometheus", "prometheus"),
     ("go", "golang-go"),
     ("java", "default-jdk-headless"),
+    (python::REDIS, "redis-server"),
 ];
 
 /// Installs what is missing.

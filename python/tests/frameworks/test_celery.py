@@ -1,0 +1,177 @@
+"""Real Celery workers with a real Redis, whose tasks a real collector has."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from collections import Counter
+
+from support import PATIENCE_S, CollectorCase
+
+try:
+    import celery
+    import redis
+except ImportError as error:
+    raise unittest.SkipTest("celery and redis are not installed") from error
+
+APP = """
+import time
+import celery
+import emberline.celery
+
+app = celery.Celery("app", broker=BROKER, backend=BROKER)
+app.conf.update(task_acks_late=True, broker_connection_retry_on_startup=True, worker_hijack_root_logger=False)
+emberline.celery.install(flush_timeout=60)
+
+@app.task
+def double(number):
+    return 2 * number
+
+@app.task
+def fail(number):
+    raise ValueError(f"no {number}")
+
+@app.task(bind=True, max_retries=2)
+def retry(self):
+    try:
+        raise KeyError("again")
+    except KeyError as error:
+        raise self.retry(exc=error, countdown=0)
+
+@app.task(soft_time_limit=1)
+def too_long():
+    while True:
+        time.sleep(0.01)
+
+@app.task
+def spin(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Workers(CollectorCase):
+    @classmethod
+    def setUpClass(cls):
+        server = shutil.which("redis-server")
+        if server is None:
+            raise unittest.SkipTest("redis-server is not installed")
+        super().setUpClass()
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        port = free_port()
+        options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", cls.folder]
+        cls.redis = subprocess.Popen([server, *options], stdout=subprocess.DEVNULL)
+        cls.addClassCleanup(cls.redis.wait)
+        cls.addClassCleanup(cls.redis.kill)
+        client = redis.Redis(port=port)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                client.ping()
+                break
+            except redis.ConnectionError:
+                if time.monotonic() > deadline:
+                    raise
+        client.close()
+        with open(os.path.join(cls.folder, "app.py"), "w") as file:
+            file.write(f"BROKER = 'redis://127.0.0.1:{port}/0'\n{APP}")
+        sys.path.insert(0, cls.folder)
+        cls.addClassCleanup(sys.path.remove, cls.folder)
+        global app
+        import app
+
+    def worker(self, name, *options):
+        """Runs a worker until `stop`."""
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "app",
+            "worker",
+            "-n",
+            f"{name}@test",
+            "-c",
+            "2",
+            "-l",
+            "ERROR",
+        ]
+        paths = [self.folder, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "EMBERLINE_URL": self.collector.url, "PYTHONPATH": os.pathsep.join(paths)}
+        worker = subprocess.Popen(
+            [*command, *options], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.kill)
+        return worker
+
+    @staticmethod
+    def stop(worker):
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(PATIENCE_S)
+
+    def rows(self, name):
+        names = [it["worker"] for it in self.collector.get("workers")["workers"]]
+        return [row for it in names if it.startswith(name) for row in self.collector.tasks(it)]
+
+    def check(self, name, *options):
+        worker = self.worker(name, *options)
+        results = [app.double.delay(number) for number in range(20)]
+        self.assertEqual([it.get(PATIENCE_S) for it in results], list(range(0, 40, 2)))
+        failed = app.fail.delay(3)
+        with self.assertRaisesRegex(ValueError, "no 3"):
+            failed.get(PATIENCE_S)
+        with self.assertRaises(KeyError):
+            app.retry.delay().get(PATIENCE_S)
+        self.stop(worker)
+        rows = self.rows(name)
+        counts = Counter((row["name"], row["outcome"]) for row in rows)
+        self.assertEqual(counts, {("app.double", "ok"): 20, ("app.fail", "failed"): 1, ("app.retry", "failed"): 3})
+        self.assertLessEqual({it.id for it in results}, {row["key"] for row in rows})
+        (row,) = [row for row in rows if row["name"] == "app.fail"]
+        self.assertEqual((row["key"], row["cause"], row["attempt"]), (failed.id, "ValueError: no 3", 1))
+        self.assertEqual(row["labels"], {"queue": "celery"})
+        self.assertEqual(row["phases"][0]["name"], "queue")
+        self.assertEqual(sorted(row["attempt"] for row in rows if row["name"] == "app.retry"), [1, 2, 3])
+        return rows
+
+    def test_processes(self):
+        rows = self.check("prefork", "-P", "prefork")
+        self.assertGreater(len({row["worker"] for row in rows}), 0)
+        self.assertNotIn("prefork", {row["worker"] for row in rows})
+
+    def test_threads(self):
+        self.check("threads", "-P", "threads")
+
+    def test_solo(self):
+        self.check("solo", "-P", "solo")
+
+    def test_time_limits_and_samples(self):
+        worker = self.worker("limits")
+        with self.assertRaises(celery.exceptions.SoftTimeLimitExceeded):
+            app.too_long.delay().get(PATIENCE_S)
+        app.spin.delay(0.5).get(PATIENCE_S)
+        self.stop(worker)
+        rows = {row["name"]: row for row in self.rows("limits")}
+        self.assertEqual(rows["app.too_long"]["outcome"], "failed")
+        self.assertIn("SoftTimeLimitExceeded", rows["app.too_long"]["cause"])
+        nodes = self.collector.profile(rows["app.spin"]["worker"], task="app.spin")
+        self.assertTrue(any("spin" in node["name"] for node in nodes))
+
+    def test_a_worker_without_collector_works(self):
+        worker = self.worker("alone")
+        self.assertEqual(app.double.delay(4).get(PATIENCE_S), 8)
+        self.stop(worker)
