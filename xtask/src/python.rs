@@ -41,7 +41,7 @@ const COMMANDS: [&[&str]; 3] = [
 const VERSIONS: std::ops::RangeInclusive<u32> = 9..=14;
 
 /// Frameworks that the package has hooks for, with what their tests compute.
-const FRAMEWORKS: [&str; 2] = ["dask[array,distributed]==2026.8.0", "celery[redis]==5.7.0"];
+const FRAMEWORKS: [&str; 3] = ["dask[array,distributed]==2026.8.0", "celery[redis]==5.7.0"];
 
 /// The broker of Celery's tests, which are skipped without it.
 pub(crate) const REDIS: &str = "redis-server";
@@ -81,7 +81,7 @@ pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
         return Ok(Some("no CPython was found".into()));
     };
     if let Err(error) = test_frameworks(&wheel, collector)? {
-        missing.push(format!("Dask and Celery ({error:#})"));
+        missing.push(format!("Dask, Celery and IPython ({error:#})"));
     }
     if Command::new(REDIS).arg("--version").output().is_err() {
         missing.push(REDIS.into());

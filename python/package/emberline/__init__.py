@@ -140,5 +140,12 @@ def _after_fork() -> None:
         warnings.warn(f"emberline: no profile of the forked process {os.getpid()}: {error}", RuntimeWarning)
 
 
+def load_ipython_extension(shell) -> None:
+    """For `%load_ext emberline`; see `emberline.notebook`."""
+    from . import notebook
+
+    notebook.load(shell)
+
+
 atexit.register(stop)
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,95 @@
+"""Jupyter and IPython: `%load_ext emberline`, then `%%emberline` above a cell shows where its time went.
+
+The output is a report (flame graph, tasks, resources) inside of the notebook: no server and no network. The program
+`emberline` makes it. With a current client of Dask, the report is of the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import html
+import os
+import shlex
+import sys
+import tempfile
+
+import emberline
+
+HEIGHT_PX = 600
+# The frame runs the report's own script and nothing else; the document's policy forbids requests.
+FRAME = (
+    '<iframe sandbox="allow-scripts" style="width: 100%; height: {height}px; border: 0" srcdoc="{document}"></iframe>'
+)
+
+
+class Output:
+    """A report as the output of a cell."""
+
+    def __init__(self, document: str, height: int):
+        self.document = document
+        self.height = height
+
+    def _repr_html_(self) -> str:
+        return FRAME.format(height=self.height, document=html.escape(self.document))
+
+    def __repr__(self) -> str:
+        return f"<report of Emberline, {len(self.document):,} characters; -o FILE keeps it>"
+
+
+class _Arguments(argparse.ArgumentParser):
+    def error(self, message):
+        raise ValueError(f"%%emberline: {message}; {self.format_usage().strip()}")
+
+
+def _arguments(line: str):
+    parser = _Arguments(prog="%%emberline", add_help=False)
+    parser.add_argument("-o", "--output", help="keep the report as this HTML file, with JSON next to it")
+    parser.add_argument("--height", type=int, default=HEIGHT_PX, help="pixels")
+    return parser.parse_args(shlex.split(line))
+
+
+def _client():
+    """Returns the current client of Dask, if the program uses one."""
+    if "distributed" not in sys.modules:
+        return None
+    try:
+        return sys.modules["distributed"].default_client()
+    except ValueError:
+        return None
+
+
+@contextlib.contextmanager
+def _report(file):
+    client = _client()
+    if client is not None:
+        from .dask import report
+
+        with report(file, client=client):
+            yield
+        return
+    guard = emberline.report(file)
+    try:
+        yield
+    finally:
+        guard.finish()
+
+
+def run(shell, line: str, cell: str) -> None:
+    """`%%emberline [-o FILE] [--height PIXELS]`: runs a cell, and shows a report of it below its own output."""
+    from IPython.display import display
+
+    options = _arguments(line)
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.abspath(options.output or os.path.join(folder, "cell.html"))
+        with _report(file), emberline.task("cell", key=shell.execution_count):
+            # It prints an exception of the cell, as without this.
+            shell.run_cell(cell)
+        with open(file, encoding="utf-8") as document:
+            output = Output(document.read(), options.height)
+    display(output)
+
+
+def load(shell) -> None:
+    """Registers the magic."""
+    shell.register_magic_function(lambda line, cell: run(shell, line, cell), "cell", "emberline")

@@ -1,0 +1,60 @@
+"""`%%emberline` in IPython, with the real program."""
+
+import html
+import os
+import tempfile
+import unittest
+
+from support import CollectorCase
+
+try:
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+except ImportError as error:
+    raise unittest.SkipTest("ipython is not installed") from error
+
+CELL = """
+import time
+def count_slowly(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+    return 42
+answer = count_slowly(0.5)
+print("printed")
+"""
+
+
+class Notebook(CollectorCase):
+    def setUp(self):
+        self.shell = InteractiveShell.instance()
+        self.addCleanup(InteractiveShell.clear_instance)
+        self.shell.run_line_magic("load_ext", "emberline")
+
+    def run_cell(self, line, cell):
+        with capture_output() as output:
+            self.shell.run_cell_magic("emberline", line, cell)
+        return output
+
+    def test_a_cell_shows_its_report(self):
+        output = self.run_cell("--height 300", CELL)
+        self.assertEqual(self.shell.user_ns["answer"], 42)
+        self.assertIn("printed", output.stdout)
+        (shown,) = output.outputs
+        text = shown.data["text/html"]
+        self.assertTrue(text.startswith('<iframe sandbox="allow-scripts" style="width: 100%; height: 300px'))
+        self.assertIn("count_slowly", html.unescape(text))
+        self.assertLess(len(text), 1_000_000)
+
+    def test_a_file_stays_and_errors_are_those_of_the_cell(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = os.path.join(folder.name, "cell.html")
+        output = self.run_cell(f"-o {file}", "1 / 0")
+        self.assertIn("ZeroDivisionError", output.stdout + output.stderr)
+        self.assertTrue(os.path.exists(file))
+        self.assertTrue(os.path.exists(file.replace(".html", ".json")))
+
+    def test_unknown_options_are_named(self):
+        with self.assertRaisesRegex(ValueError, "unrecognized arguments: --size"):
+            self.shell.run_cell_magic("emberline", "--size 3", "pass")
