@@ -116,13 +116,21 @@ pub(crate) fn obstacle() -> Option<Obstacle> {
     if has_memory_limit() {
         return Some(Obstacle::AddressSpace);
     }
-    // SAFETY: the name is a string that ends in a 0.
-    let is_loaded =
-        |name: &&CStr| unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() };
-    if SANITIZERS.iter().any(is_loaded) {
+    if SANITIZERS.iter().any(|name| is_loaded(name)) {
         return Some(Obstacle::Sanitizer);
     }
     is_confined().then_some(Obstacle::Confined)
+}
+
+/// Whether the program is linked with the library of the C interface, whose agent it starts by itself.
+pub(crate) fn embeds_agent() -> bool {
+    is_loaded(c"emberline_start")
+}
+
+/// Whether the program or a library that it is linked with exports this name.
+fn is_loaded(name: &CStr) -> bool {
+    // SAFETY: the name is a string that ends in a 0.
+    unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
 }
 
 /// Whether `emberline` had no filter of system calls, which ends a program at calls that it does not make itself.

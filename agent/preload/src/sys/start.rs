@@ -30,6 +30,10 @@ extern "C" fn constructor() {
         return journal::add(Entry::Refused(obstacle), name.text());
     }
     journal::add(Entry::Began, name.text());
+    if process::embeds_agent() {
+        // It reports by itself.
+        return journal::add(Entry::Sampled, name.text());
+    }
     lifecycle::enable();
 }
 
