@@ -41,6 +41,9 @@ const JOIN_RESERVE: Duration = Duration::from_millis(100);
 /// The sampler's thread, by which other copies of this crate in the process know it.
 const SAMPLER_THREAD: &str = "tick";
 
+/// A thread of the library that `emberline record` loads into programs.
+const PRELOADED_THREAD: &str = "keep";
+
 /// Longest wait for the kernel to remove a thread that has ended, in steps.
 const REMOVAL_STEPS_MAX: u32 = 20;
 const REMOVAL_STEP: Duration = Duration::from_millis(1);
@@ -240,13 +243,13 @@ struct Running {
 }
 
 impl Running {
-    fn claim() -> Result<Running, StartError> {
+    fn claim(is_alone: bool) -> Result<Running, StartError> {
         let process = std::process::id();
         if RUNNING_IN.swap(process, Ordering::AcqRel) == process {
             return Err(StartError::AlreadyRunning);
         }
         let running = Running { process };
-        if other_copy_samples() {
+        if other_copy_samples(is_alone) {
             return Err(StartError::AlreadyRunning);
         }
         Ok(running)
@@ -254,20 +257,22 @@ impl Running {
 }
 
 /// Whether another copy of this crate samples this process: several libraries may have one each.
-fn other_copy_samples() -> bool {
+fn other_copy_samples(is_alone: bool) -> bool {
+    let counts = || has_thread(SAMPLER_THREAD) && (is_alone || !has_thread(PRELOADED_THREAD));
     for _ in 0..REMOVAL_STEPS_MAX {
-        if !has_sampler() {
+        if !counts() {
             return false;
         }
         // It may be the thread of an agent that has just ended.
         std::thread::park_timeout(REMOVAL_STEP);
     }
-    has_sampler()
+    counts()
 }
 
-fn has_sampler() -> bool {
-    let sampler = ThreadName::from(&*spawn::name_of(SAMPLER_THREAD));
-    thread_ids().is_ok_and(|ids| ids.iter().any(|id| thread_name(*id) == sampler))
+/// Whether this process has a thread of an agent, of any copy, by the end of its name.
+fn has_thread(name: &str) -> bool {
+    let wanted = ThreadName::from(&*spawn::name_of(name));
+    thread_ids().is_ok_and(|ids| ids.iter().any(|id| thread_name(*id) == wanted))
 }
 
 impl Drop for Running {
@@ -316,7 +321,7 @@ impl Launch {
     fn new(builder: &AgentBuilder) -> Result<Launch, StartError> {
         marker::keep();
         let options = builder.sampler_options();
-        let running = Arc::new(Running::claim()?);
+        let running = Arc::new(Running::claim(builder.is_alone)?);
         address_space::check().map_err(
             |Shortage {
                  free_mib,

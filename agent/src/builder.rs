@@ -51,6 +51,8 @@ pub struct AgentBuilder {
     #[cfg(feature = "ship")]
     pub(crate) is_silent: bool,
     pub(crate) has_log: bool,
+    /// Whether the agent of `emberline record` counts as another one.
+    pub(crate) is_alone: bool,
 }
 
 impl Default for AgentBuilder {
@@ -73,6 +75,7 @@ impl Default for AgentBuilder {
             #[cfg(feature = "ship")]
             is_silent: false,
             has_log: true,
+            is_alone: false,
         }
     }
 }
@@ -198,6 +201,14 @@ impl AgentBuilder {
     #[cfg(feature = "ship")]
     pub fn without_log(mut self) -> Self {
         self.has_log = false;
+        self
+    }
+
+    /// Fails to start next to the agent of `emberline record` too. By default only the agents of other copies of this
+    /// crate count: a program whose agent `emberline record` cannot foresee must run as it does alone.
+    #[doc(hidden)]
+    pub fn alone(mut self) -> Self {
+        self.is_alone = true;
         self
     }
 

@@ -447,22 +447,46 @@ fn one_agent_at_a_time_and_settings_within_bounds() {
     assert_eq!(agent.finish().tasks.len(), 1);
 }
 
+/// A thread with a name, which waits.
+struct NamedThread {
+    end: mpsc::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl NamedThread {
+    fn start(name: &str) -> NamedThread {
+        let (end, wait) = mpsc::channel();
+        let (started, is_started) = mpsc::channel();
+        let named = thread::Builder::new().name(name.into());
+        let body = move || {
+            started.send(()).unwrap();
+            let _ = wait.recv();
+        };
+        let thread = named.spawn(body).unwrap();
+        is_started.recv().unwrap();
+        NamedThread { end, thread }
+    }
+
+    fn end(self) {
+        drop(self.end);
+        self.thread.join().unwrap();
+    }
+}
+
 /// Two libraries of a program may each have a copy of the crate, with statics of its own.
 #[test]
 fn an_agent_of_another_copy_is_an_agent_too() {
     let _turn = lock(&TURN);
-    let (end, wait) = std::sync::mpsc::channel::<()>();
-    let (started, is_started) = std::sync::mpsc::channel();
-    let sampler = std::thread::Builder::new().name("emberline-tick".into());
-    let of_other_copy = sampler.spawn(move || {
-        started.send(()).unwrap();
-        let _ = wait.recv();
-    });
-    is_started.recv().unwrap();
-    let second = AgentBuilder::default().start_local();
-    assert!(matches!(second, Err(StartError::AlreadyRunning)));
-    drop(end);
-    of_other_copy.unwrap().join().unwrap();
+    let other_copy = NamedThread::start("emberline-tick");
+    let start = || AgentBuilder::default().start_local();
+    assert!(matches!(start(), Err(StartError::AlreadyRunning)));
+    // The agent of `emberline record` must not change what the program does.
+    let of_record = NamedThread::start("emberline-keep");
+    drop(start().unwrap());
+    let alone = AgentBuilder::default().alone().start_local();
+    assert!(matches!(alone, Err(StartError::AlreadyRunning)));
+    of_record.end();
+    other_copy.end();
     for _ in 0..3 {
         drop(AgentBuilder::default().start_local().unwrap());
     }

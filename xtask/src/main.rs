@@ -58,6 +58,8 @@ enum Task {
     Cluster(Forwarded),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto(Forwarded),
+    /// Writes the header of the C interface, agent/c/include/emberline.h, from the functions of agent/c.
+    Header(Forwarded),
     /// Writes the page's bundle, collector/page, from its sources in collector/ui (needs Node.js).
     Page(page_bundle::Options),
     /// Makes what a release consists of, in `target/dist`: the program without debug information, that
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Soak(options) => soak::run(&options),
         Task::Proto(forwarded) => forwarded.run("proto"),
+        Task::Header(forwarded) => forwarded.run("header"),
         Task::Dist(options) => dist::run(&options),
         Task::Page(options) => page_bundle::run(&options),
         Task::Walk => xtask::emberline().and_then(|path| xtask::page::walk(&path)),

@@ -3,7 +3,7 @@
 use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agent::{Agent, TaskGuard};
+use agent::{Agent, StartError, TaskGuard};
 use system::process::leave_real_time;
 use system::{descriptors, file, probe};
 
@@ -103,6 +103,7 @@ fn start(command: &str) -> Option<Running> {
         .label("parent", std::os::unix::process::parent_id().to_string())
         .silent()
         .without_log()
+        .alone()
         .start();
     match started {
         Ok(agent) => {
@@ -114,8 +115,13 @@ fn start(command: &str) -> Option<Running> {
             let task = agent::task(command).key(worker).start();
             Some(Running { agent, task })
         }
-        Err(_) => {
-            journal::add(Entry::Refused(Obstacle::Unknown), command);
+        Err(error) => {
+            let entry = match error {
+                // The program was faster, and reports by itself.
+                StartError::AlreadyRunning => Entry::Sampled,
+                _ => Entry::Refused(Obstacle::Unknown),
+            };
+            journal::add(entry, command);
             None
         }
     }

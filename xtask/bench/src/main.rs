@@ -1,5 +1,5 @@
-//! Measurements against peers, the long crash and chaos tests, and the generator of the wire's code:
-//! `cargo xtask bench`, `crash`, `chaos` and `proto` start this program.
+//! Measurements against peers, the long crash and chaos tests, and the generators of the wire's code and
+//! of the header for C: `cargo xtask bench`, `crash`, `chaos`, `proto` and `header` start this program.
 //!
 //! The machines that run measurements are shared and noisy, so contestants take turns in one run,
 //! and the ratio is what counts.
@@ -8,6 +8,7 @@ mod chaos;
 mod cluster;
 mod contest;
 mod crash;
+mod header;
 mod hostile;
 mod ingest;
 mod proto;
@@ -46,6 +47,8 @@ enum Command {
     Chaos(chaos::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto,
+    /// Writes agent/c/include/emberline.h from the functions of agent/c.
+    Header,
     /// The peer of the collector in `bench ingest`.
     #[command(hide = true)]
     Serve(ingest::bare::Options),
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Command::Crash(options) => crash::run(&options),
         Command::Chaos(options) => chaos::run(&options),
         Command::Proto => proto::write(),
+        Command::Header => header::write(),
         Command::Serve(options) => ingest::bare::serve(&options),
         Command::SymbolLookup(options) => symbols::lookup(&options),
     };

@@ -22,6 +22,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("ship", &["profiler-core", "tls", "system"]),
     ("agent", &["profiler-core", "symbols", "system", "ship"]),
     ("diagnostics", &["profiler-core", "agent"]),
+    // The interface of C, which is that of the agent.
+    ("c", &["agent"]),
     ("preload", &["agent", "system"]),
     // A workspace of its own. The agent knows no Python: both share the types of `system::foreign`.
     ("python-stacks", &["system"]),
@@ -165,7 +167,7 @@ const FREE: &[&str] = &[
 
 /// The crates of a worker's side and those of the collector's side meet on the wire only, even in their tests.
 const SIDES: [&[&str]; 2] = [
-    &["system", "ship", "agent", "diagnostics", "preload"],
+    &["system", "ship", "agent", "c", "diagnostics", "preload"],
     &[
         "collector",
         "collector-base",

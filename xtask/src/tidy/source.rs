@@ -39,6 +39,7 @@ const CONFINED: &[Confined] = &[
         homes: &[
             "agent/system",
             "agent/src/sampler/sys",
+            "agent/c/src/sys",
             "agent/preload/src/sys",
             "cli/src/launch/sys",
             "python/stacks/src/sys",
