@@ -157,7 +157,7 @@ const char *emberline_version(void);
 /// The status of this thread's last call of a function that returns a status or a handle.
 emberline_status emberline_last_status(void);
 
-/// What was wrong with this thread's last call, and what is allowed; empty after a call without an error. The text is
+/// Says what was wrong with this thread's last call, and what is allowed; empty after a call without an error. The text is
 /// valid until the thread's next call.
 const char *emberline_last_error(void);
 

@@ -37,7 +37,7 @@ impl Object {
     }
 }
 
-/// What a handle is of.
+/// The kind of thing that a handle is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Task,

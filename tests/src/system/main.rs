@@ -8,6 +8,7 @@
 
 mod access;
 mod agents;
+mod embed;
 mod forward;
 mod harness;
 mod import;

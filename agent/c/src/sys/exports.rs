@@ -201,7 +201,7 @@ pub extern "C" fn emberline_last_status() -> EmberlineStatus {
     call::last_status()
 }
 
-/// What was wrong with this thread's last call, and what is allowed; empty after a call without an error. The text is
+/// Says what was wrong with this thread's last call, and what is allowed; empty after a call without an error. The text is
 /// valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn emberline_last_error() -> *const c_char {

@@ -14,7 +14,7 @@ use crate::settings::{self, LIST_MAX, Label};
 /// # Safety
 /// The first field is a `usize`, and any bytes are a value.
 pub(super) unsafe trait Growing {
-    /// What errors call it.
+    /// Its name in errors.
     const NAME: &'static str;
 }
 
