@@ -8,7 +8,8 @@
 //!
 //! # Rules
 //! - Handles are numbers that are never used again, so that a second end or a wrong number is an error, not a crash.
-//! - No panic leaves a function, and every function may be called at any time, from any thread.
+//! - No panic leaves a function, and every function may be called at any time, from any thread, but not in a handler of
+//!   a signal: locks are taken and memory is allocated.
 //! - No lock is held while another one is taken. A forked child has locks of its own.
 
 mod call;
