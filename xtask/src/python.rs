@@ -41,7 +41,11 @@ const COMMANDS: [&[&str]; 3] = [
 const VERSIONS: std::ops::RangeInclusive<u32> = 9..=14;
 
 /// Frameworks that the package has hooks for, with what their tests compute.
-const FRAMEWORKS: [&str; 3] = ["dask[array,distributed]==2026.8.0", "celery[redis]==5.7.0"];
+const FRAMEWORKS: [&str; 3] = [
+    "dask[array,distributed]==2026.8.0",
+    "celery[redis]==5.7.0",
+    "ipython>=8",
+];
 
 /// The broker of Celery's tests, which are skipped without it.
 pub(crate) const REDIS: &str = "redis-server";
