@@ -193,6 +193,18 @@ class Tasks(Cluster):
         tasks = self.all_tasks(client)
         self.assertEqual([task["attempt"] for task in tasks], [None, 2, 3])
 
+    def test_a_task_that_dask_cannot_start_has_failed(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client)
+        with dask.annotate(executor="nowhere"):
+            client.submit(spin, 0.001, key="unstarted-1").exception()
+        client.submit(fail, 1, key="started-1").exception()
+        self.detach(client)
+        rows = {row["key"]: row for row in self.all_tasks(client)}
+        self.assertEqual(set(rows), {"unstarted-1", "started-1"})
+        self.assertEqual(rows["unstarted-1"]["outcome"], "failed")
+        self.assertIn("Invalid executor 'nowhere'", rows["unstarted-1"]["cause"])
+
     def test_a_rescheduled_task_is_cancelled_first(self):
         _, client = self.cluster(n_workers=1)
         self.attach(client)

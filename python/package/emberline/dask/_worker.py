@@ -100,6 +100,16 @@ class TaskHooks:
             warn_once(f"the result of a task of Dask was not recorded: {problem!r}")
         self._exit(task, error)
 
+    def fail_unstarted(self, key) -> None:
+        """Records a task that Dask could not start, such as one whose inputs cannot be read back from disk."""
+        state = self.worker.state.tasks.get(key)
+        if state is None or key in self.failures or not self.is_on:
+            return
+        cause = getattr(state.exception, "data", None)
+        task = self._describe(key)
+        task.__enter__()
+        self._exit(task, cause if isinstance(cause, Exception) else RuntimeError(state.exception_text))
+
     def _set_result(self, task, result) -> None:
         size = result.get("nbytes")
         if size is not None:
@@ -355,6 +365,15 @@ class Plugin(WorkerPlugin):
             await asyncio.wait_for(call, REGISTRATION_S_MAX)
         except Exception as error:
             warn_once(f"the scheduler of Dask has no agent, and progress has no totals: {error!r}")
+
+    def transition(self, key, start, finish, **_details) -> None:
+        if finish != "error" or start not in ("executing", "long-running"):
+            return
+        try:
+            for attachment in self._attached.values():
+                attachment.hooks.fail_unstarted(key)
+        except Exception as error:
+            warn_once(f"a failure of Dask was not recorded: {error!r}")
 
     async def teardown(self, worker) -> None:
         attachment = self._attached.pop(worker.id, None)
