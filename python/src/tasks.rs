@@ -33,7 +33,8 @@ struct EarlierPhase {
 
 impl EarlierPhase {
     /// Reads `(name, seconds before the start, seconds)`.
-    fn of((name, ago, length): (Bound<'_, PyAny>, f64, f64)) -> PyResult<EarlierPhase> {
+    fn of(interval: (Bound<'_, PyAny>, f64, f64)) -> PyResult<EarlierPhase> {
+        let (name, ago, length) = interval;
         Ok(EarlierPhase {
             name: text::name(&name, "name of a phase")?,
             ago: text::seconds(ago, "start of a phase")?,
