@@ -46,6 +46,7 @@ pub struct AgentBuilder {
     pub(crate) phases: bool,
     pub(crate) symbols: Option<Symbols>,
     pub(crate) default_task: Option<String>,
+    pub(crate) tasks_by_thread: bool,
     #[cfg(feature = "ship")]
     pub(crate) symbol_upload: Option<bool>,
     #[cfg(feature = "ship")]
@@ -70,6 +71,7 @@ impl Default for AgentBuilder {
             phases: false,
             symbols: None,
             default_task: None,
+            tasks_by_thread: false,
             #[cfg(feature = "ship")]
             symbol_upload: None,
             #[cfg(feature = "ship")]
@@ -162,6 +164,13 @@ impl AgentBuilder {
     /// Only samples belong to it: it is no row among the tasks.
     pub fn default_task(mut self, name: impl Into<String>) -> Self {
         self.default_task = Some(name.into());
+        self
+    }
+
+    /// Makes the name of each thread the task of its time outside of tasks, in place of the default task. Past
+    /// 1,280 threads and names, further ones share the task of other threads. The default is `false`.
+    pub fn tasks_by_thread(mut self, by_thread: bool) -> Self {
+        self.tasks_by_thread = by_thread;
         self
     }
 
@@ -366,6 +375,7 @@ impl AgentBuilder {
                 .default_task
                 .as_deref()
                 .map_or(NameId::NONE, registry::name_id),
+            tasks_by_thread: self.tasks_by_thread,
             #[cfg(feature = "ship")]
             symbol_upload: self.symbol_upload.unwrap_or(true),
         }

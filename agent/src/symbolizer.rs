@@ -390,6 +390,10 @@ impl Symbolizer {
             AddressFrame::Thread { name, id } => {
                 intern(&Frame::thread(&current_thread_name(*name, *id).text(), *id))
             }
+            AddressFrame::TaskOfThread { name, id } => {
+                let name = current_thread_name(*name, *id);
+                intern(&Frame::task(&name.text()))
+            }
             AddressFrame::Truncated => intern(&Frame::truncated()),
             AddressFrame::NoStack(reason) => intern(&Frame::no_stack(*reason)),
             AddressFrame::Overflow => intern(&Frame::overflow()),

@@ -25,6 +25,9 @@ const THREAD_PREFIX: &str = "emberline-";
 /// Names the worker in place of the command.
 const WORKER_VARIABLE: &[u8] = b"EMBERLINE_WORKER";
 
+/// `thread` makes the names of threads tasks, in place of the command.
+const TASK_BY_VARIABLE: &[u8] = b"EMBERLINE_PRELOAD_TASK_BY";
+
 /// How long an agent ran.
 pub(crate) enum Profiled {
     /// There was none.
@@ -99,6 +102,7 @@ fn start(command: &str) -> Option<Running> {
     let started = Agent::builder()
         .worker(&worker)
         .default_task(command)
+        .tasks_by_thread(variables::copied(TASK_BY_VARIABLE) == Some(c"thread"))
         .label("command", command)
         .label("parent", std::os::unix::process::parent_id().to_string())
         .silent()

@@ -35,6 +35,11 @@ pub(crate) enum AddressFrame {
         name: ThreadName,
         id: u32,
     },
+    /// First level: the task of a thread that is in none, by the thread's name and id, as in `Thread`.
+    TaskOfThread {
+        name: ThreadName,
+        id: u32,
+    },
     /// A function of an interpreter.
     Foreign(Arc<ForeignName>),
     /// Code at an address; `None` outside every module.
@@ -257,7 +262,6 @@ impl AddressTrie {
         self.frame_ids.contains_key(frame)
     }
 
-    #[cfg(test)]
     pub(super) fn frame(&self, id: FrameId) -> &AddressFrame {
         &self.frames[id.0 as usize]
     }

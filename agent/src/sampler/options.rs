@@ -28,6 +28,8 @@ pub(crate) struct SamplerOptions {
     pub(crate) symbols: Symbols,
     /// For the symbolizer: the task of the program's threads that are in none; [`NameId::NONE`] for no task.
     pub(crate) default_task: NameId,
+    /// Whether threads that are in no task are in one of their name.
+    pub(crate) tasks_by_thread: bool,
     /// For the symbolizer: whether it sends symbols when the collector asks for them.
     #[cfg(feature = "ship")]
     pub(crate) symbol_upload: bool,

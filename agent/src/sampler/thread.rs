@@ -33,6 +33,8 @@ pub(super) struct Thread {
     /// Its name when it was first looked at, if its cell has none.
     pub(super) first_name: Option<ThreadName>,
     pub(super) of_agent: bool,
+    /// The task of its time outside of tasks, if threads have one by their names.
+    pub(super) own_task: Option<AddressFrame>,
     pub(super) cell: Option<Arc<ThreadCell>>,
     /// Its task word when it was last looked at.
     pub(super) seen_task_word: u64,
@@ -158,6 +160,7 @@ impl Thread {
             is_new: true,
             first_name: None,
             of_agent: false,
+            own_task: None,
             cell: None,
             seen_task_word: 0,
             early: None,
@@ -292,7 +295,7 @@ impl Thread {
                 phase: NameId::NONE,
             },
             NameId::NONE => TaskLevels {
-                first: AddressFrame::NoTask,
+                first: self.own_task.clone().unwrap_or(AddressFrame::NoTask),
                 phase,
             },
             name => TaskLevels {

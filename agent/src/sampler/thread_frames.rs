@@ -90,6 +90,21 @@ impl ThreadFrames {
         Ok(frame)
     }
 
+    /// The task of a thread that is in none, by its name or that of those that it is counted with. `None` without
+    /// memory for it.
+    pub(super) fn task_of(
+        &mut self,
+        tree: &mut AddressTrie,
+        name: ThreadName,
+        id: u32,
+    ) -> Option<AddressFrame> {
+        let frame = self.frame(tree, name, id, true).ok()?;
+        match *tree.frame(frame) {
+            AddressFrame::Thread { name, id } => Some(AddressFrame::TaskOfThread { name, id }),
+            _ => None,
+        }
+    }
+
     /// The frame of a thread with this name and id, or of all those that it is counted with.
     ///
     /// # Errors

@@ -95,6 +95,8 @@ pub(super) struct ThreadProbe {
     remote: RemoteStack,
     /// `None` if the program has no interpreter that is walked.
     foreign: Option<ForeignFrames>,
+    /// Whether threads that are in no task are in one of their name.
+    pub(super) has_tasks_by_thread: bool,
     /// Threads that were found gone.
     gone: PageVec<u32>,
 }
@@ -128,6 +130,7 @@ impl ThreadProbe {
             stack: Stack::default(),
             remote: RemoteStack::default(),
             foreign: None,
+            has_tasks_by_thread: false,
             gone: PageVec::new(),
         }
     }
@@ -547,6 +550,11 @@ impl ThreadProbe {
         }
         self.request_unless_blocked(thread, &stat, now);
         thread.first_name = Some(stat.name);
+        if self.has_tasks_by_thread {
+            thread.own_task = self
+                .thread_frames
+                .task_of(&mut self.addresses, stat.name, thread.id);
+        }
         self.ask(thread, now);
     }
 

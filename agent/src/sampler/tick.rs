@@ -114,6 +114,7 @@ impl Sampler {
         if let Some(walker) = options.walker {
             probe.walk_foreign(walker);
         }
+        probe.has_tasks_by_thread = options.tasks_by_thread;
         let own_name = process::thread_name(own_id);
         let own_frame = probe
             .thread_frames

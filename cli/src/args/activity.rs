@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::query::{AskArgs, FileArgs, OutputArgs, RangeArgs, Threads, UrlArgs};
-use crate::launch::parse_label;
+use crate::launch::{TaskBy, parse_label};
 
 /// `emberline time`
 #[derive(Args, Debug)]
@@ -233,6 +233,10 @@ pub(crate) struct RunArgs {
     /// A label of all processes; may be repeated.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
     pub(crate) label: Vec<(String, String)>,
+
+    /// Name of the task to which a thread's time belongs.
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    pub(crate) task_by: TaskBy,
 
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM")]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::launch::TaskBy;
+
 /// `emberline record`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -27,6 +29,10 @@ pub(crate) struct RecordArgs {
     /// is known. Guards of `emberline_agent::report` set it.
     #[arg(long, value_name = "TEXT", env = "EMBERLINE_REPORT_PROGRAM")]
     pub(crate) about: Option<String>,
+
+    /// Name of the task to which a thread's time belongs.
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    pub(crate) task_by: TaskBy,
 
     /// The program and its arguments.
     #[arg(last = true, value_name = "PROGRAM")]

@@ -179,6 +179,7 @@ fn run_program(
         url: &server.url,
         worker: None,
         labels: &[launch::run_label(&args.program)],
+        task_by: args.task_by,
         journal: Some(&journal),
         inherited: recording.inherited,
     };

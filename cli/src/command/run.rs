@@ -45,6 +45,7 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
         url: &urls.join(","),
         worker: args.worker.as_deref(),
         labels: &labels,
+        task_by: args.task_by,
         journal: None,
         inherited,
     };

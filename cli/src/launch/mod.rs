@@ -24,11 +24,22 @@ const LABELS_VARIABLE: &str = "EMBERLINE_LABELS";
 const WORKER_VARIABLE: &str = "EMBERLINE_WORKER";
 /// Read by the library.
 const FILTERS_VARIABLE: &str = "EMBERLINE_PRELOAD_FILTERS";
+const TASK_BY_VARIABLE: &str = "EMBERLINE_PRELOAD_TASK_BY";
 const JOURNAL_VARIABLE: &str = "EMBERLINE_PRELOAD_JOURNAL";
 
 /// Exit codes of shells for a program that is missing, and for one that cannot be executed.
 const MISSING_CODE: u8 = 127;
 const NOT_EXECUTABLE_CODE: u8 = 126;
+
+/// Name of the task to which the time of a thread belongs.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum TaskBy {
+    /// The command of its process.
+    #[default]
+    Process,
+    /// Its own name.
+    Thread,
+}
 
 /// How a program's agents report.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +49,7 @@ pub(crate) struct LaunchOptions<'a> {
     /// Begins the names of workers, in place of their commands.
     pub(crate) worker: Option<&'a str>,
     pub(crate) labels: &'a [(String, String)],
+    pub(crate) task_by: TaskBy,
     /// Where the library writes what it does.
     pub(crate) journal: Option<&'a Journal>,
     /// Signals and limits that the program would have without this command.
@@ -84,6 +96,11 @@ pub(crate) fn command(
     options.inherited.pass_on(&mut command);
     if let Some(worker) = options.worker {
         command.env(WORKER_VARIABLE, worker);
+    }
+    if options.task_by == TaskBy::Thread {
+        command.env(TASK_BY_VARIABLE, "thread");
+    } else {
+        command.env_remove(TASK_BY_VARIABLE);
     }
     if let Some(journal) = options.journal {
         command.env(JOURNAL_VARIABLE, journal.path());

@@ -39,6 +39,7 @@ fn options() -> SamplerOptions {
         task_rows_per_second: 1,
         symbols: crate::Symbols::Agent,
         default_task: NameId::NONE,
+        tasks_by_thread: false,
         #[cfg(feature = "ship")]
         symbol_upload: true,
     }

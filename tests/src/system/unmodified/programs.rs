@@ -35,6 +35,31 @@ fn ends_of_all_kinds_are_the_same_and_the_last_samples_arrive() {
     assert_eq!(crashed, 2, "only those that a signal ended: {reasons:?}");
 }
 
+/// By default all time of a program is one task, which has its name.
+#[test]
+fn threads_are_tasks_if_that_is_wanted() {
+    for (options, task) in [(&[][..], "threads;"), (&["--task-by", "thread"], "shop;")] {
+        let collector = Collector::start();
+        let done = output(under_emberline(&collector.url(), options).arg(&programs().cpp));
+        assert_eq!(done.status.code(), Some(7), "{done:?}");
+        let (worker, _) = &ended_workers(&collector, "threads", 1)[0];
+        let text = collapsed(&collector, worker);
+        let check = |function: &str, task: &str| {
+            let lines: Vec<_> = text
+                .lines()
+                .filter(|line| line.contains(function))
+                .collect();
+            assert!(!lines.is_empty(), "{function}: {text}");
+            assert!(
+                lines.iter().all(|line| line.starts_with(task)),
+                "{task}: {text}"
+            );
+        };
+        check("shop::hottest", task);
+        check(";main;std::thread::join", "threads;");
+    }
+}
+
 #[test]
 fn new_programs_and_processes_are_workers_of_their_own() {
     let collector = Collector::start();

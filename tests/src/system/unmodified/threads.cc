@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <pthread.h>
 #include <thread>
 #include <vector>
 
@@ -24,7 +25,11 @@ __attribute__((noinline)) Number hottest(Number start, double seconds) {
 int main() {
     std::vector<std::thread> threads;
     for (int number = 0; number < 3; number++) {
-        threads.emplace_back([] { volatile double sum = shop::hottest<double>(1.0, 0.7); (void)sum; });
+        threads.emplace_back([] {
+            pthread_setname_np(pthread_self(), "shop");
+            volatile double sum = shop::hottest<double>(1.0, 0.7);
+            (void)sum;
+        });
     }
     for (auto &thread : threads) {
         thread.join();
