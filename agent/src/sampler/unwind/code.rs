@@ -1,6 +1,6 @@
 //! Machine code that the unwinder reads: calls before a return address.
 
-use super::processor::{CALL_BYTES_MAX, called_by, is_call};
+use super::processor::{CALL_BYTES_MAX, EPILOGUE_BYTES, called_by, is_call};
 use system::process::read_memory;
 
 /// Whether the code before `address` is a call, so that `address` can be a return address.
@@ -11,6 +11,12 @@ pub(super) fn returns_here(address: u64) -> bool {
 /// The function that the call before `address` calls, if the call names it.
 pub(super) fn called_before(address: u64) -> Option<u64> {
     called_by(code_before(address)?, address - CALL_BYTES_MAX as u64)
+}
+
+/// The code from `address` on.
+pub(super) fn code_at(address: u64) -> Option<[u8; EPILOGUE_BYTES]> {
+    let mut code = [0; EPILOGUE_BYTES];
+    (read_memory(address, &mut code) == code.len()).then_some(code)
 }
 
 fn code_before(address: u64) -> Option<[u8; CALL_BYTES_MAX]> {

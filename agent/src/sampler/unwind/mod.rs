@@ -15,10 +15,11 @@ use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder as _};
 use gimli::UnwindContext;
 use profiler_core::limits::STACK_FRAMES_MAX;
 
-use self::code::{called_before, returns_here};
+use self::code::{called_before, code_at, returns_here};
 use self::processor::{
-    Cache, Framehop, distance_in_prologue, frame_pointer, frame_pointers, is_signal_return,
-    lacks_return_address, return_address_in_register, set_frame_pointer, state_of,
+    Cache, Framehop, State, distance_in_prologue, frame_pointer, frame_pointers, is_signal_return,
+    lacks_return_address, released_before_return, return_address_in_register, set_frame_pointer,
+    state_of,
 };
 use self::rows::{RegisterValues, Step};
 use self::tables::function_of;
@@ -227,11 +228,67 @@ impl Unwinder {
                 }
             }
             UnwindMethod::NoTable | UnwindMethod::NotCode => {
-                self.unwind_by_register(&registers.0, &mut read, stack);
-                if !stack.complete {
-                    self.unwind_by_scan(&registers.0, &mut read, stack);
-                }
+                self.unwind_without_table(&registers.0, &mut read, stack);
             }
+        }
+    }
+
+    /// Unwinds from code that no table describes: made by a runtime while the program runs, or a module's assembly.
+    fn unwind_without_table(
+        &mut self,
+        values: &RegisterValues,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+        stack: &mut Stack,
+    ) {
+        self.unwind_by_frame_pointer(values, read, stack);
+        // Assembly of a module keeps the frame pointer of some caller, and the frames in between would be missing.
+        if stack
+            .addresses
+            .iter()
+            .any(|address| !self.is_in_module(*address))
+        {
+            return;
+        }
+        stack.clear();
+        self.unwind_by_register(values, read, stack);
+        if !stack.complete {
+            self.unwind_by_scan(values, read, stack);
+        }
+    }
+
+    fn is_in_module(&self, address: u64) -> bool {
+        let mut modules = self.modules.iter();
+        modules.any(|module| module.range.contains(&address))
+    }
+
+    /// Unwinds by the frame pointer, which runtimes keep in the code that they make. Such code may also use the register
+    /// for anything: the callers count only if they lead to the thread's root. Words of the stack that look like return
+    /// addresses are no evidence here, because the frames of such code are not described: these words may be old.
+    fn unwind_by_frame_pointer(
+        &mut self,
+        values: &RegisterValues,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+        stack: &mut Stack,
+    ) {
+        let [Some(pc), Some(sp)] = [values[PC], values[SP]] else {
+            return;
+        };
+        stack.push(pc, sp);
+        let Some(fp) = values[FP].filter(|fp| *fp >= sp && fp.is_multiple_of(8)) else {
+            return;
+        };
+        let [Ok(fp_above), Ok(word)] = [read(fp), read(fp.wrapping_add(8))] else {
+            return;
+        };
+        let word = code_address(word);
+        let Some(caller) = FrameAddress::from_return_address(word).filter(|_| returns_here(word))
+        else {
+            return;
+        };
+        let above = Registers::of_caller(word, fp.wrapping_add(16), Some(fp_above));
+        self.unwind_from(caller, &above.0, read, stack);
+        if !stack.complete {
+            stack.truncate(1);
         }
     }
 
@@ -250,6 +307,26 @@ impl Unwinder {
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
         stack: &mut Stack,
     ) {
+        let first_index = stack.addresses.len();
+        self.unwind_by_tables(first, values, read, stack);
+        if stack.complete {
+            return;
+        }
+        // Frames above code of a runtime are guesses unless they lead to the root.
+        let mut frames = stack.addresses.iter().skip(first_index);
+        if let Some(made) = frames.position(|address| !self.is_in_module(*address)) {
+            stack.truncate(first_index + made + 1);
+        }
+    }
+
+    /// Like [`Unwinder::unwind_from`]. Frames above code without tables may be false if the root is not reached.
+    fn unwind_by_tables(
+        &mut self,
+        first: FrameAddress,
+        values: &RegisterValues,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+        stack: &mut Stack,
+    ) {
         let mut frame = first;
         let mut state = state_of(values);
         let first_index = stack.addresses.len();
@@ -260,7 +337,14 @@ impl Unwinder {
                 return;
             }
             match self.method(address) {
-                UnwindMethod::StandardRegisters | UnwindMethod::NoTable => {}
+                UnwindMethod::NoTable => {
+                    if let Some(caller) = caller_after_epilogue(frame, &state, read) {
+                        frame = caller.frame;
+                        state = caller.state;
+                        continue;
+                    }
+                }
+                UnwindMethod::StandardRegisters => {}
                 UnwindMethod::AnyRegister => {
                     let depth = stack.addresses.len() - 1 - first_index;
                     let mut above = self.replay(first, values, depth, read);
@@ -463,6 +547,29 @@ impl Unwinder {
     }
 }
 
+/// A frame, and the registers in it.
+struct Caller {
+    frame: FrameAddress,
+    state: State,
+}
+
+/// The caller of code without tables that returns right after the call in which it is, as CPython's trampolines for
+/// `perf` do, which have no frame pointer.
+fn caller_after_epilogue(
+    frame: FrameAddress,
+    state: &State,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Option<Caller> {
+    let released = released_before_return(&code_at(frame.address())?)?;
+    let at = state.sp().checked_add(released)?;
+    let word = code_address(read(at).ok()?);
+    let above = Registers::of_caller(word, at.checked_add(8)?, Some(frame_pointer(state)));
+    Some(Caller {
+        frame: FrameAddress::from_return_address(word)?,
+        state: state_of(&above.0),
+    })
+}
+
 /// The frame that `step` led to.
 fn frame_of(step: Step, values: &RegisterValues) -> Option<FrameAddress> {
     match step {
@@ -473,75 +580,4 @@ fn frame_of(step: Step, values: &RegisterValues) -> Option<FrameAddress> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_function_is_found_by_an_address_inside_it() {
-        let unwinder = Unwinder::new();
-        let start = function_of as *const () as u64;
-        let function = function_of(unwinder.modules(), start + 5).unwrap();
-        assert_eq!(function.start, start);
-        assert!(
-            function.end > start + 5 && function.end < start + 10_000,
-            "{function:?}"
-        );
-        assert_eq!(function_of(unwinder.modules(), 16), None);
-    }
-
-    #[test]
-    fn a_stack_pointer_at_the_end_of_all_addresses_has_its_innermost_frame() {
-        let mut unwinder = Unwinder::new();
-        let mut stack = Stack::default();
-        let registers = Registers::of_caller(0x1000, u64::MAX - 20, None);
-        unwinder.unwind(registers, |_| Ok(7), &mut stack);
-        assert_eq!(
-            (stack.addresses.as_slice(), stack.complete),
-            ([0x1000].as_slice(), false)
-        );
-    }
-
-    /// Each word of the stack is a return address that leads nowhere, so each of 512 attempts would take 512 steps.
-    /// On aarch64 the frame pointer, which such a word is not, ends each attempt.
-    #[test]
-    #[cfg(target_arch = "x86_64")]
-    fn a_scan_ends_after_its_steps() {
-        let mut unwinder = Unwinder::new();
-        let mut word = None;
-        backtrace::trace(|frame| {
-            let address = frame.ip().addr() as u64;
-            word = unwinder.caller_at(address).map(|_| address);
-            word.is_none()
-        });
-        let word = word.expect("a caller of this test");
-        let mut reads = 0;
-        let mut stack = Stack::default();
-        unwinder.unwind(
-            Registers::of_caller(0x1000, 0x7000_0000, None),
-            |_| {
-                reads += 1;
-                Ok(word)
-            },
-            &mut stack,
-        );
-        assert_eq!(unwinder.steps_left, 0);
-        assert!(reads < 4 * STEPS_MAX, "{reads} reads");
-        assert_eq!(
-            (stack.addresses.as_slice(), stack.complete),
-            ([0x1000].as_slice(), false)
-        );
-    }
-
-    #[test]
-    fn an_unreadable_stack_has_its_innermost_frame() {
-        let mut unwinder = Unwinder::new();
-        let mut stack = Stack::default();
-        let pc = function_of as *const () as u64;
-        let registers = Registers::of_caller(pc, 0x1000, None);
-        unwinder.unwind(registers, |_| Err(()), &mut stack);
-        assert_eq!(
-            (stack.addresses.as_slice(), stack.complete),
-            ([pc].as_slice(), false)
-        );
-    }
-}
+mod tests;

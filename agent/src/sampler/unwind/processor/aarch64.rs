@@ -117,6 +117,16 @@ pub(in crate::sampler::unwind) fn frame_pointers(
     [read(at.wrapping_sub(8)).ok(), values[FP]]
 }
 
+/// Length of the end of a function that is recognized.
+pub(in crate::sampler::unwind) const EPILOGUE_BYTES: usize = 4;
+
+/// The bytes of the stack that code releases before it returns: its frame pointer tells more.
+pub(in crate::sampler::unwind) fn released_before_return(
+    _code: &[u8; EPILOGUE_BYTES],
+) -> Option<u64> {
+    None
+}
+
 /// Whether `code` is a call.
 pub(in crate::sampler::unwind) fn is_call(code: &[u8; CALL_BYTES_MAX]) -> bool {
     let code = u32::from_le_bytes(*code);

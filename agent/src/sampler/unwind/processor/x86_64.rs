@@ -85,6 +85,19 @@ pub(in crate::sampler::unwind) fn frame_pointers(
     [values[FP], None]
 }
 
+/// Length of the end of a function that is recognized.
+pub(in crate::sampler::unwind) const EPILOGUE_BYTES: usize = 5;
+
+/// The bytes of the stack that code releases before it returns, if that is all it does.
+pub(in crate::sampler::unwind) fn released_before_return(
+    code: &[u8; EPILOGUE_BYTES],
+) -> Option<u64> {
+    match *code {
+        [0x48, 0x83, 0xc4, bytes @ ..0x80, 0xc3] => Some(bytes.into()), // add rsp, 7 bits; ret
+        _ => None,
+    }
+}
+
 /// Whether `code` ends in a call.
 pub(in crate::sampler::unwind) fn is_call(code: &[u8; CALL_BYTES_MAX]) -> bool {
     // `call` through a register or memory: opcode ff with 2 in the middle bits of the next byte,
@@ -147,6 +160,14 @@ mod tests {
         check(&[0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xe0], None);
         check(&[0x48, 0x83, 0xec, 0x28], None);
         check(&[], None);
+    }
+
+    #[test]
+    fn the_end_of_a_function_says_what_it_releases() {
+        let check = |code, released| assert_eq!(released_before_return(&code), released);
+        check([0x48, 0x83, 0xc4, 0x08, 0xc3], Some(8));
+        check([0x48, 0x83, 0xc4, 0xf8, 0xc3], None); // a negative number
+        check([0x48, 0x83, 0xc4, 0x08, 0x5b], None); // pop rbx
     }
 
     #[test]
