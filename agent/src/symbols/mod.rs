@@ -12,6 +12,7 @@ mod file;
 #[cfg(emberline_fuzzing)]
 #[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
 pub mod fuzzing;
+mod perf_map;
 #[cfg(feature = "ship")]
 mod piece;
 mod section;
@@ -131,6 +132,10 @@ impl Resolver {
             order.chunk_by(|a: &usize, b: &usize| addresses[*a].module == addresses[*b].module)
         {
             let module = addresses[group[0]].module;
+            if module.is_none() && !is_late(&names_until) {
+                name_made_code(group, addresses, &mut each);
+                continue;
+            }
             #[cfg(feature = "ship")]
             self.note_sampled(module);
             let mut open = None;
@@ -360,6 +365,23 @@ impl OpenModule {
             _ => Locations::default(),
         };
         frames_of(&found, symbol.as_deref())
+    }
+}
+
+/// Names code outside of modules, which a runtime has made.
+fn name_made_code(
+    group: &[usize],
+    addresses: &[Address<'_>],
+    each: &mut impl FnMut(usize, &[Frame<String>]),
+) {
+    let made: Vec<u64> = group
+        .iter()
+        .map(|index| addresses[*index].address)
+        .collect();
+    let mut named: Vec<Vec<Frame<String>>> = vec![Vec::new(); group.len()];
+    perf_map::name(&made, |index, frame| named[index].push(frame));
+    for (index, frames) in named.into_iter().enumerate() {
+        each(group[index], &completed(frames, made[index], None));
     }
 }
 

@@ -1,0 +1,245 @@
+//! Names of code that a runtime makes while the program runs, such as JavaScript's, from the file in which it lists them
+//! for `perf`: `/tmp/perf-PID.map`, with lines `START SIZE NAME` in hexadecimal.
+//!
+//! Anybody may write to that folder, so the file counts only if it is this user's, no link, and younger than the process.
+//! It is read again for each batch of addresses: lines are added, and later ones replace earlier ones where the runtime
+//! has moved its code.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{SysconfVar, geteuid, sysconf};
+use profiler_core::Frame;
+use profiler_core::limits::bounded_name;
+use system::file::{CheckedFile, read_text};
+
+/// Most bytes of a file that are read: its first ones.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Most bytes of a line.
+const LINE_BYTES_MAX: u64 = 8 << 10;
+
+/// Shown as the origin of the functions.
+const MODULE: &str = "[jit]";
+
+/// Passes the function of each address that the file of this process names to `each`, with the address's index.
+pub(super) fn name(addresses: &[u64], each: impl FnMut(usize, Frame<String>)) {
+    let path = format!("/tmp/perf-{}.map", std::process::id());
+    name_from(Path::new(&path), started_s().unwrap_or(0), addresses, each);
+}
+
+fn name_from(
+    path: &Path,
+    started_s: i64,
+    addresses: &[u64],
+    mut each: impl FnMut(usize, Frame<String>),
+) {
+    let Some(file) = open(path, started_s) else {
+        return;
+    };
+    let mut order: Vec<usize> = (0..addresses.len()).collect();
+    order.sort_unstable_by_key(|index| addresses[*index]);
+    let mut names: Vec<Option<String>> = vec![None; addresses.len()];
+    let mut lines = BufReader::new(file.unchecked().take(FILE_BYTES_MAX));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match lines
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)
+        {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+        // The runtime may be writing the last one.
+        let Some(symbol) = line.strip_suffix(b"\n").and_then(Symbol::parse) else {
+            continue;
+        };
+        let first = order.partition_point(|index| addresses[*index] < symbol.start);
+        let covered = order[first..]
+            .iter()
+            .take_while(|index| addresses[**index] < symbol.end);
+        for index in covered {
+            names[*index] = Some(String::from_utf8_lossy(symbol.name).into_owned());
+        }
+    }
+    for (index, name) in names.into_iter().enumerate() {
+        if let Some(name) = name {
+            each(index, frame_of(&name));
+        }
+    }
+}
+
+/// Opens the file, without waiting for anything, if it can be that of this process.
+fn open(path: &Path, started_s: i64) -> Option<CheckedFile> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file: File = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .ok()?;
+    let facts = file.metadata().ok()?;
+    let is_own = facts.uid() == geteuid().as_raw() && facts.nlink() == 1;
+    // An earlier process may have had the same id.
+    let is_of_this_process = facts.mtime() >= started_s;
+    (facts.is_file() && is_own && is_of_this_process)
+        .then(|| CheckedFile::new(file))
+        .flatten()
+}
+
+/// When this process began, in seconds since 1970, rounded down.
+fn started_s() -> Option<i64> {
+    const STARTED_FIELD_AFTER_NAME: usize = 19;
+    let stat = read_text("/proc/self/stat").ok()?;
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    let ticks: i64 = after_name
+        .split(' ')
+        .nth(STARTED_FIELD_AFTER_NAME)?
+        .parse()
+        .ok()?;
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    let now = clock_gettime(ClockId::CLOCK_REALTIME).ok()?;
+    let up = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
+    Some(now.tv_sec() - up.tv_sec() + ticks / per_second - 1)
+}
+
+/// A line of the file.
+struct Symbol<'a> {
+    start: u64,
+    /// The first address after it.
+    end: u64,
+    name: &'a [u8],
+}
+
+impl Symbol<'_> {
+    fn parse(line: &[u8]) -> Option<Symbol<'_>> {
+        let mut parts = line.splitn(3, |byte| *byte == b' ');
+        let mut number = || {
+            let digits = std::str::from_utf8(parts.next()?).ok()?;
+            u64::from_str_radix(digits.strip_prefix("0x").unwrap_or(digits), 16).ok()
+        };
+        let start = number()?;
+        let bytes = number()?;
+        let name = parts.next().filter(|name| !name.is_empty())?;
+        let end = start.checked_add(bytes)?;
+        Some(Symbol { start, end, name })
+    }
+}
+
+/// Returns the function of a name as V8 (`JS:~name file:line:column`), CPython (`py::name:file`) or another runtime
+/// writes it.
+fn frame_of(name: &str) -> Frame<String> {
+    let frame = |function: &str, file: &str, line: u32| {
+        let function = bounded_name(function);
+        let file = bounded_name(file);
+        let frame = Frame {
+            module: MODULE,
+            ..Frame::function(&function, &file, line)
+        };
+        frame.map(str::to_owned)
+    };
+    if let Some(python) = name.strip_prefix("py::") {
+        let (function, file) = python.split_once(':').unwrap_or((python, ""));
+        return frame(function, file, 0);
+    }
+    let script = ["JS:", "LazyCompile:", "Function:", "Script:", "Eval:"]
+        .iter()
+        .find_map(|kind| name.strip_prefix(kind));
+    let Some(script) = script else {
+        return frame(name, "", 0);
+    };
+    // The first character is how far the function is compiled.
+    let text = script.trim_start_matches(['~', '*', '^', '+']);
+    let (function, location) = text.split_once(' ').unwrap_or((text, ""));
+    let mut parts = location.rsplitn(3, ':');
+    let numbers = [parts.next(), parts.next()];
+    let line = numbers[1].and_then(|line| line.parse().ok());
+    let is_column = numbers[0].is_some_and(|column| column.parse::<u32>().is_ok());
+    let function = if function.is_empty() {
+        "(anonymous)"
+    } else {
+        function
+    };
+    match (line, parts.next()) {
+        (Some(line), Some(file)) if is_column => frame(function, file, line),
+        _ => frame(function, location, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use std::process::Command;
+
+    use super::*;
+
+    fn named(path: &Path, started_s: i64, addresses: &[u64]) -> Vec<String> {
+        let mut names = vec!["-".to_owned(); addresses.len()];
+        name_from(path, started_s, addresses, |index, frame| {
+            names[index] = format!("{} {}:{}", frame.function, frame.file, frame.line);
+        });
+        names
+    }
+
+    #[test]
+    fn addresses_get_the_names_of_the_last_lines_that_cover_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("perf-1.map");
+        let text = "1000 10 old\nno line\n1000 20 JS:*hot /srv/a.js:12:7\n0x2000 8 py::work:/srv/a.py\n\
+            ffffffffffffffff 20 wraps\n3000 1 \n4000 4 void f(int, char)\n1020 4 JS:~ node:internal/x:1:2\n5000 9 half";
+        fs::write(&file, text).unwrap();
+        let addresses = [
+            0x1000, 0x101f, 0x1020, 0x2007, 0x2008, 0x3000, 0x4001, 0x5001,
+        ];
+        let expected = [
+            "hot /srv/a.js:12",
+            "hot /srv/a.js:12",
+            "(anonymous) node:internal/x:1",
+            "work /srv/a.py:0",
+            "-",
+            "-",
+            "void f(int, char) :0",
+            "-",
+        ];
+        assert_eq!(named(&file, 0, &addresses), expected);
+    }
+
+    #[test]
+    fn only_a_file_of_this_process_and_user_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("map"), "1000 10 f\n").unwrap();
+        let modified_s = fs::metadata(at("map")).unwrap().mtime();
+        assert_eq!(named(&at("map"), modified_s, &[0x1000]), ["f :0"]);
+        assert_eq!(
+            named(&at("map"), modified_s + 1, &[0x1000]),
+            ["-"],
+            "of an earlier process"
+        );
+        symlink(at("map"), at("link")).unwrap();
+        // Nobody writes: an open or a read that waits would never return.
+        let made = Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+        assert!(made.success());
+        for other in ["link", "pipe", "missing", "."] {
+            assert_eq!(named(&at(other), 0, &[0x1000]), ["-"], "{other}");
+        }
+        fs::hard_link(at("map"), at("hard")).unwrap();
+        assert_eq!(named(&at("hard"), 0, &[0x1000]), ["-"]);
+    }
+
+    #[test]
+    fn a_process_began_before_now_and_after_the_machine() {
+        let now = clock_gettime(ClockId::CLOCK_REALTIME).unwrap().tv_sec();
+        let started = started_s().unwrap();
+        assert!(
+            started <= now && started > now - 86_400,
+            "{started} of {now}"
+        );
+    }
+}
