@@ -12,6 +12,7 @@ mod file;
 #[cfg(emberline_fuzzing)]
 #[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
 pub mod fuzzing;
+mod mapped;
 mod perf_map;
 #[cfg(feature = "ship")]
 mod piece;
@@ -262,7 +263,11 @@ fn collector_may_know(module: &CodeModule) -> bool {
 impl OpenModule {
     fn open(module: &CodeModule, cache: &ChunkCache, is_program: bool) -> Option<OpenModule> {
         let is_loaded = |elf: &Elf| {
-            module.build_id.is_empty() || elf.build_id().as_deref() == Some(&*module.build_id)
+            if module.build_id.is_empty() {
+                !mapped::is_replaced(&module.path)
+            } else {
+                elf.build_id().as_deref() == Some(&*module.build_id)
+            }
         };
         let found = if vdso::is_vdso(module) {
             vdso::open(module, cache)
@@ -272,7 +277,12 @@ impl OpenModule {
         let binary = found.filter(is_loaded).or_else(|| {
             // The program's file was deleted or replaced.
             let own = Elf::open(Path::new("/proc/self/exe"), cache)?;
-            (!module.build_id.is_empty() && is_loaded(&own)).then_some(own)
+            let is_own = if module.build_id.is_empty() {
+                is_program
+            } else {
+                is_loaded(&own)
+            };
+            is_own.then_some(own)
         })?;
         let has_own = [".debug_info", ".zdebug_info"]
             .iter()
