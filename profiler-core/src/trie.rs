@@ -35,6 +35,8 @@ pub struct Full {
 pub struct CallTrie {
     /// Parent and frame of node n + 1; the root has neither.
     nodes: Vec<(NodeId, FrameId)>,
+    /// Number of nodes from a first-level node to node n + 1, both included.
+    depths: Vec<u16>,
     children: KeyedMap<(NodeId, FrameId), NodeId>,
     /// Weight counted since the last delta. A weight for every node would take 56 bytes each, and a
     /// cycle touches few.
@@ -51,6 +53,7 @@ impl CallTrie {
     pub fn new(nodes_max: usize) -> Self {
         CallTrie {
             nodes: Vec::new(),
+            depths: Vec::new(),
             children: KeyedMap::default(),
             counted: Vec::new(),
             slots: Vec::new(),
@@ -162,6 +165,7 @@ impl CallTrie {
             parent.index() <= self.nodes.len(),
             "{parent:?} is not a node of this tree"
         );
+        self.depths.push(self.depth(parent).saturating_add(1));
         self.nodes.push((parent, frame));
         let id = NodeId(u32::try_from(self.nodes.len()).expect("nodes_max keeps ids below 2^32"));
         self.children.insert((parent, frame), id);
@@ -217,6 +221,17 @@ impl CallTrie {
         node.index().checked_sub(1).map(|index| self.nodes[index])
     }
 
+    /// Number of nodes from the first level to `node`; 0 for the root. Stops at `u16::MAX`.
+    ///
+    /// # Panics
+    /// If `node` is not a node of this tree.
+    #[must_use]
+    pub fn depth(&self, node: NodeId) -> u16 {
+        node.index()
+            .checked_sub(1)
+            .map_or(0, |index| self.depths[index])
+    }
+
     /// Number of nodes, including the root.
     #[must_use]
     pub fn node_count(&self) -> u32 {
@@ -242,6 +257,7 @@ mod tests {
         assert_eq!(trie.node_count(), 4);
         assert_eq!(trie.node(a).unwrap().0, trie.node(b).unwrap().0);
         assert_eq!(trie.path(b).collect::<Vec<_>>(), [FrameId(3), FrameId(1)]);
+        assert_eq!([NodeId::ROOT, a, b].map(|node| trie.depth(node)), [0, 2, 2]);
         assert_eq!(trie.node(NodeId::ROOT), None);
     }
 

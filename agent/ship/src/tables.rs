@@ -203,7 +203,7 @@ mod tests {
         let mut held = Marks::default();
         let mut next = || dictionary_since(&tables.symbols, &tables.trie, &mut held, bytes_max);
         while let Some(message) = next() {
-            receiver.0.check(&message).unwrap();
+            receiver.0.check(&message, &receiver.2).unwrap();
             receiver
                 .0
                 .apply(&message, &mut receiver.1, &mut receiver.2)

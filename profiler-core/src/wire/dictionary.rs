@@ -1,6 +1,9 @@
 //! The tables that both ends share: strings, frames, nodes. Each entry crosses the wire once per
 //! epoch; after a reconnect the collector reports how much it still holds.
 
+mod ids;
+
+use self::ids::Ids;
 use super::{WireError, check_size, v1};
 use crate::limits::{
     DEPTH_MAX, DICTIONARY_FRAMES_MAX, DICTIONARY_NODES_MAX, DICTIONARY_STRINGS_MAX, NAME_BYTES_MAX,
@@ -161,14 +164,13 @@ impl InvalidEntries {
     }
 }
 
-/// The receiver's side: maps one agent's ids to those of the receiver's tables.
+/// The receiver's side: maps one agent's ids to those of the receiver's tables. A collector holds one for each
+/// agent, so what agents have in common is in its tables only.
 #[derive(Clone, Debug)]
 pub struct Translation {
-    strings: Vec<StringId>,
-    frames: Vec<FrameId>,
-    nodes: Vec<NodeId>,
-    /// At most [`DEPTH_MAX`]. A collector holds one per node of each agent.
-    depths: Vec<u16>,
+    strings: Ids,
+    frames: Ids,
+    nodes: Ids,
     invalid_build_ids: u64,
 }
 
@@ -177,10 +179,9 @@ const _: () = assert!(DEPTH_MAX < u16::MAX as u32);
 impl Default for Translation {
     fn default() -> Self {
         Translation {
-            strings: vec![StringId(0)],
-            frames: Vec::new(),
-            nodes: vec![NodeId::ROOT],
-            depths: vec![0],
+            strings: Ids::of(0),
+            frames: Ids::default(),
+            nodes: Ids::of(NodeId::ROOT.0),
             invalid_build_ids: 0,
         }
     }
@@ -215,9 +216,25 @@ impl Translation {
         symbols: &mut SymbolTable,
         trie: &mut CallTrie,
     ) -> Result<Option<InvalidEntries>, WireError> {
-        let invalid = self.check(message)?;
+        let invalid = self.check(message, trie)?;
         self.apply_slice(message, symbols, trie, usize::MAX)?;
         Ok(invalid)
+    }
+
+    /// Packs the tables, if they have grown much: for translations that are kept. Lookups take longer then.
+    pub fn pack(&mut self) {
+        [&mut self.strings, &mut self.frames, &mut self.nodes]
+            .into_iter()
+            .for_each(Ids::pack);
+    }
+
+    /// Memory of the tables, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        [&self.strings, &self.frames, &self.nodes]
+            .into_iter()
+            .map(Ids::bytes)
+            .sum()
     }
 
     /// Applies at most `entries_max` of the new entries of a dictionary, so that a receiver can let
@@ -243,17 +260,16 @@ impl Translation {
         let strings = message.strings.len() - fresh.strings;
         let frames = message.frames.len() - fresh.frames;
         let nodes = node_count(message) - fresh.nodes;
-        reserve_exactly(&mut self.strings, strings);
-        reserve_exactly(&mut self.frames, frames);
-        reserve_exactly(&mut self.nodes, nodes);
-        reserve_exactly(&mut self.depths, nodes);
+        self.strings.reserve(strings);
+        self.frames.reserve(frames);
+        self.nodes.reserve(nodes);
         for text in message.strings[fresh.strings..].iter().take(take(strings)) {
             self.strings
-                .push(symbols.intern_string(&bounded_name(text)));
+                .push(symbols.intern_string(&bounded_name(text)).0);
         }
         for frame in message.frames[fresh.frames..].iter().take(take(frames)) {
             let Ok(mut frame) = decode_frame(&self.strings, frame) else {
-                self.frames.push(symbols.intern(&Frame::overflow()));
+                self.frames.push(symbols.intern(&Frame::overflow()).0);
                 continue;
             };
             let build_id = symbols.string(frame.build_id);
@@ -261,13 +277,13 @@ impl Translation {
                 self.invalid_build_ids += 1;
                 frame.build_id = StringId(0);
             }
-            self.frames.push(symbols.intern_ids(frame));
+            self.frames.push(symbols.intern_ids(frame).0);
         }
         for (gap, frame) in nodes_of(message).skip(fresh.nodes).take(take(nodes)) {
             let frame = self
                 .frames
                 .get(frame as usize)
-                .copied()
+                .map(FrameId)
                 .unwrap_or_else(|| symbols.intern(&Frame::overflow()));
             self.add_node(
                 self.parent_of(self.nodes.len(), gap).ok(),
@@ -305,33 +321,29 @@ impl Translation {
     ) -> Result<usize, WireError> {
         let fresh = self.fresh(message)?;
         let before = self.entry_count();
-        let strings = message.strings[fresh.strings..]
-            .iter()
-            .map_while(|text| symbols.string_id(&bounded_name(text)));
-        reserve_exactly(&mut self.strings, message.strings.len() - fresh.strings);
-        self.strings.extend(strings.take(entries_max));
-        if fresh.strings + self.entry_count() - before < message.strings.len() {
-            return Ok(self.entry_count() - before);
+        let room = |ids: &Translation| entries_max - (ids.entry_count() - before);
+        self.strings.reserve(message.strings.len() - fresh.strings);
+        for text in message.strings[fresh.strings..].iter().take(entries_max) {
+            let Some(string) = symbols.string_id(&bounded_name(text)) else {
+                return Ok(self.entry_count() - before);
+            };
+            self.strings.push(string.0);
         }
-        let room = entries_max - (self.entry_count() - before);
-        let frames = message.frames[fresh.frames..]
-            .iter()
-            .map_while(|frame| known_frame(&self.strings, symbols, frame));
-        reserve_exactly(&mut self.frames, message.frames.len() - fresh.frames);
-        self.frames.extend(frames.take(room));
-        if self.fresh(message)?.frames < message.frames.len() {
-            return Ok(self.entry_count() - before);
+        self.frames.reserve(message.frames.len() - fresh.frames);
+        let frames = message.frames[fresh.frames..].iter().take(room(self));
+        for frame in frames {
+            let Some(frame) = known_frame(&self.strings, symbols, frame) else {
+                return Ok(self.entry_count() - before);
+            };
+            self.frames.push(frame.0);
         }
-        let room = entries_max - (self.entry_count() - before);
-        let nodes = node_count(message) - fresh.nodes;
-        reserve_exactly(&mut self.nodes, nodes);
-        reserve_exactly(&mut self.depths, nodes);
-        for (gap, frame) in nodes_of(message).skip(fresh.nodes).take(room) {
-            let Some((node, depth)) = self.known_node(trie, gap, frame) else {
+        self.nodes.reserve(node_count(message) - fresh.nodes);
+        let nodes = nodes_of(message).skip(fresh.nodes).take(room(self));
+        for (gap, frame) in nodes {
+            let Some(node) = self.known_node(trie, gap, frame) else {
                 break;
             };
-            self.nodes.push(node);
-            self.depths.push(depth);
+            self.nodes.push(node.0);
         }
         Ok(self.entry_count() - before)
     }
@@ -340,13 +352,18 @@ impl Translation {
         self.strings.len() + self.frames.len() + self.nodes.len()
     }
 
-    /// The receiver's node for the agent's next one, and its depth, unless it is new or invalid.
-    fn known_node(&self, trie: &CallTrie, gap: u32, frame: u32) -> Option<(NodeId, u16)> {
+    /// The receiver's node for the agent's next one, unless it is new or invalid.
+    fn known_node(&self, trie: &CallTrie, gap: u32, frame: u32) -> Option<NodeId> {
         let parent = self.parent_of(self.nodes.len(), gap).ok()?;
-        let frame = self.frames.get(frame as usize)?;
-        let depth = self.depths[parent] + 1;
-        let node = trie.find(self.nodes[parent], *frame)?;
-        (u32::from(depth) <= DEPTH_MAX).then_some((node, depth))
+        let frame = FrameId(self.frames.get(frame as usize)?);
+        let parent = self.node_at(parent);
+        trie.find(parent, frame)
+            .filter(|_| u32::from(trie.depth(parent)) < DEPTH_MAX)
+    }
+
+    /// The receiver's node for one that was applied.
+    fn node_at(&self, index: usize) -> NodeId {
+        self.nodes.get(index).map_or(NodeId::ROOT, NodeId)
     }
 
     /// Adds the agent's next node below another one of its nodes. Without a parent it is `[overflow]`.
@@ -359,13 +376,11 @@ impl Translation {
     ) {
         let Some(parent) = parent else {
             let overflow = symbols.intern(&Frame::overflow());
-            self.nodes
-                .push(trie.insert_past_limit(NodeId::ROOT, overflow));
-            return self.depths.push(1);
+            let node = trie.insert_past_limit(NodeId::ROOT, overflow);
+            return self.nodes.push(node.0);
         };
-        let depth = self.depths[parent] + 1;
-        let parent = self.nodes[parent];
-        let is_too_deep = u32::from(depth) > DEPTH_MAX;
+        let parent = self.node_at(parent);
+        let is_too_deep = u32::from(trie.depth(parent)) >= DEPTH_MAX;
         let place = trie
             .node(parent)
             .filter(|(above, _)| is_too_deep && *above != NodeId::ROOT);
@@ -377,9 +392,7 @@ impl Translation {
             }
             None => trie.insert_or_overflow(parent, frame, symbols),
         };
-        self.nodes.push(node);
-        self.depths
-            .push(if is_too_deep { depth - 1 } else { depth });
+        self.nodes.push(node.0);
     }
 
     /// Where the new entries of a message start.
@@ -403,11 +416,15 @@ impl Translation {
     }
 
     /// Checks a whole message, before any of it is used. Returns its [invalid entries](InvalidEntries), which
-    /// cost no other one.
+    /// cost no other one. `trie` is the receiver's.
     ///
     /// # Errors
     /// [`WireError`] if the message does not follow on what was applied, or makes a table too large.
-    pub fn check(&self, message: &v1::Dictionary) -> Result<Option<InvalidEntries>, WireError> {
+    pub fn check(
+        &self,
+        message: &v1::Dictionary,
+        trie: &CallTrie,
+    ) -> Result<Option<InvalidEntries>, WireError> {
         let fresh = self.fresh(message)?;
         let new_strings = &message.strings[fresh.strings..];
         let new_frames = &message.frames[fresh.frames..];
@@ -427,20 +444,25 @@ impl Translation {
         }
         let mut depths: Vec<u16> = Vec::with_capacity(nodes - self.nodes.len());
         for (gap, frame) in nodes_of(message).skip(fresh.nodes) {
-            let checked = self.check_node(&mut depths, gap);
+            let checked = self.check_node(trie, &mut depths, gap);
             InvalidEntries::note(&mut invalid, checked.and(in_table("frame", frame, frames)));
         }
         Ok(invalid)
     }
 
-    /// Checks the node after those of `depths`, and adds its depth.
-    fn check_node(&self, depths: &mut Vec<u16>, gap: u32) -> Result<(), WireError> {
+    /// Checks the node after those of `depths`, which are of the message's other nodes, and adds its depth.
+    fn check_node(
+        &self,
+        trie: &CallTrie,
+        depths: &mut Vec<u16>,
+        gap: u32,
+    ) -> Result<(), WireError> {
         let parent = self.parent_of(self.nodes.len() + depths.len(), gap);
         let above =
             parent
                 .as_ref()
-                .map_or(0, |parent| match parent.checked_sub(self.depths.len()) {
-                    None => self.depths[*parent],
+                .map_or(0, |parent| match parent.checked_sub(self.nodes.len()) {
+                    None => trie.depth(self.node_at(*parent)),
                     Some(new) => depths[new],
                 });
         let checked = check_size(
@@ -465,31 +487,24 @@ impl Translation {
     /// The receiver's node for the agent's.
     #[must_use]
     pub fn node(&self, agent: NodeId) -> Option<NodeId> {
-        self.nodes.get(agent.index()).copied()
+        self.nodes.get(agent.index()).map(NodeId)
     }
 
     /// Whether the agent has this string of the receiver.
     #[must_use]
     pub fn has_string(&self, id: StringId) -> bool {
-        self.strings.contains(&id)
+        self.strings.contains(id.0)
     }
 
     /// The receiver's string for the agent's.
     #[must_use]
     pub fn string(&self, agent: u32) -> Option<StringId> {
-        self.strings.get(agent as usize).copied()
+        self.strings.get(agent as usize).map(StringId)
     }
 }
 
 fn table_length(length: usize) -> u32 {
     u32::try_from(length).expect("the limits keep tables small")
-}
-
-/// Reserves room for `more` entries with little slack, because thousands of agents have tables.
-fn reserve_exactly<T>(table: &mut Vec<T>, more: usize) {
-    if table.capacity() - table.len() < more {
-        table.reserve_exact(more.max(table.len() / 8));
-    }
 }
 
 /// Where the new entries of each table start in a message.
@@ -530,9 +545,9 @@ fn number_at(list: &[u32], index: usize) -> u32 {
 }
 
 /// A frame in terms of the receiver's strings.
-fn decode_frame(strings: &[StringId], frame: &v1::Frame) -> Result<Frame<StringId>, WireError> {
+fn decode_frame(strings: &Ids, frame: &v1::Frame) -> Result<Frame<StringId>, WireError> {
     check_frame(frame, strings.len())?;
-    let string = |index: u32| strings[index as usize];
+    let string = |index: u32| StringId(strings.get(index as usize).unwrap_or_default());
     Ok(Frame {
         kind: decode_kind(frame.kind)?,
         function: string(frame.function),
@@ -546,7 +561,7 @@ fn decode_frame(strings: &[StringId], frame: &v1::Frame) -> Result<Frame<StringI
 }
 
 /// The receiver's frame for the agent's, unless it is new or invalid.
-fn known_frame(strings: &[StringId], symbols: &SymbolTable, frame: &v1::Frame) -> Option<FrameId> {
+fn known_frame(strings: &Ids, symbols: &SymbolTable, frame: &v1::Frame) -> Option<FrameId> {
     let frame = decode_frame(strings, frame).ok()?;
     let build_id = symbols.string(frame.build_id);
     if !build_id.is_empty() && valid_build_id(build_id).is_empty() {

@@ -260,6 +260,11 @@ fn names_and_stacks_that_the_tree_has_need_it_for_reading_only() {
     });
     let [first, second] = [0, 1].map(|index: usize| {
         let session = lock(&attachments[index].cell.state);
+        let bytes = session.translation.bytes();
+        assert!(
+            bytes < 1_024,
+            "{bytes} bytes for 10,000 entries in the order of the tree"
+        );
         let node = session.translation.node(profiler_core::NodeId(4_000));
         (session.translation.marks(), node)
     });

@@ -60,7 +60,7 @@ impl<'a> PendingDictionary<'a> {
         account: &Account,
     ) -> Result<bool, DictionaryError> {
         if self.applied != Some(translation.marks()) {
-            self.invalid = translation.check(&self.message)?;
+            self.invalid = translation.check(&self.message, &read(&state.tree).trie)?;
             self.is_admitted = false;
         }
         let entries_max = DICTIONARY_SLICE_ENTRIES;
@@ -160,6 +160,7 @@ impl Ingest {
         Ok(match applied {
             Ok(true) => SliceOutcome::More,
             Ok(false) => {
+                translation.pack();
                 if let Some(invalid) = &pending.invalid {
                     note_rejection(&attachment.cell, &mut session, &in_words(invalid));
                 }

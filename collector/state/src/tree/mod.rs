@@ -197,7 +197,7 @@ impl Tree {
         translation: &mut Translation,
     ) -> Result<(), DictionaryError> {
         let message = self.admit(message, true)?.into_owned();
-        translation.check(&message)?;
+        translation.check(&message, &self.trie)?;
         self.apply_slice(&message, translation, usize::MAX, usize::MAX)
             .map(|_| ())
     }
