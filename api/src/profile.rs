@@ -134,6 +134,9 @@ pub struct Totals {
     pub runnable_ns: u64,
     /// Waiting for a lock or another thread.
     pub lock_ns: u64,
+    /// Waiting for the lock of an interpreter, such as CPython's GIL.
+    #[serde(default)]
+    pub interpreter_ns: u64,
     /// Sleeping.
     pub sleep_ns: u64,
     /// Waiting for the network.
@@ -193,6 +196,10 @@ pub struct Series {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, ts(optional))]
     pub lock_ns: Option<Vec<u64>>,
+    /// Waiting for the lock of an interpreter, by step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub interpreter_ns: Option<Vec<u64>>,
     /// Sleeping, by step.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, ts(optional))]

@@ -24,8 +24,8 @@ pub fn json(profile: &Profile) -> String {
 /// ]}
 /// ```
 ///
-/// `wait` is the sum of `lock`, `sleep`, `network`, `disk` and `other`; of these only nonzero ones
-/// are present.
+/// `wait` is the sum of `lock`, `interpreter`, `sleep`, `network`, `disk` and `other`; of these only
+/// nonzero ones are present.
 ///
 /// The root is node 0 and not listed; the first listed node is node 1, and `parent` is always
 /// smaller than the node's own number. Nodes are in depth-first order.
@@ -132,7 +132,7 @@ fn states(text: &mut Vec<u8>, weight: &Weight) {
     number(text, weight.get(State::Runnable));
     text.extend_from_slice(b",\"wait\":");
     number(text, weight.wait_ns());
-    // Most nodes wait in at most one kind of call: five zeros each would be half of the text.
+    // Most nodes wait in at most one kind of call: six zeros each would be half of the text.
     for state in State::WAITS
         .into_iter()
         .filter(|state| weight.get(*state) > 0)

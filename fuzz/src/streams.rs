@@ -1,7 +1,7 @@
 //! Streams of agents: seeds of the targets that read them.
 
 use profiler_core::wire::v1::agent_message::Kind;
-use profiler_core::wire::{FlushDeltaCodec, PROTOCOL, encode_cycle, encode_weights, v1};
+use profiler_core::wire::{FlushDeltaCodec, PROTOCOL, encode_cycle, v1, with_threads};
 use profiler_core::{Delta, NodeId, State, TimeRange, Timestamp, Weight};
 use prost::Message as _;
 
@@ -113,11 +113,13 @@ fn full() -> [Vec<u8>; 2] {
             error_ns: 50,
         }),
         cycle: Some(v1::Cycle {
-            threads: encode_weights(&delta(&[(4, 20)]), QUANTUM_NS),
             ticks: 95,
             ticks_expected: 100,
             ticks_throttled: 4,
-            ..encode_cycle(&delta(&[(2, 10), (3, 10)]), range, QUANTUM_NS)
+            ..with_threads(
+                encode_cycle(&delta(&[(2, 10), (3, 10)]), range, QUANTUM_NS),
+                &delta(&[(4, 20)]),
+            )
         }),
         tasks: vec![task(1, 0), task(2, second(1))],
         account: Some(v1::LossAccount {

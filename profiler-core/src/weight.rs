@@ -21,11 +21,13 @@ pub enum State {
     Disk,
     /// Waited for a pipe, a terminal, a child process, or in a call of unknown kind.
     Other,
+    /// Waited for the lock of an interpreter, such as the GIL of CPython. On the wire it is a part of [`State::Lock`].
+    Interpreter,
 }
 
 impl State {
     /// All states, in serialization order.
-    pub const ALL: [State; 7] = [
+    pub const ALL: [State; 8] = [
         State::Cpu,
         State::Runnable,
         State::Lock,
@@ -33,11 +35,13 @@ impl State {
         State::Network,
         State::Disk,
         State::Other,
+        State::Interpreter,
     ];
 
-    /// The waits, in serialization order.
-    pub const WAITS: [State; 5] = [
+    /// The waits, in the order in which they are shown.
+    pub const WAITS: [State; 6] = [
         State::Lock,
+        State::Interpreter,
         State::Sleep,
         State::Network,
         State::Disk,
@@ -55,6 +59,7 @@ impl State {
             State::Network => "network",
             State::Disk => "disk",
             State::Other => "other",
+            State::Interpreter => "interpreter",
         }
     }
 
@@ -94,8 +99,16 @@ impl StateSet {
     pub const WAIT: StateSet = StateSet::of(&State::WAITS);
 
     /// Names accepted by [`StateSet::from_name`].
-    pub const NAMES: [&'static str; 8] = [
-        "cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other",
+    pub const NAMES: [&'static str; 9] = [
+        "cpu",
+        "runnable",
+        "wait",
+        "lock",
+        "interpreter",
+        "sleep",
+        "network",
+        "disk",
+        "other",
     ];
 
     const fn of(states: &[State]) -> StateSet {
@@ -342,7 +355,7 @@ mod tests {
         }
         assert_eq!(
             (powers().total_ns(), powers().wait_ns()),
-            (0b111_1111, 0b111_1100)
+            (0b1111_1111, 0b1111_1100)
         );
     }
 

@@ -259,7 +259,7 @@ mod tests {
         for (typed, hint) in [
             (
                 "profile --state idle",
-                "[possible values: cpu, runnable, wait, lock, sleep, network, disk, other]",
+                "[possible values: cpu, runnable, wait, lock, interpreter, sleep, network, disk, other]",
             ),
             (
                 "profile --format png",

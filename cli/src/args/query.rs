@@ -472,10 +472,12 @@ pub(crate) enum State {
     Cpu,
     /// Ready, waiting for a CPU.
     Runnable,
-    /// Blocked in any kind of call: the five below.
+    /// Blocked in any kind of call: the six below.
     Wait,
     /// Waiting for another thread: futexes (mutexes, parking, joins), semaphores.
     Lock,
+    /// Waiting for the lock of an interpreter, such as CPython's GIL.
+    Interpreter,
     /// Sleeping.
     Sleep,
     /// Waiting for a socket, or in poll, epoll or select.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use import::{Imported, ImportedSample};
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::{
-    Marks, PROTOCOL, dictionary_since, encode_cycle, encode_task, encode_weights, v1,
+    Marks, PROTOCOL, dictionary_since, encode_cycle, encode_task, v1, with_threads,
 };
 use profiler_core::{
     Delta, NodeId, Outcome, SessionKey, TaskDetail, TaskId, TaskRecord, TimeRange, Timestamp,
@@ -169,9 +169,8 @@ impl ImportedWorker {
             .iter()
             .map(|sample| sample.nanoseconds)
             .fold(0, greatest_divisor);
-        let threads = encode_weights(&sums(samples, |sample| sample.thread), quantum_ns);
         let cycle = encode_cycle(&sums(samples, |sample| sample.node), part.range, quantum_ns);
-        v1::Cycle { threads, ..cycle }
+        with_threads(cycle, &sums(samples, |sample| sample.thread))
     }
 
     /// The range of the run.

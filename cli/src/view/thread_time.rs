@@ -12,10 +12,11 @@ use crate::grid::Align::{self, Left, Right};
 use crate::grid::Grid;
 
 /// The states of a thread, and their columns.
-const STATES: [(&str, &str); 7] = [
+const STATES: [(&str, &str); 8] = [
     ("cpu", "CPU"),
     ("runnable", "RUNNABLE"),
     ("lock", "LOCK"),
+    ("interpreter", "GIL"),
     ("sleep", "SLEEP"),
     ("network", "NETWORK"),
     ("disk", "DISK"),

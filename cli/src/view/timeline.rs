@@ -28,6 +28,7 @@ impl View for TimelineAnswer {
             ("RUNNABLE", Right),
             ("WAIT", Right),
             ("LOCK", Right),
+            ("GIL", Right),
             ("SLEEP", Right),
             ("NETWORK", Right),
             ("DISK", Right),
@@ -60,25 +61,19 @@ fn start_of(answer: &TimelineAnswer, step: usize) -> String {
 }
 
 /// Times of a step by the columns of the table.
-fn times(series: &Series, step: usize) -> [u64; 8] {
-    let waits = [
-        &series.lock_ns,
-        &series.sleep_ns,
-        &series.network_ns,
-        &series.disk_ns,
-        &series.other_ns,
-    ];
+fn times(series: &Series, step: usize) -> [u64; 9] {
     let at = |times: &Vec<u64>| times.get(step).copied().unwrap_or(0);
-    let [lock, sleep, network, disk, other] = waits.map(|times| times.as_ref().map_or(0, at));
+    let of_wait = |times: &Option<Vec<u64>>| times.as_ref().map_or(0, at);
     [
         at(&series.cpu_ns),
         at(&series.runnable_ns),
         at(&series.wait_ns),
-        lock,
-        sleep,
-        network,
-        disk,
-        other,
+        of_wait(&series.lock_ns),
+        of_wait(&series.interpreter_ns),
+        of_wait(&series.sleep_ns),
+        of_wait(&series.network_ns),
+        of_wait(&series.disk_ns),
+        of_wait(&series.other_ns),
     ]
 }
 

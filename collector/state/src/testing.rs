@@ -12,7 +12,7 @@ pub use base::testing::at_once;
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::{
     Marks, PROTOCOL, Translation, dictionary_since, encode_cycle, encode_task, encode_telemetry,
-    encode_weights, v1,
+    v1, with_threads,
 };
 use profiler_core::{
     CallTrie, Epoch, Frame, FrameId, FrameKind, NodeId, Outcome, State, SymbolTable, TaskDetail,
@@ -186,13 +186,13 @@ impl TestWorker {
     /// The next flush: the second that begins `start_s` after the tests' start, and `tasks`.
     pub fn flush(&mut self, start_s: i64, tasks: Vec<v1::Task>) -> v1::Flush {
         let delta = self.trie.take_delta();
-        let threads = encode_weights(&self.threads.drain(..).collect(), 1);
+        let threads = self.threads.drain(..).collect();
         self.seq += 1;
         self.account.accepted_ns += delta.total().total_ns();
         let range = range(start_s, start_s + 1)
             .shifted(-self.offset_ns)
             .unwrap();
-        let cycle = encode_cycle(&delta, range, 1);
+        let cycle = with_threads(encode_cycle(&delta, range, 1), &threads);
         v1::Flush {
             seq: self.seq,
             sent_at_ns: 78,
@@ -204,7 +204,6 @@ impl TestWorker {
                 ticks: 95,
                 ticks_expected: 100,
                 ticks_throttled: 4,
-                threads,
                 ..cycle
             }),
             tasks,

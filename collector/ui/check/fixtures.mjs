@@ -26,6 +26,7 @@ const totals = (ns) => ({
   cpu_ns: ns,
   runnable_ns: 0,
   lock_ns: 0,
+  interpreter_ns: 0,
   sleep_ns: 0,
   network_ns: 0,
   disk_ns: 0,

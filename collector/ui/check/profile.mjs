@@ -613,6 +613,26 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     await page.click('.chip >> text=runnable');
     await all;
     checks.equal(parameter(page, 'state'), 'all', 'all states have one word');
+    checks.equal(await page.locator('.chip >> text=GIL').count(), 0, 'a program without an interpreter has no GIL');
+    await page.context().close();
+  }
+
+  async function waitsForTheInterpreter() {
+    const page = await open(browser, checks);
+    const answers = answersNamed(['load']);
+    Object.assign(answers.profile.hidden.states, { interpreter_ns: 3 * NS, wait_ns: 3 * NS, total_ns: 3 * NS });
+    await mockApi(page, answers);
+    await page.goto(at('profile?state=cpu&state=lock&color=state'));
+    await page.waitForSelector(graph);
+    const asked = page.waitForRequest((request) => request.url().includes('state=interpreter'));
+    await page.click('.chip >> text=GIL');
+    await asked;
+    await page.waitForSelector('.chip[aria-pressed="true"] >> text=GIL');
+    checks.equal(
+      new URL(page.url()).searchParams.getAll('state').join(),
+      'cpu,lock,interpreter',
+      'the GIL is a state of its own',
+    );
     await page.context().close();
   }
 
@@ -652,9 +672,11 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       return Math.round(sum(milliseconds) * 1e6);
     }
     if (format === 'csv') {
-      const rows = text.trim().split('\n').slice(1);
-      // The last nine cells are self time, total time, and self time by each of seven states.
-      return sum(rows.map((row) => Number(row.split(',').at(-9))));
+      const [header, ...rows] = text.trim().split('\n');
+      const columns = header.split(',');
+      // Counted from the end, because names may contain commas.
+      const selfTime = columns.indexOf('self_ns') - columns.length;
+      return sum(rows.map((row) => Number(row.split(',').at(selfTime))));
     }
     // What is in these files is a test of their crates.
     if (['pprof', 'parquet'].includes(format)) return Number(answer.headers.get('x-emberline-total-ns'));
@@ -732,6 +754,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
   return {
     mocked: [
       hiddenTime,
+      waitsForTheInterpreter,
       copyLink,
       treeTransforms,
       zoomOutlivesAnswers,

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { chartOf } from '../src/flame/chart';
+import { STATE_COUNT } from '../src/flame/layout';
 import { loadProfile } from '../src/flame/load';
 import { profile, profileBody } from './stacks';
 
@@ -54,7 +55,7 @@ test('a cycle of almost a second fills its column, and keeps its weight', () => 
     [2, 'a', 1000],
   ]);
   expect(boxes(loaded)).toEqual(['1 a 0-2000']);
-  expect(Math.round(chartOf(loaded)!.layout.states[7] / MS)).toBe(1980);
+  expect(Math.round(chartOf(loaded)!.layout.states[STATE_COUNT] / MS)).toBe(1980);
 });
 
 test('several threads need more than a second of thread time for a column', () => {

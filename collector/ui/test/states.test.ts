@@ -5,9 +5,15 @@ test.each([
   ['', ['cpu'], null, 'on CPU'],
   ['state=cpu', ['cpu'], null, 'on CPU'],
   ['state=cpu&state=runnable', ['cpu', 'runnable'], ['cpu', 'runnable'], 'on CPU, runnable'],
-  ['state=wait', ['lock', 'sleep', 'network', 'disk', 'other'], ['wait'], 'waiting'],
+  ['state=wait', ['lock', 'interpreter', 'sleep', 'network', 'disk', 'other'], ['wait'], 'waiting'],
   ['state=disk', ['disk'], ['disk'], 'disk'],
-  ['state=all', ['cpu', 'runnable', 'lock', 'sleep', 'network', 'disk', 'other'], ['all'], 'in all states'],
+  ['state=interpreter', ['interpreter'], ['interpreter'], 'GIL'],
+  [
+    'state=all',
+    ['cpu', 'runnable', 'lock', 'interpreter', 'sleep', 'network', 'disk', 'other'],
+    ['all'],
+    'in all states',
+  ],
   ['state=wait&state=runnable&state=cpu', undefined, ['all'], 'in all states'],
   ['state=nonsense', [], null, 'on CPU'],
 ])('the states of %j', (search, single, shortest, text) => {

@@ -131,6 +131,7 @@ pub(super) fn own(profile: &Profile, node: NodeId) -> Weight {
 const fn wait_name(state: State) -> &'static str {
     match state {
         State::Lock => "Lock",
+        State::Interpreter => "GIL",
         State::Sleep => "Sleep",
         State::Network => "Network",
         State::Disk => "Disk",

@@ -5,14 +5,19 @@ use crate::Timestamp;
 use crate::limits::{DUMP_THREADS_MAX, INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX};
 use crate::{NodeId, Settings, SettingsChange, State, StateSet, ThreadSnapshot};
 
+/// States as numbers of a thread dump. [`State::Interpreter`] is a kind of `Lock` there.
+const STATES: &[State] = State::ALL.split_at(State::Interpreter as usize).0;
+
 /// Encodes a settings change with its revision.
 #[must_use]
 pub fn encode_settings(revision: u64, change: SettingsChange) -> v1::Settings {
+    let states = change.states.map(encode_states);
     v1::Settings {
         revision,
         interval_ns: change.interval_ns,
         enabled: change.enabled,
-        states: change.states.map(|states| states.bits().into()),
+        states: states.map(|states| states.bits),
+        locks: states.map_or(0, |states| states.locks),
     }
 }
 
@@ -24,7 +29,10 @@ pub fn decode_settings(message: &v1::Settings) -> Result<(u64, SettingsChange), 
     let change = SettingsChange {
         interval_ns: message.interval_ns.map(check_interval).transpose()?,
         enabled: message.enabled,
-        states: message.states.map(decode_states).transpose()?,
+        states: message
+            .states
+            .map(|bits| decode_states(bits, message.locks))
+            .transpose()?,
     };
     Ok((message.revision, change))
 }
@@ -60,11 +68,13 @@ pub fn encode_applied(applied: AppliedSettings) -> v1::AppliedSettings {
         mode,
         signal_blocked,
     } = applied;
+    let states = encode_states(settings.states);
     v1::AppliedSettings {
         revision,
         interval_ns: settings.interval_ns,
         enabled: settings.enabled,
-        states: settings.states.bits().into(),
+        states: states.bits,
+        locks: states.locks,
         mode,
         signal_blocked_threads: signal_blocked.map_or(0, |blocked| blocked.threads),
         signal_blocked_since_ns: signal_blocked.map_or(0, |blocked| blocked.since.unix_ns()),
@@ -85,7 +95,7 @@ pub fn decode_applied(message: v1::AppliedSettings) -> Result<AppliedSettings, W
     let settings = Settings {
         interval_ns: check_interval(message.interval_ns)?,
         enabled: message.enabled,
-        states: decode_states(message.states)?,
+        states: decode_states(message.states, message.locks)?,
     };
     let signal_blocked = (message.signal_blocked_threads > 0).then(|| SignalBlocked {
         threads: message.signal_blocked_threads,
@@ -122,17 +132,20 @@ pub fn encode_thread_dump(id: u64, dump: &ThreadDump) -> v1::ThreadDump {
 }
 
 fn encode_thread(thread: &ThreadSnapshot) -> v1::ThreadStack {
-    let state = thread
-        .state
-        .and_then(|state| State::ALL.iter().position(|known| *known == state))
-        .map_or(0, |position| position + 1);
+    let is_interpreter = thread.state == Some(State::Interpreter);
+    let shown = if is_interpreter {
+        Some(State::Lock)
+    } else {
+        thread.state
+    };
     v1::ThreadStack {
         thread_id: thread.thread_id,
         name: thread.name.to_string(),
         node: thread.node.0,
-        state: u32::try_from(state).expect("there are few states"),
+        state: shown.map_or(0, |state| state as u32 + 1),
         age_ns: thread.age_ns,
         blocked_ns: thread.blocked_ns,
+        is_interpreter,
     }
 }
 
@@ -175,15 +188,17 @@ fn decode_thread(thread: &v1::ThreadStack, node_count: u32) -> Result<ThreadSnap
     }
     let state = match thread.state.checked_sub(1) {
         None => None,
-        Some(index) => Some(
-            *State::ALL
-                .get(index as usize)
-                .ok_or(WireError::OutOfRange {
+        Some(index) => match STATES.get(index as usize) {
+            Some(State::Lock) if thread.is_interpreter => Some(State::Interpreter),
+            Some(state) => Some(*state),
+            None => {
+                return Err(WireError::OutOfRange {
                     what: "state",
                     index: index.into(),
-                    count: State::ALL.len() as u64,
-                })?,
-        ),
+                    count: STATES.len() as u64,
+                });
+            }
+        },
     };
     if state.is_none() != (thread.node == 0) {
         return Err(WireError::Invalid {
@@ -214,12 +229,55 @@ fn check_interval(interval_ns: u64) -> Result<u64, WireError> {
     })
 }
 
-fn decode_states(bits: u32) -> Result<StateSet, WireError> {
-    StateSet::from_bits(bits).ok_or(WireError::Invalid {
-        what: "the set of states, as bits,",
-        value: bits.into(),
-        allowed: "some of the states and nothing else",
-    })
+/// A set of states, as older receivers know them: waits for an interpreter's lock are among those for a lock.
+#[derive(Clone, Copy)]
+struct EncodedStates {
+    bits: u32,
+    locks: u32,
+}
+
+/// Values of `locks`.
+const LOCKS_BUT_INTERPRETERS: u32 = 1;
+const LOCKS_OF_INTERPRETERS: u32 = 2;
+
+fn encode_states(states: StateSet) -> EncodedStates {
+    let locks = match (
+        states.contains(State::Lock),
+        states.contains(State::Interpreter),
+    ) {
+        (true, false) => LOCKS_BUT_INTERPRETERS,
+        (false, true) => LOCKS_OF_INTERPRETERS,
+        _ => 0,
+    };
+    let as_lock = |state| match state {
+        State::Interpreter => State::Lock,
+        state => state,
+    };
+    let known: StateSet = states.states().map(as_lock).collect();
+    EncodedStates {
+        bits: known.bits().into(),
+        locks,
+    }
+}
+
+fn decode_states(bits: u32, locks: u32) -> Result<StateSet, WireError> {
+    let known = StateSet::from_bits(bits)
+        .filter(|set| !set.contains(State::Interpreter))
+        .ok_or(WireError::Invalid {
+            what: "the set of states, as bits,",
+            value: bits.into(),
+            allowed: "some of the states and nothing else",
+        })?;
+    let split = |state: State| {
+        let kept = match (state, locks) {
+            (State::Lock, LOCKS_BUT_INTERPRETERS) => [Some(State::Lock), None],
+            (State::Lock, LOCKS_OF_INTERPRETERS) => [Some(State::Interpreter), None],
+            (State::Lock, _) => [Some(State::Lock), Some(State::Interpreter)],
+            (state, _) => [Some(state), None],
+        };
+        kept.into_iter().flatten()
+    };
+    Ok(known.states().flat_map(split).collect())
 }
 
 #[cfg(test)]
@@ -288,6 +346,32 @@ mod tests {
     }
 
     #[test]
+    fn an_older_receiver_sees_waits_for_an_interpreter_as_waits_for_a_lock() {
+        for bits in 1..=u32::from(StateSet::ALL.bits()) {
+            let set = StateSet::from_bits(bits).unwrap();
+            let change = SettingsChange {
+                states: Some(set),
+                ..SettingsChange::default()
+            };
+            let message = encode_settings(1, change);
+            assert_eq!(decode_settings(&message), Ok((1, change)));
+            let older = v1::Settings {
+                locks: 0,
+                ..message
+            };
+            let seen = decode_settings(&older).unwrap().1.states.unwrap();
+            let is_lock = set.contains(State::Lock) || set.contains(State::Interpreter);
+            assert_eq!(seen.contains(State::Lock), is_lock);
+        }
+        let dump = ThreadDump {
+            threads: vec![thread("t", 1, Some(State::Interpreter))],
+            omitted: 0,
+        };
+        let message = encode_thread_dump(1, &dump);
+        assert_eq!(message.threads[0].state, State::Lock as u32 + 1);
+    }
+
+    #[test]
     fn threads_past_the_limit_are_counted() {
         let threads = vec![thread("t", 0, None); DUMP_THREADS_MAX + 3];
         let message = encode_thread_dump(
@@ -326,7 +410,7 @@ mod tests {
             };
             check_rejected(decode_applied(encode_applied(applied)), &expected);
         }
-        for bits in [0, 1 << 9] {
+        for bits in [0, 1 << State::Interpreter as u32, 1 << 9] {
             let expected = format!(
                 "the set of states, as bits, is {bits}; it must be some of the states and nothing \
                  else"
@@ -352,7 +436,7 @@ mod tests {
     #[test]
     fn invalid_thread_dumps_are_rejected_whole() {
         check_thread(&|t| t.node = 5, "node 5 is outside its table of 5");
-        let states = State::ALL.len();
+        let states = STATES.len();
         let expected = format!("state {states} is outside its table of {states}");
         check_thread(&|t| t.state = u32::try_from(states + 1).unwrap(), &expected);
         let expected = "a thread's node is 4; it must be 0 if and only if the thread has no state";

@@ -7,13 +7,19 @@
 //! the next number. Most weights of a real program are below 32 quanta, so with five bits most
 //! pairs are one varint of one or two bytes. Where weights are larger than gaps, zero bits are
 //! shorter. The sender picks the shorter of the two.
+//!
+//! Waits for an interpreter's lock are in these lists as `lock`, and again in a list of their own, which says how much
+//! of `lock` they are. So an older receiver, which skips that list, counts all time, and a list of an older sender means
+//! what it meant.
 
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
 use super::{WireError, v1};
 use crate::{Delta, NodeId, State, TimeRange, Timestamp};
 
-const STATES: u64 = State::ALL.len() as u64;
+/// States that a position tells apart: all but [`State::Interpreter`].
+const STATES: u64 = 7;
+const _: () = assert!(State::Interpreter as u64 == STATES);
 
 /// Numbers of bits that the encoder tries. On a simulated fleet and on the demo's workers, no other
 /// number is 2 % shorter than the better of these.
@@ -33,16 +39,51 @@ pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cyc
         stop_ns: range.stop().unix_ns(),
         quantum_ns,
         samples: encode_weights(delta, quantum_ns),
+        samples_interpreter: encode_interpreter(delta, quantum_ns),
         ..v1::Cycle::default()
     }
 }
 
-/// Encodes a list of weights, of samples or of threads.
+/// Adds the time by thread to a cycle, in its quantum.
 ///
 /// # Panics
 /// Like [`encode_cycle`].
 #[must_use]
-pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u8> {
+pub fn with_threads(cycle: v1::Cycle, threads: &Delta) -> v1::Cycle {
+    v1::Cycle {
+        threads: encode_weights(threads, cycle.quantum_ns),
+        threads_interpreter: encode_interpreter(threads, cycle.quantum_ns),
+        ..cycle
+    }
+}
+
+/// Encodes a list of weights, in which waits for an interpreter's lock are waits for a lock.
+fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u8> {
+    let mut entries = delta.entries().iter();
+    if !entries.any(|(_, state, _)| *state == State::Interpreter) {
+        return encode_list(delta, quantum_ns);
+    }
+    let as_locks = delta.entries().iter().map(|(node, state, weight)| {
+        let state = match state {
+            State::Interpreter => State::Lock,
+            state => *state,
+        };
+        (*node, state, *weight)
+    });
+    encode_list(&as_locks.collect(), quantum_ns)
+}
+
+/// Encodes the waits for an interpreter's lock, as waits for a lock.
+fn encode_interpreter(delta: &Delta, quantum_ns: u64) -> Vec<u8> {
+    let waits = delta
+        .entries()
+        .iter()
+        .filter(|(_, state, _)| *state == State::Interpreter)
+        .map(|(node, _, weight)| (*node, State::Lock, *weight));
+    encode_list(&waits.collect(), quantum_ns)
+}
+
+fn encode_list(delta: &Delta, quantum_ns: u64) -> Vec<u8> {
     if delta.is_empty() {
         return Vec::new();
     }
@@ -70,12 +111,19 @@ pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u8> {
     list
 }
 
-/// Upper bound on the bytes that a weight adds to a list, after one at the node `before` (for the
-/// first, the root).
+/// Upper bound on the bytes that a weight adds to the lists of a cycle, after one at the node `before` (for the first,
+/// the root).
 #[must_use]
-pub fn weight_bytes_max(before: NodeId, node: NodeId, quanta: u64) -> usize {
-    let distance = (u64::from(node.0 - before.0) + 1) * STATES;
-    encoded_len_varint(distance) + encoded_len_varint(quanta)
+pub fn weight_bytes_max(before: NodeId, node: NodeId, state: State, quanta: u64) -> usize {
+    let pair = |before: NodeId| {
+        let distance = (u64::from(node.0 - before.0) + 1) * STATES;
+        encoded_len_varint(distance) + encoded_len_varint(quanta)
+    };
+    match state {
+        // Its pair in the list of its own may be the first.
+        State::Interpreter => pair(before) + pair(NodeId::ROOT),
+        _ => pair(before),
+    }
 }
 
 /// Distances and weights in quanta, in the order of positions, which is the delta's own.
@@ -158,8 +206,8 @@ pub fn cycle_weight_ns(cycle: &v1::Cycle) -> u64 {
 /// agent's clock, and its weights by the agent's nodes.
 ///
 /// # Errors
-/// If the range is empty or reversed, the quantum is 0, a node is outside the tree, or the weights
-/// or their sum exceed 64 bits.
+/// If the range is empty or reversed, the quantum is 0, a node is outside the tree, the weights or their sum exceed 64
+/// bits, or waits for an interpreter's lock exceed those for a lock.
 pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, Delta), WireError> {
     let start = Timestamp::from_unix_ns(cycle.start_ns);
     let stop = Timestamp::from_unix_ns(cycle.stop_ns);
@@ -176,10 +224,9 @@ pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, De
             allowed: "above 0",
         });
     }
-    Ok((
-        range,
-        decode_weights(&cycle.samples, cycle.quantum_ns, node_count)?,
-    ))
+    let all = decode_weights(&cycle.samples, cycle.quantum_ns, node_count)?;
+    let interpreter = decode_weights(&cycle.samples_interpreter, cycle.quantum_ns, node_count)?;
+    Ok((range, split_locks(all, &interpreter)?))
 }
 
 /// Decodes the time by thread of a cycle, over a tree of `node_count` nodes, including the root.
@@ -187,7 +234,38 @@ pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, De
 /// # Errors
 /// Like [`decode_cycle`].
 pub fn decode_threads(cycle: &v1::Cycle, node_count: u32) -> Result<Delta, WireError> {
-    decode_weights(&cycle.threads, cycle.quantum_ns, node_count)
+    let all = decode_weights(&cycle.threads, cycle.quantum_ns, node_count)?;
+    let interpreter = decode_weights(&cycle.threads_interpreter, cycle.quantum_ns, node_count)?;
+    split_locks(all, &interpreter)
+}
+
+/// Divides waits for locks: those in `interpreter` are for an interpreter's.
+fn split_locks(all: Delta, interpreter: &Delta) -> Result<Delta, WireError> {
+    if interpreter.is_empty() {
+        return Ok(all);
+    }
+    let mut rest = interpreter.entries().iter().peekable();
+    let mut entries = Vec::with_capacity(all.entries().len() + interpreter.entries().len());
+    for (node, state, nanoseconds) in all.entries() {
+        let is_lock = *state == State::Lock;
+        let part = rest.next_if(|(of, kind, _)| is_lock && (of, kind) == (node, state));
+        let part_ns = part.map_or(0, |(_, _, part_ns)| *part_ns);
+        let others_ns = nanoseconds.checked_sub(part_ns);
+        entries.push((*node, *state, others_ns.ok_or(interpreter_exceeds(*node))?));
+        if part_ns > 0 {
+            entries.push((*node, State::Interpreter, part_ns));
+        }
+    }
+    match rest.next() {
+        Some((node, _, _)) => Err(interpreter_exceeds(*node)),
+        None => Ok(entries.into_iter().collect()),
+    }
+}
+
+fn interpreter_exceeds(node: NodeId) -> WireError {
+    WireError::Interpreter {
+        node: node.0.into(),
+    }
 }
 
 fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta, WireError> {
@@ -266,7 +344,15 @@ mod tests {
                 .map(|(id, state, quanta)| (NodeId(id), state, quanta * quantum_ns))
                 .collect();
             let cycle = encode_cycle(&delta, range(), quantum_ns);
-            prop_assert_eq!(decode_cycle(&cycle, 500), Ok((range(), delta)));
+            let cycle = with_threads(cycle, &delta);
+            prop_assert_eq!(decode_threads(&cycle, 500), Ok(delta.clone()));
+            prop_assert_eq!(decode_cycle(&cycle, 500), Ok((range(), delta.clone())));
+            // An older receiver skips the list of interpreters, and has as much time.
+            let older = v1::Cycle { samples_interpreter: Vec::new(), ..cycle };
+            let seen = decode_cycle(&older, 500).unwrap().1.total();
+            let sent = delta.total();
+            prop_assert_eq!(seen.total_ns(), sent.total_ns());
+            prop_assert_eq!(seen.get(State::Lock), sent.get(State::Lock) + sent.get(State::Interpreter));
         }
 
         #[test]
@@ -391,6 +477,59 @@ mod tests {
             let decoded = decode_cycle(&cycle, 9).and_then(|_| decode_threads(&cycle, 9));
             assert_eq!(decoded.unwrap_err().to_string(), expected);
         }
+    }
+
+    #[test]
+    fn waits_for_an_interpreter_are_a_part_of_those_for_a_lock() {
+        let check = |lists: [&[u64]; 2], expected: Result<&[(u32, State, u64)], &str>| {
+            let [samples, samples_interpreter] = lists.map(bytes_of);
+            let cycle = v1::Cycle {
+                stop_ns: 1,
+                quantum_ns: 1,
+                threads: samples.clone(),
+                threads_interpreter: samples_interpreter.clone(),
+                samples,
+                samples_interpreter,
+                ..v1::Cycle::default()
+            };
+            let delta_of = |entries: &[(u32, State, u64)]| -> Delta {
+                let entries = entries.iter();
+                entries
+                    .map(|(id, state, ns)| (NodeId(*id), *state, *ns))
+                    .collect()
+            };
+            let expected = expected.map(delta_of).map_err(str::to_owned);
+            let samples = decode_cycle(&cycle, 9).map(|(_, delta)| delta);
+            for decoded in [samples, decode_threads(&cycle, 9)] {
+                assert_eq!(decoded.map_err(|error| error.to_string()), expected);
+            }
+        };
+        // Of node 1: 5 ns in a lock; of node 2: 3 ns on a CPU and 4 ns in a lock.
+        let all = &[0, 9, 4, 5, 2, 2, 3][..];
+        check(
+            [all, &[0, 9, 4]],
+            Ok(&[
+                (1, State::Interpreter, 5),
+                (2, State::Cpu, 3),
+                (2, State::Lock, 4),
+            ]),
+        );
+        check(
+            [all, &[0, 9, 1, 7, 3]],
+            Ok(&[
+                (1, State::Lock, 3),
+                (1, State::Interpreter, 2),
+                (2, State::Cpu, 3),
+                (2, State::Interpreter, 4),
+            ]),
+        );
+        let exceeds =
+            |node| format!("the waits of node {node} for an interpreter exceed those for a lock");
+        check([all, &[0, 9, 5]], Err(&exceeds(1)));
+        check([all, &[0, 14, 0]], Err(&exceeds(2)));
+        check([all, &[0, 23, 0]], Err(&exceeds(3)));
+        check([&[], &[0, 9, 0]], Err(&exceeds(1)));
+        check([all, &[0, 6, 1]], Err("node 0 is outside its table of 9"));
     }
 
     #[test]

@@ -156,13 +156,14 @@ mod tests {
                     samples,
                     [ticks, ticks_expected, ticks_throttled],
                 )| {
-                    let threads = samples.clone();
                     v1::Cycle {
                         start_ns,
                         stop_ns,
                         quantum_ns,
+                        threads: samples.clone(),
+                        samples_interpreter: samples.clone(),
+                        threads_interpreter: samples.clone(),
                         samples,
-                        threads,
                         ticks,
                         ticks_expected,
                         ticks_throttled,
@@ -253,7 +254,7 @@ mod tests {
                 threads: vec![0, 56, 39],
                 ticks: 100,
                 ticks_expected: 100,
-                ticks_throttled: 0,
+                ..v1::Cycle::default()
             }),
             account: Some(v1::LossAccount {
                 accepted_ns: seq * 40_000_000,

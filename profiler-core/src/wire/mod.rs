@@ -18,7 +18,7 @@ pub use control::{
     decode_thread_dump, encode_applied, encode_settings, encode_thread_dump,
 };
 pub use cycle::{
-    cycle_weight_ns, decode_cycle, decode_threads, encode_cycle, encode_weights, weight_bytes_max,
+    cycle_weight_ns, decode_cycle, decode_threads, encode_cycle, weight_bytes_max, with_threads,
 };
 pub use dictionary::{InvalidEntries, Marks, Translation, dictionary_since};
 pub use entries::measure;
@@ -98,6 +98,12 @@ pub enum WireError {
     #[error("the weight of node {node} is missing, or exceeds 64 bits of nanoseconds")]
     Weight {
         /// Node of the pair.
+        node: u64,
+    },
+    /// More time waiting for an interpreter's lock than for locks.
+    #[error("the waits of node {node} for an interpreter exceed those for a lock")]
+    Interpreter {
+        /// Node of the waits.
         node: u64,
     },
     /// A required field is missing.

@@ -120,6 +120,9 @@ pub struct AppliedSettings {
     /// When the first of them was noticed; 0 if there are none.
     #[prost(sint64, tag = "7")]
     pub signal_blocked_since_ns: i64,
+    /// As in Settings.
+    #[prost(uint32, tag = "8")]
+    pub locks: u32,
 }
 /// Stack and state of every thread at one moment: the answer to ThreadDumpRequest.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -153,6 +156,9 @@ pub struct ThreadStack {
     /// Nanoseconds for which it has been blocked there.
     #[prost(uint64, tag = "6")]
     pub blocked_ns: u64,
+    /// Whether its state, lock, is a wait for the lock of an interpreter.
+    #[prost(bool, tag = "7")]
+    pub is_interpreter: bool,
 }
 /// A piece of the symbols of a module: of an ELF file with only the sections that name functions, files
 /// and lines. All agents with the same file make the same bytes of it, so that another one can continue.
@@ -278,6 +284,12 @@ pub struct Cycle {
     /// The same time by thread: nodes are paths of task, phase (if any) and thread.
     #[prost(bytes = "vec", tag = "5")]
     pub threads: ::prost::alloc::vec::Vec<u8>,
+    /// The part of `lock` in each of the two lists that was a wait for the lock of an interpreter, such as CPython's GIL:
+    /// a list like them, of positions of state lock only.
+    #[prost(bytes = "vec", tag = "6")]
+    pub samples_interpreter: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "7")]
+    pub threads_interpreter: ::prost::alloc::vec::Vec<u8>,
     /// Ticks that the sampler made, ticks that the interval asks for, and of these the ticks that it
     /// skipped to stay within its CPU limit. On a stream, `ticks` holds expected minus made.
     #[prost(uint64, tag = "11")]
@@ -554,6 +566,9 @@ pub struct Settings {
     /// States whose weight is kept: bit n is the n-th state of Cycle.
     #[prost(uint32, optional, tag = "4")]
     pub states: ::core::option::Option<u32>,
+    /// If `lock` is among them, the locks whose waits are kept. 0: all, 1: all but interpreters', 2: interpreters' only.
+    #[prost(uint32, tag = "5")]
+    pub locks: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ThreadDumpRequest {

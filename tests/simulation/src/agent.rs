@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use profiler_core::wire::{FlushDeltaCodec, Marks, PROTOCOL, encode_weights, v1};
-use profiler_core::{Epoch, NodeId, SessionKey};
+use profiler_core::wire::{FlushDeltaCodec, Marks, PROTOCOL, encode_cycle, v1};
+use profiler_core::{Epoch, NodeId, SessionKey, TimeRange};
 use v1::agent_message::Kind;
 
 use crate::dictionary::Dictionary;
@@ -420,16 +420,14 @@ fn lag_ns(cycle: i64) -> i64 {
 fn encode(program: &Program, dictionary: &mut Dictionary, pairs: &[Pair]) -> v1::Cycle {
     let own = pairs.iter().map(|(node, state, quanta)| {
         let own = dictionary.node(program, *node);
-        (NodeId(own), *state, *quanta)
+        (NodeId(own), *state, *quanta * QUANTUM_NS)
     });
-    // In quanta, so one quantum is the unit.
-    let samples = encode_weights(&own.collect(), 1);
     v1::Cycle {
-        quantum_ns: QUANTUM_NS,
-        samples,
+        start_ns: 0,
+        stop_ns: 0,
         ticks: 100,
         ticks_expected: 100,
-        ..v1::Cycle::default()
+        ..encode_cycle(&own.collect(), TimeRange::ALL, QUANTUM_NS)
     }
 }
 

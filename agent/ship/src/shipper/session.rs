@@ -7,7 +7,7 @@ use std::time::Duration;
 use profiler_core::limits::{CAUSE_BYTES_MAX, bounded};
 use profiler_core::wire::v1::{self, agent_message, collector_message};
 use profiler_core::wire::{
-    Marks, WireError, dictionary_since, encode_cycle, encode_task, encode_telemetry, encode_weights,
+    Marks, WireError, dictionary_since, encode_cycle, encode_task, encode_telemetry, with_threads,
 };
 use profiler_core::{Telemetry, Timestamp};
 
@@ -363,12 +363,14 @@ fn marks_of(tables: &Tables) -> Marks {
 /// Encodes the part of a flush that does not depend on when it is sent. The same batch always gives the
 /// same bytes, because ids of the tables never change.
 pub(crate) fn encode(seq: u64, batch: &Batch, tables: &Mutex<Tables>) -> EncodedMessage {
-    let cycle = batch.span.map(|span| v1::Cycle {
-        ticks: span.ticks.made,
-        ticks_expected: span.ticks.expected,
-        ticks_throttled: span.ticks.throttled,
-        threads: encode_weights(&batch.threads, span.quantum_ns),
-        ..encode_cycle(&batch.delta, span.range, span.quantum_ns)
+    let cycle = batch.span.map(|span| {
+        let samples = encode_cycle(&batch.delta, span.range, span.quantum_ns);
+        v1::Cycle {
+            ticks: span.ticks.made,
+            ticks_expected: span.ticks.expected,
+            ticks_throttled: span.ticks.throttled,
+            ..with_threads(samples, &batch.threads)
+        }
     });
     let mut tables = lock(tables);
     let mut index = |text: &str| tables.string_id(text).0;

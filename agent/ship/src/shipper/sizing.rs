@@ -190,8 +190,8 @@ fn entries_within(
 ) -> (usize, usize) {
     let mut last = NodeId::ROOT;
     let mut bytes = 0;
-    for (index, (node, _, weight)) in delta.entries().iter().enumerate() {
-        let entry_bytes = weight_bytes_max(last, *node, weight / quantum_ns);
+    for (index, (node, state, weight)) in delta.entries().iter().enumerate() {
+        let entry_bytes = weight_bytes_max(last, *node, *state, weight / quantum_ns);
         let must = at_least_one && index == 0;
         if !must && bytes + entry_bytes > bytes_max {
             return (index, bytes);

@@ -65,6 +65,7 @@ fn totals(weight: Weight) -> api::Totals {
         cpu_ns: weight.get(State::Cpu),
         runnable_ns: weight.get(State::Runnable),
         lock_ns: weight.get(State::Lock),
+        interpreter_ns: weight.get(State::Interpreter),
         sleep_ns: weight.get(State::Sleep),
         network_ns: weight.get(State::Network),
         disk_ns: weight.get(State::Disk),

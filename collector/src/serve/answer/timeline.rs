@@ -47,6 +47,7 @@ fn series(series: &Series) -> api::Series {
         cpu_ns: steps(State::Cpu),
         runnable_ns: steps(State::Runnable),
         lock_ns: wait(State::Lock),
+        interpreter_ns: wait(State::Interpreter),
         sleep_ns: wait(State::Sleep),
         network_ns: wait(State::Network),
         disk_ns: wait(State::Disk),

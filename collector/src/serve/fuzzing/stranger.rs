@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use form_urlencoded::byte_serialize;
 use profiler_core::wire::v1::agent_message::Kind;
 use profiler_core::wire::{
-    Marks, PROTOCOL, dictionary_since, encode_cycle, encode_task, encode_telemetry, encode_weights,
-    v1,
+    Marks, PROTOCOL, dictionary_since, encode_cycle, encode_task, encode_telemetry, v1,
+    with_threads,
 };
 use profiler_core::{
     CallTrie, Direction, ExpectedTasks, Filter, Frame, FrameKind, Outcome, PhaseInterval, Profile,
@@ -124,11 +124,12 @@ impl Stranger<'_> {
             .map(|frame| symbols.intern(&frame));
         let thread = trie.insert_path(thread).expect("there is room");
         let delta = trie.take_delta();
+        let threads = [(thread, State::Cpu, 10_000_000)].into_iter().collect();
+        let samples = encode_cycle(&delta, self.last_second(), 1);
         let cycle = v1::Cycle {
             ticks: 95,
             ticks_expected: 100,
-            threads: encode_weights(&[(thread, State::Cpu, 10_000_000)].into_iter().collect(), 1),
-            ..encode_cycle(&delta, self.last_second(), 1)
+            ..with_threads(samples, &threads)
         };
         let mut index = |text: &str| symbols.intern_string(text).0;
         let tasks = (1..=6)

@@ -202,11 +202,12 @@ pub(in crate::serve) fn timeline(answer: &api::TimelineAnswer) -> Table {
         .with::<Text>("name", text(|one| &one.name))
         .with::<Time>("start", series.iter().flat_map(|_| starts.clone()));
     type Weights = fn(&api::Series) -> Option<&Vec<u64>>;
-    const STATES: [(&str, Weights); 8] = [
+    const STATES: [(&str, Weights); 9] = [
         ("cpu_ns", |one| Some(&one.cpu_ns)),
         ("runnable_ns", |one| Some(&one.runnable_ns)),
         ("wait_ns", |one| Some(&one.wait_ns)),
         ("lock_ns", |one| one.lock_ns.as_ref()),
+        ("interpreter_ns", |one| one.interpreter_ns.as_ref()),
         ("sleep_ns", |one| one.sleep_ns.as_ref()),
         ("network_ns", |one| one.network_ns.as_ref()),
         ("disk_ns", |one| one.disk_ns.as_ref()),
@@ -256,6 +257,7 @@ pub(in crate::serve) fn functions(profile: &Profile) -> Table {
         (State::Cpu, "self_cpu_ns"),
         (State::Runnable, "self_runnable_ns"),
         (State::Lock, "self_lock_ns"),
+        (State::Interpreter, "self_interpreter_ns"),
         (State::Sleep, "self_sleep_ns"),
         (State::Network, "self_network_ns"),
         (State::Disk, "self_disk_ns"),

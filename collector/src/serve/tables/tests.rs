@@ -209,9 +209,9 @@ fn series_are_rows_of_points() {
         ..Default::default()
     };
     expect![[r#"
-        kind,name,start,cpu_ns,runnable_ns,wait_ns,lock_ns,sleep_ns,network_ns,disk_ns,other_ns
-        task,load,1970-01-01T00:00:00.000000000Z,1,0,4,0,0,0,4,0
-        task,load,1970-01-01T00:00:00.000000500Z,2,0,0,0,0,0,0,0
+        kind,name,start,cpu_ns,runnable_ns,wait_ns,lock_ns,interpreter_ns,sleep_ns,network_ns,disk_ns,other_ns
+        task,load,1970-01-01T00:00:00.000000000Z,1,0,4,0,0,0,0,4,0
+        task,load,1970-01-01T00:00:00.000000500Z,2,0,0,0,0,0,0,0,0
     "#]]
     .assert_eq(&text(&timeline(&answer)));
 }

@@ -1,7 +1,7 @@
 //! Settings and thread dumps, over real sockets, with agents that the tests play.
 
 use profiler_core::wire::v1::{self, agent_message, collector_message::Kind};
-use profiler_core::{State, StateSet};
+use profiler_core::State;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -52,10 +52,11 @@ fn applied(revision: u64, interval_ns: u64, enabled: bool) -> agent_message::Kin
         revision,
         interval_ns,
         enabled,
-        states: StateSet::ALL.bits().into(),
+        states: 0b111_1111,
         mode: "by hand".to_owned(),
         signal_blocked_threads: 2,
         signal_blocked_since_ns: 1_000_000_000,
+        ..v1::AppliedSettings::default()
     })
 }
 
@@ -218,6 +219,7 @@ async fn answer_with(client: &mut Client, threads: &[(&str, u32, Option<State>, 
                 state,
                 age_ns: 3,
                 blocked_ns,
+                ..v1::ThreadStack::default()
             }
         })
         .collect();

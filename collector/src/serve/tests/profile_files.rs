@@ -145,7 +145,8 @@ async fn a_file_of_functions_has_the_time_of_the_profile() {
     assert_eq!(file.header("x-emberline-total-ns"), Some("7"));
     let mut lines = file.body.lines();
     let header = "kind,name,crate,file,line,module,self_ns,total_ns,self_cpu_ns,self_runnable_ns,\
-                  self_lock_ns,self_sleep_ns,self_network_ns,self_disk_ns,self_other_ns";
+                  self_lock_ns,self_interpreter_ns,self_sleep_ns,self_network_ns,self_disk_ns,\
+                  self_other_ns";
     assert_eq!(lines.next(), Some(header));
     let cells: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
     let sum = |column: usize| -> u64 {

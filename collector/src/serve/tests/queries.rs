@@ -25,10 +25,19 @@ async fn an_unknown_choice_lists_all_choices() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let states = json!([
-        "cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other", "all"
+        "cpu",
+        "runnable",
+        "wait",
+        "lock",
+        "interpreter",
+        "sleep",
+        "network",
+        "disk",
+        "other",
+        "all"
     ]);
-    let error = "invalid state=\"CPU\"; allowed: cpu, runnable, wait, lock, sleep, network, disk, \
-                 other, all";
+    let error = "invalid state=\"CPU\"; allowed: cpu, runnable, wait, lock, interpreter, sleep, \
+                 network, disk, other, all";
     running
         .check("/api/v1/profile?state=cpu&state=CPU", 400, error, states)
         .await;

@@ -21,8 +21,8 @@ async fn a_profile_has_times_and_sampling_quality() {
         .await;
     assert_eq!(
         profile["totals"],
-        json!({"cpu_ns": 5, "runnable_ns": 0, "lock_ns": 0, "sleep_ns": 0, "network_ns": 0,
-               "disk_ns": 0, "other_ns": 0, "wait_ns": 0, "total_ns": 5})
+        json!({"cpu_ns": 5, "runnable_ns": 0, "lock_ns": 0, "interpreter_ns": 0,
+               "sleep_ns": 0, "network_ns": 0, "disk_ns": 0, "other_ns": 0, "wait_ns": 0, "total_ns": 5})
     );
     assert_eq!(profile["profile"]["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(profile["workers"], json!(["w"]));
@@ -108,7 +108,7 @@ async fn waiting_can_be_selected_as_a_whole_or_by_kind() {
         (
             "state=wait",
             2,
-            json!(["lock", "sleep", "network", "disk", "other"]),
+            json!(["lock", "sleep", "network", "disk", "other", "interpreter"]),
         ),
         ("state=network", 2, json!(["network"])),
         ("state=lock", 0, json!(["lock"])),

@@ -58,6 +58,10 @@ fn an_invalid_flush_is_rejected_whole_and_the_stream_continues() {
         "node 9 is outside its table of 3",
     );
     check_refused(
+        |f| cycle(f).samples_interpreter = vec![0, 9, 0],
+        "the waits of node 1 for an interpreter exceed those for a lock",
+    );
+    check_refused(
         |f| cycle(f).stop_ns = cycle(f).start_ns - 1,
         "the cycle's stop - start is -1; it must be above 0",
     );

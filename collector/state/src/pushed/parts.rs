@@ -1,7 +1,7 @@
 //! The flushes of a pushed profile.
 
 use import::ImportedSample;
-use profiler_core::wire::{encode_cycle, encode_weights, v1};
+use profiler_core::wire::{encode_cycle, v1, with_threads};
 use profiler_core::{Delta, NodeId, TimeRange};
 
 /// Most samples of one flush: at most half of the largest message, at up to 15 bytes each in two lists.
@@ -44,9 +44,8 @@ fn cycle(samples: &[ImportedSample], range: TimeRange) -> v1::Cycle {
         .iter()
         .map(|sample| sample.nanoseconds)
         .fold(0, greatest_divisor);
-    let threads = encode_weights(&sums(samples, |sample| sample.thread), quantum_ns);
     let cycle = encode_cycle(&sums(samples, |sample| sample.node), range, quantum_ns);
-    v1::Cycle { threads, ..cycle }
+    with_threads(cycle, &sums(samples, |sample| sample.thread))
 }
 
 fn sums(samples: &[ImportedSample], node: fn(&ImportedSample) -> NodeId) -> Delta {

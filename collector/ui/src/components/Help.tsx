@@ -58,7 +58,7 @@ export function Help({ onClose }: { onClose(): void }) {
       </p>
       <p>
         <b>cpu</b> is running on a CPU; <b>runnable</b> is waiting for a CPU, because the host is overloaded;{' '}
-        <b>lock</b>, <b>sleep</b>, <b>network</b>, <b>disk</b> and <b>other</b> are waiting for that.
+        <b>lock</b>, <b>GIL</b>, <b>sleep</b>, <b>network</b>, <b>disk</b> and <b>other</b> are waiting for that.
       </p>
       <p>Drag over a timeline to select a range. The address contains the whole view: copy it to share the view.</p>
       <button onClick={onClose}>Close</button>

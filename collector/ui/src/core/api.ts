@@ -149,6 +149,8 @@ export type Totals = {
   runnable_ns: number,
   /** Waiting for a lock or another thread. */
   lock_ns: number,
+  /** Waiting for the lock of an interpreter, such as CPython's GIL. */
+  interpreter_ns: number,
   /** Sleeping. */
   sleep_ns: number,
   /** Waiting for the network. */
@@ -215,6 +217,8 @@ export type Series = {
   runnable_ns: Array<number>,
   /** Waiting for a lock or another thread, by step. */
   lock_ns?: Array<number>,
+  /** Waiting for the lock of an interpreter, by step. */
+  interpreter_ns?: Array<number>,
   /** Sleeping, by step. */
   sleep_ns?: Array<number>,
   /** Waiting for the network, by step. */

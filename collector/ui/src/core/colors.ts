@@ -169,6 +169,7 @@ const STATE_HUES: Record<State, [number, number]> = {
   cpu: [48, 0.14],
   runnable: [92, 0.13],
   lock: [300, 0.1],
+  interpreter: [345, 0.12],
   sleep: [260, 0.03],
   network: [235, 0.11],
   disk: [165, 0.09],

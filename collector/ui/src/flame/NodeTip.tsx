@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { stateColor } from '../core/colors';
 import { safeText, shortFile } from '../core/names';
-import { STATES } from '../core/states';
+import { STATES, stateLabel } from '../core/states';
 import { duration, percent } from '../core/time';
 import { crateAt, type Functions, type Layout, NO_FUNCTION, STATE_COUNT } from './layout';
 
@@ -72,7 +72,7 @@ export function NodeTip({ layout, functions, node, rootLabel, viewNs, at, isInve
         {states.map(({ state, ns }) => (
           <span key={state}>
             <i style={{ background: stateColor(state) }} />
-            {state} {percent(ns, total)}
+            {stateLabel(state)} {percent(ns, total)}
           </span>
         ))}
       </div>

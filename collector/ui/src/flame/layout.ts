@@ -1,6 +1,8 @@
 // A profile in columns, laid out for drawing. Parents come before children, a subtree is contiguous,
 // the heaviest child comes first, and each row's nodes are sorted by position.
 
+import { STATES } from '../core/states';
+
 /** The functions of a profile, each once. */
 export interface Functions {
   names: string[];
@@ -31,7 +33,7 @@ export interface Layout {
 }
 
 export const NO_FUNCTION = 0xffffffff;
-export const STATE_COUNT = 7;
+export const STATE_COUNT = STATES.length;
 /** Indices of a comparison's weights, which take the position of the states. */
 export const BEFORE = 0;
 export const AFTER = 1;

@@ -44,7 +44,16 @@ fn invalid_queries_name_the_allowed_values() {
         &url,
         &["--state", "asleep"],
         &[
-            "asleep", "cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other",
+            "asleep",
+            "cpu",
+            "runnable",
+            "wait",
+            "lock",
+            "interpreter",
+            "sleep",
+            "network",
+            "disk",
+            "other",
         ],
     );
     check_profile(&url, &["--format", "gif"], &["gif", "svg", "collapsed"]);

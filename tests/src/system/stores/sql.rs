@@ -97,7 +97,14 @@ fn sums_of_sql_are_those_of_the_api() {
     }
     let mut states = 0;
     for state in [
-        "cpu", "runnable", "lock", "sleep", "network", "disk", "other",
+        "cpu",
+        "runnable",
+        "lock",
+        "interpreter",
+        "sleep",
+        "network",
+        "disk",
+        "other",
     ] {
         let timeline = collector.json(&format!("/api/v1/timeline?{range}&state={state}"));
         let series = timeline["series"].as_array().unwrap().iter();

@@ -3,7 +3,7 @@
 import { useMemo } from 'preact/hooks';
 import { crateColor, phaseColor, stateColor } from '../../core/colors';
 import { safeText } from '../../core/names';
-import { STATE_DESCRIPTIONS, STATES } from '../../core/states';
+import { STATE_DESCRIPTIONS, STATES, type State, stateLabel } from '../../core/states';
 import { percent } from '../../core/time';
 import type { Coloring } from '../../flame/draw';
 import type { LoadedProfile } from '../../flame/load';
@@ -23,12 +23,14 @@ function cratesOf({ functions, fnSelf }: LoadedProfile): [string, number][] {
 export function Legend({ loaded, coloring }: { loaded: LoadedProfile; coloring: Coloring }) {
   const crates = useMemo(() => cratesOf(loaded), [loaded.fnSelf]);
   if (coloring === 'state') {
+    // The root's. Most programs have no interpreter.
+    const isShown = (_: State, at: number) => STATES[at] !== 'interpreter' || loaded.layout.states[at] > 0;
     return (
       <p class="legend">
-        {STATES.map((state) => (
+        {STATES.filter(isShown).map((state) => (
           <span key={state} title={STATE_DESCRIPTIONS[state]}>
             <i class="dot" style={{ background: stateColor(state) }} />
-            {state}
+            {stateLabel(state)}
           </span>
         ))}
         <span class="soft">each rectangle has the color of its longest state</span>

@@ -1,7 +1,7 @@
 // Chips for the states of threads.
 
 import { stateColor } from '../../core/colors';
-import { STATE_DESCRIPTIONS, STATES, type State } from '../../core/states';
+import { STATE_DESCRIPTIONS, STATES, type State, stateLabel } from '../../core/states';
 import { percent } from '../../core/time';
 import { WAITS } from './states';
 
@@ -15,6 +15,8 @@ interface Properties {
 export function StateChips({ chosen, timeNs = () => 0, onChange }: Properties) {
   const sum = (states: readonly State[]) => states.reduce((ns, state) => ns + timeNs(state), 0);
   const allNs = sum(STATES);
+  // Most programs have no interpreter.
+  const waits = WAITS.filter((state) => state !== 'interpreter' || allNs === 0 || timeNs(state) > 0);
   const toggle = (states: readonly State[]) => {
     const next = new Set(chosen);
     const isChosen = states.every((state) => chosen.has(state));
@@ -43,7 +45,7 @@ export function StateChips({ chosen, timeNs = () => 0, onChange }: Properties) {
       {chip('runnable', STATE_DESCRIPTIONS.runnable, ['runnable'])}
       {chip('waiting', 'blocked in any kind of call', WAITS)}
       {WAITS.some((state) => chosen.has(state)) &&
-        WAITS.map((state) => chip(state, STATE_DESCRIPTIONS[state], [state]))}
+        waits.map((state) => chip(stateLabel(state), STATE_DESCRIPTIONS[state], [state]))}
     </span>
   );
 }

@@ -27,9 +27,11 @@ export function stateParams(states: Set<State>): string[] | null {
   return [...STATES.slice(0, 2).filter((state) => states.has(state)), ...waits];
 }
 
+const WORDS: Record<string, string> = { all: 'in all states', cpu: 'on CPU', wait: 'waiting', interpreter: 'GIL' };
+
 /** The states in words. */
 export function statesText(params: URLSearchParams): string {
   const names = stateParams(chosenStates(params)) ?? ['cpu'];
-  const words = names.map((name) => ({ all: 'in all states', cpu: 'on CPU', wait: 'waiting' })[name] ?? name);
+  const words = names.map((name) => WORDS[name] ?? name);
   return words.join(', ');
 }

@@ -1,1 +1,0 @@
-import{$ as e,Kt as t,Yt as n,_t as r,ht as i,ut as a}from"./page-common--XnmDu3l.js";function o(){let[o,s]=n();return t(()=>{i(r(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?a(e,{}):a(`section`,{children:[a(`h2`,{children:`Licenses`}),a(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
