@@ -4,6 +4,8 @@ import asyncio
 import logging
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -56,6 +58,17 @@ def reschedule_once(path):
         open(path, "w").close()
         raise distributed.Reschedule
     return path
+
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run_program():
+    return subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True).stdout
 
 
 def current_task():
@@ -225,6 +238,19 @@ class Tasks(Cluster):
         names = Counter((task["name"], task["outcome"]) for task in self.all_tasks(client))
         self.assertEqual(names["Counting.add", "ok"], 2)
         self.assertEqual(sum(number for (name, _), number in names.items() if name == "Counting.fail"), 1)
+
+    def test_forks_programs_and_a_blocked_event_loop_change_no_result(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client)
+        self.assertEqual(client.submit(fork, key="fork-1").result(), 7)
+        self.assertEqual(client.submit(run_program, key="program-1").result(), "42\n")
+        busy = client.submit(spin, 0.5, key="busy-1")
+        client.run(time.sleep, 2)
+        self.assertEqual(busy.result(), 0.5)
+        self.detach(client)
+        rows = {row["key"]: row for row in self.all_tasks(client)}
+        self.assertEqual(set(rows), {"fork-1", "program-1", "busy-1"})
+        self.assertEqual({row["outcome"] for row in rows.values()}, {"ok"})
 
     def test_spans_are_labels(self):
         _, client = self.cluster(n_workers=1)
