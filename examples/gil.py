@@ -2,10 +2,11 @@
 
 pip install ./python && python examples/gil.py
 
-The profiles of the tasks show `[waiting for the GIL]` below the function that waited, and the native code below the
-one that held it.
+Prints how long threads waited, and which function held the lock meanwhile: `[GIL held by hold]`. On the page, choose
+"waiting" and "GIL" above a profile.
 """
 
+import subprocess
 import sys
 import threading
 import time
@@ -41,7 +42,8 @@ def main(seconds):
             thread.start()
         for thread in threads:
             thread.join()
-    print("emberline profile --worker gil --waiting")
+    # Installed with the package.
+    subprocess.run(["emberline", "profile", "--worker", "gil", "--state", "interpreter"], check=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-pub use system::foreign::{ForeignFrame, ForeignName, FrameWalker, Walk};
+pub use system::foreign::{ForeignFrame, ForeignLock, ForeignName, FrameWalker, Walk};
 
 static WALKER: OnceLock<Walker> = OnceLock::new();
 

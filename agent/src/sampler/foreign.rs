@@ -14,12 +14,14 @@ use super::pages::page_map::PageMap;
 use super::pages::page_trie::Full;
 use super::sys::modules::Module;
 use super::unwind::Stack;
-use crate::foreign::{ForeignFrame, ForeignName, Walk, Walker};
+use crate::foreign::{ForeignFrame, ForeignLock, ForeignName, Walk, Walker};
 
 /// Most frames of an interpreter in one stack; outer ones are cut.
 pub(super) const FRAMES_MAX: usize = 512;
 /// Most known places in code; past it all are forgotten and named again.
 const KNOWN_MAX: usize = 65_536;
+/// The place in code that stands for the code as the holder of a lock.
+const AS_HOLDER: u64 = u64::MAX;
 /// Marks entries of a stack that are frames of the tree instead of addresses: no program has code there.
 const FOREIGN: u64 = 1 << 63;
 
@@ -70,8 +72,10 @@ pub(super) struct ForeignFrames {
     native: Option<Stack>,
     blocked: Vec<ForeignFrame>,
     is_blocked_complete: bool,
-    /// The lock that was waited for last, and its mark.
-    lock: Option<(&'static str, FrameId)>,
+    /// The lock for which the blocked thread waits.
+    lock: Option<ForeignLock>,
+    /// The mark of the last lock, by its name.
+    mark: Option<(&'static str, FrameId)>,
 }
 
 impl ForeignFrames {
@@ -87,6 +91,7 @@ impl ForeignFrames {
             blocked: vec![ForeignFrame::default(); FRAMES_MAX],
             is_blocked_complete: true,
             lock: None,
+            mark: None,
         };
         foreign.set_modules(modules);
         foreign
@@ -109,8 +114,9 @@ impl ForeignFrames {
         self.libraries = ranges_of(&is_c_library);
     }
 
-    /// Walks a blocked thread, whose frames are then [`ForeignFrames::merge_blocked`]'s if it did not run meanwhile.
-    pub(super) fn walk_blocked(&mut self, thread: u32) {
+    /// Walks a blocked thread that may wait on a futex. Its frames are then [`ForeignFrames::merge_blocked`]'s if it did
+    /// not run meanwhile.
+    pub(super) fn walk_blocked(&mut self, thread: u32, futex: Option<u64>) {
         self.blocked.resize(FRAMES_MAX, ForeignFrame::default());
         let Walk {
             frames,
@@ -118,15 +124,12 @@ impl ForeignFrames {
         } = self.walker.0.walk_blocked(thread, &mut self.blocked);
         self.blocked.truncate(frames);
         self.is_blocked_complete = is_complete;
+        self.lock = futex.and_then(|futex| self.walker.0.lock(thread, futex));
     }
 
-    /// Merges what [`ForeignFrames::walk_blocked`] found into the native stack of a thread that may wait on a futex.
-    pub(super) fn merge_blocked(
-        &mut self,
-        tree: &mut AddressTrie,
-        futex: Option<u64>,
-        stack: &mut Stack,
-    ) {
+    /// Merges what [`ForeignFrames::walk_blocked`] found into the native stack of the thread. Returns whether it waits for
+    /// the interpreter's lock.
+    pub(super) fn merge_blocked(&mut self, tree: &mut AddressTrie, stack: &mut Stack) -> bool {
         let frames = std::mem::take(&mut self.blocked);
         let found = Found {
             frames: &frames,
@@ -134,34 +137,64 @@ impl ForeignFrames {
         };
         self.merge(tree, found, stack);
         self.blocked = frames;
-        if let Some(lock) = futex.and_then(|futex| self.walker.0.lock_name(futex)) {
+        if let Some(lock) = self.lock {
             self.mark_lock(tree, lock, stack);
         }
+        self.lock.is_some()
     }
 
-    /// Puts a mark in the place of the native code by which a thread waits for a lock of the interpreter.
-    fn mark_lock(&mut self, tree: &mut AddressTrie, lock: &'static str, stack: &mut Stack) {
-        let known = self.lock.filter(|(name, _)| *name == lock);
-        let frame = match known {
-            Some((_, frame)) => frame,
-            None => {
-                let name = ForeignName {
-                    function: format!("[waiting for {lock}]"),
-                    ..ForeignName::default()
-                };
-                let Ok(frame) = tree.frame_id(AddressFrame::Foreign(Arc::new(name))) else {
-                    return;
-                };
-                self.lock = Some((lock, frame));
-                frame
-            }
+    /// Puts marks in the place of the native code by which a thread waits for a lock of the interpreter: the lock, and
+    /// the function that holds it.
+    fn mark_lock(&mut self, tree: &mut AddressTrie, lock: ForeignLock, stack: &mut Stack) {
+        let Ok(wait) = self.wait_mark(tree, lock.name) else {
+            return;
         };
+        let holder = lock
+            .holder
+            .and_then(|frame| self.holder_mark(tree, lock.name, frame).ok());
         let waits = |entry: &&u64| {
             frame_of(**entry).is_none()
                 && (contains(&self.interpreters, **entry) || contains(&self.libraries, **entry))
         };
         let hidden = stack.addresses.iter().take_while(waits).count();
-        stack.replace_innermost(hidden, entry_of(frame));
+        match holder {
+            Some(holder) => {
+                stack.replace_innermost(hidden, &[entry_of(holder), entry_of(wait)]);
+            }
+            None => stack.replace_innermost(hidden, &[entry_of(wait)]),
+        }
+    }
+
+    fn wait_mark(&mut self, tree: &mut AddressTrie, lock: &'static str) -> Result<FrameId, Full> {
+        if let Some((_, frame)) = self.mark.filter(|(name, _)| *name == lock) {
+            return Ok(frame);
+        }
+        let name = ForeignName {
+            function: format!("[waiting for the {lock}]"),
+            ..ForeignName::default()
+        };
+        let frame = tree.frame_id(AddressFrame::Foreign(Arc::new(name)))?;
+        self.mark = Some((lock, frame));
+        Ok(frame)
+    }
+
+    /// The mark of the function that holds a lock. It has no line, so that each pair of a waiting and a holding function
+    /// is one node.
+    fn holder_mark(
+        &mut self,
+        tree: &mut AddressTrie,
+        lock: &'static str,
+        holder: ForeignFrame,
+    ) -> Result<FrameId, Full> {
+        let identity = self.identity(holder);
+        self.known_frame(tree, (holder.code, AS_HOLDER), identity, |walker| {
+            let name = walker.0.name(holder).unwrap_or_else(gone);
+            ForeignName {
+                function: format!("[{lock} held by {}]", name.function),
+                file: name.file,
+                line: 0,
+            }
+        })
     }
 
     /// Merges the frames of an interpreter into the native stack of the same moment.
@@ -218,8 +251,20 @@ impl ForeignFrames {
     }
 
     fn frame_id(&mut self, tree: &mut AddressTrie, frame: ForeignFrame) -> Result<FrameId, Full> {
-        let key = (frame.code, frame.at);
         let identity = self.identity(frame);
+        self.known_frame(tree, (frame.code, frame.at), identity, |walker| {
+            walker.0.name(frame).unwrap_or_else(gone)
+        })
+    }
+
+    /// The frame of a place in code, named if it is new or other code has got its address.
+    fn known_frame(
+        &mut self,
+        tree: &mut AddressTrie,
+        key: (u64, u64),
+        identity: u64,
+        name: impl FnOnce(&Walker) -> ForeignName,
+    ) -> Result<FrameId, Full> {
         let known = self
             .known
             .get(&key)
@@ -227,7 +272,7 @@ impl ForeignFrames {
         if let Some(known) = known {
             return Ok(known.frame);
         }
-        let name = self.walker.0.name(frame).unwrap_or_else(gone);
+        let name = name(&self.walker);
         let id = tree.frame_id(AddressFrame::Foreign(Arc::new(name)))?;
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
@@ -320,8 +365,16 @@ mod tests {
             })
         }
 
-        fn lock_name(&self, futex: u64) -> Option<&'static str> {
-            (futex == 0x500).then_some("a lock")
+        fn lock(&self, _: u32, futex: u64) -> Option<ForeignLock> {
+            let holder = match futex {
+                0x500 => None,
+                0x501..=0x507 => Some(frame(futex - 0x500, 0)),
+                _ => return None,
+            };
+            Some(ForeignLock {
+                name: "lock",
+                holder,
+            })
         }
 
         fn is_interpreter(&self, module: &str) -> bool {
@@ -452,9 +505,9 @@ mod tests {
         let mut tree = AddressTrie::new(&[]);
         let mut merger = merger();
         for thread in [7, 8] {
-            merger.walk_blocked(thread);
+            merger.walk_blocked(thread, None);
             let mut stack = native(&[LOOP, C_LIBRARY], true);
-            merger.merge_blocked(&mut tree, None, &mut stack);
+            assert!(!merger.merge_blocked(&mut tree, &mut stack));
             assert_eq!(text(&tree, &stack), format!("f{thread}"));
         }
     }
@@ -464,15 +517,44 @@ mod tests {
         let check = |code: &[u64], futex: u64, expected: &str| {
             let mut tree = AddressTrie::new(&[]);
             let mut merger = merger();
-            merger.walk_blocked(9);
+            merger.walk_blocked(9, Some(futex));
             let mut stack = native(code, true);
             merger.blocked[0].anchor = 100 * code.len() as u64 + 50;
-            merger.merge_blocked(&mut tree, Some(futex), &mut stack);
+            let is_wait = merger.merge_blocked(&mut tree, &mut stack);
+            assert_eq!(is_wait, expected.contains("[waiting"));
             assert_eq!(text(&tree, &stack), expected);
         };
-        check(&[C_LIBRARY, GLUE, LOOP], 0x500, "f9;[waiting for a lock]");
+        check(&[C_LIBRARY, GLUE, LOOP], 0x500, "f9;[waiting for the lock]");
         check(&[C_LIBRARY, GLUE, LOOP], 0x508, "f9;2080;3000");
         let in_library = [C_LIBRARY, GLUE, LIBRARY, LOOP];
-        check(&in_library, 0x500, "f9;1000;[waiting for a lock]");
+        check(&in_library, 0x500, "f9;1000;[waiting for the lock]");
+    }
+
+    #[test]
+    fn a_wait_for_the_interpreters_lock_names_the_function_that_holds_it() {
+        let mut tree = AddressTrie::new(&[]);
+        let mut merger = merger();
+        for (futex, holder) in [(0x503, "f3"), (0x504, "f4"), (0x503, "f3")] {
+            merger.walk_blocked(9, Some(futex));
+            merger.blocked[0].anchor = 350;
+            let mut stack = native(&[C_LIBRARY, GLUE, LOOP], true);
+            assert!(merger.merge_blocked(&mut tree, &mut stack));
+            let expected = format!("f9;[waiting for the lock];[lock held by {holder}]");
+            assert_eq!(text(&tree, &stack), expected);
+        }
+        // The function itself has another name, with its line.
+        let own = merger.frame_id(&mut tree, frame(3, 0)).unwrap();
+        let AddressFrame::Foreign(name) = tree.frame(own) else {
+            panic!("a function");
+        };
+        assert_eq!((&name.function[..], name.line), ("f3", 1));
+        // Other code has got the address of what held it.
+        let stale = Known {
+            identity: 99,
+            frame: FrameId(77),
+        };
+        merger.known.insert((3, AS_HOLDER), stale);
+        let mark = merger.holder_mark(&mut tree, "lock", frame(3, 0)).unwrap();
+        assert_ne!(mark, FrameId(77));
     }
 }

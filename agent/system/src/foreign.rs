@@ -33,6 +33,15 @@ pub struct ForeignName {
     pub line: u32,
 }
 
+/// A lock of an interpreter, which lets one thread at a time run its code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForeignLock {
+    /// The name, such as `GIL`.
+    pub name: &'static str,
+    /// The innermost frame of the thread that holds it. `None` if no other thread does, or no frame can be read.
+    pub holder: Option<ForeignFrame>,
+}
+
 /// Walks the stacks of an interpreter in this process.
 ///
 /// The agent calls all but [`FrameWalker::walk_own`] from one thread, which must not wait for the interpreter.
@@ -53,9 +62,9 @@ pub trait FrameWalker: Sync {
     /// The name of a frame; `None` if its code is gone.
     fn name(&self, frame: ForeignFrame) -> Option<ForeignName>;
 
-    /// The name of the interpreter's lock that has a futex at this address, such as `the GIL`. Called after a walk of the
-    /// thread that waits there.
-    fn lock_name(&self, futex: u64) -> Option<&'static str>;
+    /// The interpreter's lock that has a futex at this address, on which the thread waits. Called after a walk of that
+    /// thread. The holder may run meanwhile, so it is read by checked reads.
+    fn lock(&self, thread_id: u32, futex: u64) -> Option<ForeignLock>;
 
     /// Whether a module is the interpreter itself, whose native frames between those of the interpreter are hidden.
     fn is_interpreter(&self, module: &str) -> bool;

@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use system::foreign::{ForeignFrame, ForeignName, FrameWalker, Walk};
+use system::foreign::{ForeignFrame, ForeignLock, ForeignName, FrameWalker, Walk};
 use system::page_vec::PageVec;
 
 use self::layout::{Layout, Lock};
@@ -38,6 +38,9 @@ const LIST_PAUSE: u64 = 4;
 
 /// Size of the interpreter's lock, with its mutexes and condition variables, in all versions.
 const LOCK_BYTES: u64 = 216;
+/// Offsets in it: the thread state that has or had it, and whether it is taken (1).
+const LOCK_HOLDER: usize = 8;
+const LOCK_TAKEN: usize = 16;
 
 /// Why the frames of Python cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -222,6 +225,26 @@ impl Interpreter {
         }
     }
 
+    /// The innermost frame of the thread that holds a lock, unless it is `but`.
+    fn holder_of(&self, lock: u64, but: u32) -> Option<ForeignFrame> {
+        let mut bytes = [0; LOCK_TAKEN + 8];
+        if !sys::read(lock, &mut bytes) || sys::word_in(&bytes, LOCK_TAKEN) as u32 != 1 {
+            return None;
+        }
+        let state = sys::word_in(&bytes, LOCK_HOLDER);
+        let id = sys::word(state.checked_add(self.layout.thread_native_id)?)?;
+        if id as u32 == but {
+            return None;
+        }
+        let mut frames = [ForeignFrame::default()];
+        let walk = walk::walk(&self.layout, state, &mut frames, sys::read);
+        // The frame may have ended meanwhile, and its memory may have other content, which counts only if it is of code.
+        frames
+            .into_iter()
+            .take(walk.frames)
+            .find(|frame| names::identity(&self.layout, *frame) != 0)
+    }
+
     /// Whether this is still a thread state of the thread.
     fn is_state_of(&self, state: &ThreadState) -> bool {
         let id = sys::word(state.address + self.layout.thread_native_id);
@@ -289,10 +312,14 @@ impl FrameWalker for Interpreter {
         names::name(&self.layout, frame)
     }
 
-    fn lock_name(&self, futex: u64) -> Option<&'static str> {
+    fn lock(&self, thread_id: u32, futex: u64) -> Option<ForeignLock> {
         let list = self.threads.get()?;
-        let is_in = |lock: &u64| futex.wrapping_sub(*lock) < LOCK_BYTES;
-        list.locks.iter().any(is_in).then_some("the GIL")
+        let is_in = |lock: &&u64| futex.wrapping_sub(**lock) < LOCK_BYTES;
+        let lock = *list.locks.iter().find(is_in)?;
+        Some(ForeignLock {
+            name: "GIL",
+            holder: self.holder_of(lock, thread_id),
+        })
     }
 
     fn is_interpreter(&self, module: &str) -> bool {

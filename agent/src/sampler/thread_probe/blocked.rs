@@ -147,16 +147,21 @@ impl ThreadProbe {
             let registers = Registers::of_caller(site.pc, site.sp, None);
             unwinder.unwind(registers, |address| remote.read(address), stack);
             if let Some(foreign) = foreign {
-                foreign.walk_blocked(thread.id);
+                foreign.walk_blocked(thread.id, site.futex());
             }
-            let state = site.state();
+            let kind = site.state();
             let Some(cpu_after) = thread.read_clock() else {
                 return self.mark_gone(thread);
             };
             if cpu_after == cpu_ns {
-                if let Some(foreign) = &mut self.foreign {
-                    foreign.merge_blocked(&mut self.addresses, site.futex(), &mut self.stack);
-                }
+                let is_interpreter = self.foreign.as_mut().is_some_and(|foreign| {
+                    foreign.merge_blocked(&mut self.addresses, &mut self.stack)
+                });
+                let state = if is_interpreter {
+                    State::Interpreter
+                } else {
+                    kind
+                };
                 let attribution = self.attribution(thread, task_word);
                 let before = thread.observation;
                 if let Some(delayed) = self.update_run_delay(thread) {

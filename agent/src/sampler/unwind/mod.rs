@@ -111,11 +111,11 @@ impl Stack {
         self.complete = false;
     }
 
-    /// Replaces the innermost frames by one.
-    pub(super) fn replace_innermost(&mut self, frames: usize, address: u64) {
+    /// Replaces the innermost frames by others, the innermost first.
+    pub(super) fn replace_innermost(&mut self, frames: usize, by: &[u64]) {
         let pointer = self.pointers.first().copied().unwrap_or(UNKNOWN);
-        self.addresses.splice(..frames, [address]);
-        self.pointers.splice(..frames, [pointer]);
+        self.addresses.splice(..frames, by.iter().copied());
+        self.pointers.splice(..frames, by.iter().map(|_| pointer));
     }
 
     /// The part of the stack that the frame with this index uses.
