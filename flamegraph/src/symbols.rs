@@ -135,6 +135,12 @@ pub fn is_own(frame: &Frame<&str>) -> bool {
     crate_of_path(frame.function).is_some_and(|name| !STANDARD.contains(&name))
 }
 
+/// Whether a function is one of Python, as agents and other profilers name them.
+#[must_use]
+pub fn is_python(frame: &Frame<&str>) -> bool {
+    frame.module == "python" || (frame.module.is_empty() && frame.file.ends_with(".py"))
+}
+
 /// Where the first directory of dependencies begins in a path.
 fn place_of_dependency(file: &str) -> Option<usize> {
     const PLACES: [&str; 7] = [

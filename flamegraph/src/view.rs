@@ -12,7 +12,7 @@ use profiler_core::{FrameId, FrameKind, NodeId, Profile, StateSet, Weight};
 
 use self::select::selected;
 pub use self::select::{Selector, SelectorError};
-use crate::symbols::{is_own, is_plumbing, label, portable_file};
+use crate::symbols::{is_own, is_plumbing, is_python, label, portable_file};
 
 /// Frames that are folded into their callers, which get their time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,6 +24,10 @@ pub enum Stacks {
     Simple,
     /// All that are not the program's own.
     Own,
+    /// All but functions of Python.
+    Python,
+    /// Functions of Python.
+    Native,
 }
 
 /// Selection of the shown part of a profile. The default is everything.
@@ -158,11 +162,13 @@ impl View {
                 .nodes()
                 .iter()
                 .any(|node: &ProfileNode| kinds[node.frame.0 as usize] == FrameKind::Task);
-        let is_folded = of_frames(whole, |_, frame| match self.stacks {
-            _ if frame.kind != FrameKind::Function => false,
-            Stacks::Full => false,
-            Stacks::Simple => is_plumbing(frame.function),
-            Stacks::Own => !is_own(frame),
+        let is_folded = of_frames(whole, |_, frame| match (frame.kind, self.stacks) {
+            (FrameKind::Unresolved, Stacks::Python) => true,
+            (FrameKind::Function, Stacks::Simple) => is_plumbing(frame.function),
+            (FrameKind::Function, Stacks::Own) => !is_own(frame),
+            (FrameKind::Function, Stacks::Python) => !is_python(frame),
+            (FrameKind::Function, Stacks::Native) => is_python(frame),
+            _ => false,
         });
         let same = if self.stacks == Stacks::Full {
             None

@@ -226,6 +226,10 @@ pub(crate) enum Stacks {
     Simple,
     /// All that are not the program's own.
     Own,
+    /// All but functions of Python.
+    Python,
+    /// Functions of Python.
+    Native,
     /// None.
     Full,
 }

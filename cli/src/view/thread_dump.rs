@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use api::{StackFrame, ThreadDumpAnswer, ThreadGroup, ThreadSnapshot};
-use flamegraph::symbols::{is_own, short_name};
+use flamegraph::symbols::{is_own, is_python, short_name};
 use flamegraph::text::{cell, duration, printable, wrapped_words};
 use profiler_core::Frame;
 
@@ -118,20 +118,27 @@ fn write_group(text: &mut String, group: &ThreadGroup, threads: &[ThreadSnapshot
     }
     if stacks != Stacks::Full && omitted > 0 {
         let frames = counted(omitted as u64, "frame");
-        let whose = if stacks == Stacks::Own {
-            "others"
-        } else {
-            "the runtime"
+        let whose = match stacks {
+            Stacks::Own => "others",
+            Stacks::Python => "native code",
+            Stacks::Native => "Python",
+            Stacks::Simple | Stacks::Full => "the runtime",
         };
         let _ = writeln!(text, "    … {frames} of {whose} (--stacks full)");
     }
 }
 
 fn is_omitted(frame: &StackFrame, stacks: Stacks) -> bool {
+    let function = Frame {
+        module: &frame.module[..],
+        ..Frame::function(&frame.name[..], &frame.file, 0)
+    };
     match stacks {
         Stacks::Full => false,
         Stacks::Simple => frame.plumbing,
-        Stacks::Own => !is_own(&Frame::function(&frame.name, &frame.file, 0)),
+        Stacks::Own => !is_own(&function),
+        Stacks::Python => !is_python(&function),
+        Stacks::Native => is_python(&function),
     }
 }
 

@@ -190,6 +190,39 @@ fn dependencies_are_folded_into_own_code() {
     );
 }
 
+#[test]
+fn functions_of_python_are_shown_alone_or_folded() {
+    let python = |name, module| Frame {
+        module,
+        ..function_of(name, "/app/train.py")
+    };
+    let unresolved = Frame {
+        kind: FrameKind::Unresolved,
+        module: "/lib/blas.so",
+        offset: 16,
+        ..Frame::function("", "", 0)
+    };
+    let stack = vec![
+        Frame::task("load"),
+        function_of("start", "start.c"),
+        python("train", "python"),
+        python("imported", ""),
+        function_of("qr", "qr.c"),
+        unresolved,
+    ];
+    let check = |stacks, expected: (&str, usize)| {
+        let whole = from_rows([(stack.clone(), State::Cpu, 5)]);
+        let shown = View {
+            stacks,
+            ..View::default()
+        }
+        .apply(whole);
+        assert_eq!((&collapsed(&shown.profile)[..], shown.folded), expected);
+    };
+    check(Stacks::Python, ("load;train;imported 5\n", 3));
+    check(Stacks::Native, ("load;start;qr;blas.so 5\n", 2));
+}
+
 fn function_of(name: &'static str, file: &'static str) -> Frame<&'static str> {
     Frame::function(name, file, 0)
 }
@@ -329,7 +362,13 @@ fn callers_past_the_limit_are_omitted() {
 }
 
 fn views() -> impl Strategy<Value = View> {
-    let stacks = prop::sample::select(vec![Stacks::Full, Stacks::Simple, Stacks::Own]);
+    let stacks = prop::sample::select(vec![
+        Stacks::Full,
+        Stacks::Simple,
+        Stacks::Own,
+        Stacks::Python,
+        Stacks::Native,
+    ]);
     let flags = (any::<[bool; 3]>(), 1..128u32, any::<u32>());
     (names(), names(), names(), stacks, flags).prop_map(|(focus, hide, merge, stacks, flags)| {
         let ([hides_outside, merges_recursion, is_inverted], states, zoom) = flags;

@@ -28,10 +28,12 @@ pub(crate) const VIEW: [Parameter; 8] = [
 
 const OUTSIDE: [(&str, bool); 2] = [("shown", false), ("hidden", true)];
 
-const STACKS: [(&str, Stacks); 3] = [
+const STACKS: [(&str, Stacks); 5] = [
     ("full", Stacks::Full),
     ("simple", Stacks::Simple),
     ("own", Stacks::Own),
+    ("python", Stacks::Python),
+    ("native", Stacks::Native),
 ];
 
 /// The view of the parameters, in all states. Without any it is the whole profile.

@@ -216,6 +216,8 @@ fn changes(view: &View, answer: &ProfileAnswer) -> Vec<String> {
         Stacks::Full => {}
         Stacks::Simple => parts.push("simplified stacks".to_owned()),
         Stacks::Own => parts.push("own code only".to_owned()),
+        Stacks::Python => parts.push("functions of Python only".to_owned()),
+        Stacks::Native => parts.push("without functions of Python".to_owned()),
     }
     parts
 }

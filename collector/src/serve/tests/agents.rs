@@ -1,7 +1,7 @@
 //! Settings and thread dumps, over real sockets, with agents that the tests play.
 
-use profiler_core::wire::v1::{self, agent_message, collector_message::Kind};
 use profiler_core::State;
+use profiler_core::wire::v1::{self, agent_message, collector_message::Kind};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 

@@ -117,6 +117,9 @@ export function Views({ loaded: whole, isStale, fixed = [], isFile = false }: Pr
     return true;
   });
 
+  const stacks = params.get('stacks') ?? 'simple';
+  const hasPython = stacks === 'python' || stacks === 'native' || whole.functions.modules.includes('python');
+
   if (whole.metadata.empty || whole.layout.total[0] === 0)
     return (
       <>
@@ -190,7 +193,7 @@ export function Views({ loaded: whole, isStale, fixed = [], isFile = false }: Pr
             >
               stacks{' '}
               <select
-                value={params.get('stacks') ?? 'simple'}
+                value={stacks}
                 onChange={(event) => {
                   const { value } = event.currentTarget;
                   setParams({ stacks: value === 'simple' ? null : value, zoom: null });
@@ -199,6 +202,8 @@ export function Views({ loaded: whole, isStale, fixed = [], isFile = false }: Pr
                 <option value="simple">simplified</option>
                 <option value="own">own code only</option>
                 <option value="full">full</option>
+                {hasPython && <option value="python">Python only</option>}
+                {hasPython && <option value="native">native only</option>}
               </select>
               {whole.metadata.folded > 0 && <span class="soft"> {count(whole.metadata.folded)} folded</span>}
             </label>

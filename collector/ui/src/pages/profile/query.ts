@@ -21,12 +21,15 @@ export function filtersOf(params: URLSearchParams, fixed: Params): Params {
   return [...fixed, ...valuesOf(params, names), ...states];
 }
 
+/** Values of `stacks`, next to the default. */
+const STACKS = ['full', 'own', 'python', 'native'];
+
 /** The collector's parameters that select the visible part of a profile. */
 export function viewOf(params: URLSearchParams): Params {
   const stacks = params.get('stacks');
   return [
     ['outside', params.get('outside') === '1' ? 'shown' : 'hidden'],
-    ['stacks', stacks === 'full' || stacks === 'own' ? stacks : 'simple'],
+    ['stacks', stacks !== null && STACKS.includes(stacks) ? stacks : 'simple'],
   ];
 }
 
