@@ -140,6 +140,7 @@ pub(super) fn profiles(
                 interval_ns: 0,
                 is_time: true,
                 is_lines: false,
+                is_expanded: false,
             });
         }
     }

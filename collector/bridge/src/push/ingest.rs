@@ -180,6 +180,7 @@ impl Query {
         Profile {
             is_time: !is_text || self.units.as_deref().is_none_or(|units| units == "samples"),
             is_lines: format == Format::Lines,
+            is_expanded: false,
             client: format!("pyroscope {}", self.spy),
             mode: format!("pushed by {} as {}", self.spy, format.name()),
             interval_ns: interval_ns.unwrap_or(0),

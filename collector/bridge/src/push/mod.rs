@@ -17,7 +17,6 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
-use import::decompressed_len;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
@@ -327,7 +326,7 @@ impl Sender {
         // Goes on even if the client goes away: a series must not be left between two messages.
         let stored = tokio::spawn(async move {
             let profiles = sender.profiles(&parts.headers, &body, &content).await?;
-            let bytes = sender.measured(&profiles).await?;
+            let Expanded { profiles, bytes } = expanded(profiles).await?;
             // Its next pushes wait until the quota allows what this one expands to.
             let expanded_bytes = bytes.saturating_sub(body.bytes.len());
             sender
@@ -350,7 +349,7 @@ impl Sender {
     /// Stores profiles that are in memory already.
     async fn store_profiles(&self, profiles: Vec<Profile>) -> Result<Outcome, Failure> {
         let pushed = &self.inlet.collector.pushed;
-        let bytes = self.measured(&profiles).await?;
+        let Expanded { profiles, bytes } = expanded(profiles).await?;
         let turns = if bytes <= LARGE_PUSH_BYTES {
             &pushed.turns
         } else {
@@ -380,25 +379,6 @@ impl Sender {
             .await
             .unwrap_or_else(|_| Err(panicked()))?;
         content.profiles(&self.inlet, headers, decoded).await
-    }
-
-    /// Bytes of the content of these profiles, decompressed.
-    async fn measured(&self, profiles: &[Profile]) -> Result<usize, Failure> {
-        let contents: Vec<Bytes> = profiles
-            .iter()
-            .flat_map(|profile| [Some(&profile.content), profile.earlier.as_ref()])
-            .flatten()
-            .cloned()
-            .collect();
-        let measure = move || {
-            contents.iter().try_fold(0, |sum, content| {
-                let bytes_max = PUSH_CONTENT_BYTES_MAX.saturating_sub(sum);
-                Ok(sum + decompressed_len(content, bytes_max)?)
-            })
-        };
-        spawn_blocking(measure)
-            .await
-            .unwrap_or_else(|_| Err(panicked()))
     }
 
     async fn parse(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {
@@ -521,6 +501,30 @@ impl Sender {
             );
         }
     }
+}
+
+/// The profiles of a request, and the bytes that they have without compression.
+struct Expanded {
+    profiles: Vec<Profile>,
+    bytes: usize,
+}
+
+/// Decompresses the profiles of a small push, once. Those of a large one, which waits for its turn, are only
+/// measured.
+async fn expanded(mut profiles: Vec<Profile>) -> Result<Expanded, Failure> {
+    let expand = move || -> Result<Expanded, Failure> {
+        let mut bytes = 0_usize;
+        for profile in &mut profiles {
+            bytes += profile.expand(
+                LARGE_PUSH_BYTES.saturating_sub(bytes),
+                PUSH_CONTENT_BYTES_MAX.saturating_sub(bytes),
+            )?;
+        }
+        Ok(Expanded { profiles, bytes })
+    };
+    spawn_blocking(expand)
+        .await
+        .unwrap_or_else(|_| Err(panicked()))
 }
 
 fn panicked() -> Failure {

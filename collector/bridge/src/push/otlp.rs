@@ -247,6 +247,7 @@ fn profile(profile: OtlpProfile) -> Result<Profile, Failure> {
         interval_ns: 0,
         is_time: true,
         is_lines: false,
+        is_expanded: false,
     })
 }
 

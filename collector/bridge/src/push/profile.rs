@@ -1,10 +1,13 @@
 //! One profile of a push: from its bytes to the samples of each series.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use import::{ImportError, ImportFormat, ImportOptions, Imported, decompressed, import};
+use import::{
+    ImportError, ImportFormat, ImportOptions, Imported, decompressed, decompressed_len, import,
+};
 use profiler_core::{TimeRange, Timestamp};
 
 use super::failure::Failure;
@@ -38,6 +41,50 @@ pub(super) struct Profile {
     pub(super) is_time: bool,
     /// Whether each line is a sample, without a number.
     pub(super) is_lines: bool,
+    /// Whether the contents were compressed and are not any more.
+    pub(super) is_expanded: bool,
+}
+
+impl Profile {
+    /// Decompresses the contents, if they have at most `kept_bytes_max` bytes then. Returns their bytes in
+    /// either case.
+    ///
+    /// # Errors
+    /// As of [`decompressed`], if they have more than `bytes_max`.
+    pub(super) fn expand(
+        &mut self,
+        kept_bytes_max: usize,
+        bytes_max: usize,
+    ) -> Result<usize, ImportError> {
+        if let Ok([content, earlier]) = self.expanded(kept_bytes_max) {
+            let bytes = content.len() + earlier.len();
+            self.content = content;
+            self.earlier = self.earlier.is_some().then_some(earlier);
+            self.is_expanded = true;
+            return Ok(bytes);
+        }
+        [Some(&self.content), self.earlier.as_ref()]
+            .into_iter()
+            .flatten()
+            .try_fold(0, |sum, content| {
+                Ok(sum + decompressed_len(content, bytes_max.saturating_sub(sum))?)
+            })
+    }
+
+    /// The two contents without compression. Without an earlier one, that is empty.
+    fn expanded(&self, bytes_max: usize) -> Result<[Bytes; 2], ImportError> {
+        let content = expanded(&self.content, bytes_max)?;
+        let earlier = self.earlier.clone().unwrap_or_default();
+        let earlier = expanded(&earlier, bytes_max - content.len())?;
+        Ok([content, earlier])
+    }
+}
+
+fn expanded(content: &Bytes, bytes_max: usize) -> Result<Bytes, ImportError> {
+    Ok(match decompressed(content, bytes_max)? {
+        Cow::Borrowed(_) => content.clone(),
+        Cow::Owned(expanded) => expanded.into(),
+    })
 }
 
 /// Content of a profile.
@@ -147,7 +194,11 @@ impl Parser<'_> {
             task_label: self.task_label.to_owned(),
             ..profile.options
         };
-        let mut imported = match self.import(&profile.content, profile.is_lines, &options) {
+        let form = ContentForm {
+            is_expanded: profile.is_expanded,
+            is_lines: profile.is_lines,
+        };
+        let mut imported = match self.import(&profile.content, form, &options) {
             Ok(imported) => imported,
             Err(error @ ImportError::Empty { .. }) => return Ok(Parsed::Empty(error.to_string())),
             Err(error @ ImportError::NoTime { .. }) => {
@@ -156,7 +207,7 @@ impl Parser<'_> {
             Err(error) => return Err(error.into()),
         };
         if let Some(earlier) = &profile.earlier {
-            match self.import(earlier, profile.is_lines, &options) {
+            match self.import(earlier, form, &options) {
                 Ok(earlier) => imported.subtract(&earlier),
                 Err(ImportError::Empty { .. } | ImportError::NoTime { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -189,15 +240,19 @@ impl Parser<'_> {
     fn import(
         &mut self,
         content: &[u8],
-        is_lines: bool,
+        form: ContentForm,
         options: &ImportOptions,
     ) -> Result<Imported, ImportError> {
-        let decompressed = decompressed(content, self.bytes_left)?;
-        self.bytes_left -= decompressed.len();
-        let content = if is_lines {
-            counted(&decompressed).into()
+        let expanded = if form.is_expanded {
+            content.into()
         } else {
-            decompressed
+            decompressed(content, self.bytes_left)?
+        };
+        self.bytes_left = self.bytes_left.saturating_sub(expanded.len());
+        let content = if form.is_lines {
+            counted(&expanded).into()
+        } else {
+            expanded
         };
         // One that is compressed twice must not expand again.
         let options = ImportOptions {
@@ -206,6 +261,13 @@ impl Parser<'_> {
         };
         import(&content, &options)
     }
+}
+
+/// Form of a content; see [`Profile`].
+#[derive(Clone, Copy)]
+struct ContentForm {
+    is_expanded: bool,
+    is_lines: bool,
 }
 
 /// The stacks of lines that have no numbers.
@@ -219,4 +281,43 @@ fn counted(lines: &[u8]) -> Vec<u8> {
         }
     }
     counted
+}
+
+#[cfg(test)]
+mod tests {
+    use front::gzip::gzip_answer;
+
+    use super::*;
+
+    fn profile(content: Bytes, earlier: Option<Bytes>) -> Profile {
+        Profile {
+            series: Series::parse("shop").unwrap(),
+            span: Span::OfProfile,
+            content,
+            earlier,
+            options: ImportOptions::default(),
+            client: String::new(),
+            mode: String::new(),
+            interval_ns: 0,
+            is_time: true,
+            is_lines: false,
+            is_expanded: false,
+        }
+    }
+
+    #[test]
+    fn a_small_push_is_decompressed_once_and_a_large_one_is_measured() {
+        let plain: Bytes = b"main;work 3\n".repeat(100).into();
+        let gzip: Bytes = gzip_answer(&plain).into();
+        for (kept_bytes_max, kept) in [(2_400, &plain), (2_399, &gzip)] {
+            let mut pushed = profile(gzip.clone(), Some(gzip.clone()));
+            assert_eq!(pushed.expand(kept_bytes_max, 1 << 20), Ok(2_400));
+            assert_eq!(pushed.is_expanded, kept == &plain);
+            assert_eq!(pushed.content, kept);
+            assert_eq!(pushed.earlier.as_ref(), Some(kept));
+        }
+        let mut pushed = profile(gzip, None);
+        assert!(pushed.expand(1_200, 1_199).is_ok(), "kept");
+        assert!(pushed.expand(10, 1_199).is_err());
+    }
 }

@@ -95,6 +95,7 @@ async fn once(sender: &Sender, target: &ScrapeTarget) -> Result<(), Failure> {
         interval_ns: 0,
         is_time: true,
         is_lines: false,
+        is_expanded: false,
     };
     let outcome = sender.counted(Source::Scrape, sender.store_profiles(vec![profile]).await)?;
     match outcome.dropped.into_iter().next() {
