@@ -8,6 +8,7 @@ mod chaos;
 mod cluster;
 mod contest;
 mod crash;
+mod growth;
 mod header;
 mod hostile;
 mod ingest;
@@ -67,6 +68,9 @@ enum Bench {
     /// Cost of a fleet for the collector: pairs per second and core, ack latency of 10,000 agents,
     /// bytes on the wire against gzipped pprof.
     Ingest(ingest::Options),
+    /// Memory, time and disk as a fleet grows: the same pushes by ever more senders, sessions of one program, and
+    /// nine queries.
+    Growth(growth::Options),
     /// Size and query time of the store: a synthetic hour, a month, a year, 100 workers, millions
     /// of tasks.
     Store(store::Options),
@@ -89,6 +93,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Trie(options)) => trie::run(&options),
         Command::Bench(Bench::Sampler(options)) => sampler::run(&options),
         Command::Bench(Bench::Ingest(options)) => ingest::run(&options),
+        Command::Bench(Bench::Growth(options)) => growth::run(&options),
         Command::Bench(Bench::Store(options)) => store::run(&options),
         Command::Bench(Bench::Scale(options)) => scale::run(&options),
         Command::Bench(Bench::Hostile(options)) => hostile::run(&options),

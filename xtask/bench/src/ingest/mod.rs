@@ -2,7 +2,7 @@
 //! to a processor of its own if the machine has several.
 
 pub(crate) mod bare;
-mod pprof;
+pub(crate) mod pprof;
 mod wire;
 
 use std::io::Write as _;

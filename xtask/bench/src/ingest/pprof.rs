@@ -80,21 +80,26 @@ struct Function {
 }
 
 /// One pair with its stack: functions (name, file, line) from the innermost, a state, nanoseconds.
-pub(super) struct Pair<'a> {
-    pub(super) stack: Vec<(&'a str, &'a str, u32)>,
-    pub(super) state: &'a str,
-    pub(super) weight_ns: u64,
+pub(crate) struct Pair<'a> {
+    pub(crate) stack: Vec<(&'a str, &'a str, u32)>,
+    /// A label of the sample, unless there is none.
+    pub(crate) state: Option<&'a str>,
+    pub(crate) weight_ns: u64,
 }
 
 /// Bytes of the pairs of one second as a pprof profile, gzipped as its writers do.
 pub(super) fn bytes(pairs: &[Pair<'_>]) -> Result<usize> {
-    let profile = profile(pairs);
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-    gzip.write_all(&profile.encode_to_vec())?;
-    Ok(gzip.finish()?.len())
+    Ok(gzipped("wall", pairs)?.len())
 }
 
-fn profile(pairs: &[Pair<'_>]) -> Profile {
+/// The pairs as nanoseconds of a kind.
+pub(crate) fn gzipped(kind: &str, pairs: &[Pair<'_>]) -> Result<Vec<u8>> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(&profile(kind, pairs).encode_to_vec())?;
+    Ok(gzip.finish()?)
+}
+
+fn profile(kind: &str, pairs: &[Pair<'_>]) -> Profile {
     let mut profile = Profile::default();
     let mut strings: HashMap<String, i64> = HashMap::new();
     let mut string = |text: &str| {
@@ -102,7 +107,7 @@ fn profile(pairs: &[Pair<'_>]) -> Profile {
         *strings.entry(text.to_owned()).or_insert(next)
     };
     string("");
-    let kind = string("wall");
+    let kind = string(kind);
     let unit = string("nanoseconds");
     let state_key = string("state");
     profile.sample_type.push(ValueType { kind, unit });
@@ -110,10 +115,14 @@ fn profile(pairs: &[Pair<'_>]) -> Profile {
     for pair in pairs {
         let mut sample = Sample {
             value: vec![pair.weight_ns as i64],
-            label: vec![Label {
-                key: state_key,
-                text: string(pair.state),
-            }],
+            label: pair
+                .state
+                .map(|state| Label {
+                    key: state_key,
+                    text: string(state),
+                })
+                .into_iter()
+                .collect(),
             ..Sample::default()
         };
         for frame in &pair.stack {
@@ -150,10 +159,13 @@ mod tests {
     fn a_profile_has_each_function_once_and_each_pair() {
         let pair = |leaf, state| Pair {
             stack: vec![(leaf, "a.rs", 3), ("main", "a.rs", 1)],
-            state,
+            state: Some(state),
             weight_ns: 7,
         };
-        let profile = profile(&[pair("f", "cpu"), pair("g", "cpu"), pair("f", "disk")]);
+        let profile = profile(
+            "wall",
+            &[pair("f", "cpu"), pair("g", "cpu"), pair("f", "disk")],
+        );
         assert_eq!((profile.function.len(), profile.location.len()), (3, 3));
         let ids: Vec<_> = profile
             .sample

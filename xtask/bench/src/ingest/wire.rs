@@ -108,7 +108,7 @@ fn stacks<'a>(
         .iter()
         .map(|(node, state, weight_ns): &(_, State, u64)| pprof::Pair {
             stack: program.frames_of(agent.program_node(*node)),
-            state: state.name(),
+            state: Some(state.name()),
             weight_ns: *weight_ns,
         })
         .collect())
