@@ -6,8 +6,10 @@ Prints how long threads waited, and which function held the lock meanwhile: `[GI
 "waiting" and "GIL" above a profile.
 """
 
+import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 
@@ -43,7 +45,8 @@ def main(seconds):
         for thread in threads:
             thread.join()
     # Installed with the package.
-    subprocess.run(["emberline", "profile", "--worker", "gil", "--state", "interpreter"], check=True)
+    program = shutil.which("emberline", path=sysconfig.get_path("scripts")) or "emberline"
+    subprocess.run([program, "profile", "--worker", "gil", "--state", "interpreter"], check=True)
 
 
 if __name__ == "__main__":

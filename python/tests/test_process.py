@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import unittest
@@ -126,6 +128,12 @@ if __name__ == "__main__":
             report = emberline.report(os.path.join(folder, "none", "report.html"))
             with self.assertRaises(emberline.ReportError):
                 report.finish()
+
+    def test_the_package_has_the_program(self):
+        program = shutil.which("emberline", path=sysconfig.get_path("scripts"))
+        self.assertIsNotNone(program)
+        version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+        self.assertRegex(version.stdout, "^emberline [0-9]")
 
     def test_an_empty_task_is_cheap(self):
         self.start("cost", cpu_limit=0.01)

@@ -75,7 +75,7 @@ pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
         for (number, interpreter) in interpreters.iter().enumerate() {
             let wheel = match &wheel {
                 Some(wheel) => wheel,
-                None => wheel.insert(build_wheel(interpreter)?),
+                None => wheel.insert(build_wheel(interpreter, collector)?),
             };
             let environment = format!("venv-3.{minor}-{number}");
             test_with(interpreter, &environment, wheel, collector)?;
@@ -121,8 +121,8 @@ fn interpreters(minor: u32) -> Vec<PathBuf> {
     programs
 }
 
-/// Builds the wheel, which serves every version.
-fn build_wheel(interpreter: &Path) -> Result<PathBuf> {
+/// Builds the wheel, which serves every version, with the program `collector`.
+fn build_wheel(interpreter: &Path, collector: &Path) -> Result<PathBuf> {
     let folder = root().join(TARGET_FOLDER).join("wheel");
     if folder.exists() {
         fs::remove_dir_all(&folder).context("removing the old wheel")?;
@@ -132,6 +132,7 @@ fn build_wheel(interpreter: &Path) -> Result<PathBuf> {
             .args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"])
             .arg(&folder)
             .arg(root().join("python"))
+            .env("EMBERLINE_PROGRAM", collector)
             .env("CARGO_TARGET_DIR", root().join(TARGET_FOLDER)),
     )?;
     let mut files = fs::read_dir(&folder)

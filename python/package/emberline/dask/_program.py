@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import threading
 
 # Longest wait for a collector's first line, and for a report.
@@ -14,10 +15,11 @@ REPORT_S_MAX = 120
 
 
 def find() -> str:
-    """Returns the path of the program, from the variable EMBERLINE_PROGRAM or PATH."""
-    program = os.environ.get("EMBERLINE_PROGRAM") or shutil.which("emberline")
+    """Returns the path of the program: that of EMBERLINE_PROGRAM, of this installation of Python, or of PATH."""
+    installed = shutil.which("emberline", path=sysconfig.get_path("scripts"))
+    program = os.environ.get("EMBERLINE_PROGRAM") or installed or shutil.which("emberline")
     if not program:
-        raise FileNotFoundError("the program emberline is neither in PATH nor in the variable EMBERLINE_PROGRAM")
+        raise FileNotFoundError("the program emberline is not installed: neither with this package nor in PATH")
     return program
 
 
