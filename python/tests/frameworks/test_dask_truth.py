@@ -112,6 +112,10 @@ class Load:
                 futures = [future for future in futures if not future.cancelled()]
 
 
+def running_tasks(dask_worker):
+    return len(dask_worker.active_threads)
+
+
 class Ledger(CollectorCase):
     def test_each_end_is_in_the_ledger_once(self):
         seconds = float(os.environ.get("EMBERLINE_TRUTH_SECONDS", 10))
@@ -132,9 +136,16 @@ class Ledger(CollectorCase):
                 load.round()
                 if turn % 15 == 3:
                     self.lose_workers(client, load.random)
+            self.wait_until_idle(client)
             client.unregister_worker_plugin("emberline")
             client.run_on_scheduler(emberline.dask._scheduler.stop)
         self.compare(truth, seed)
+
+    def wait_until_idle(self, client):
+        """Waits for cancelled tasks too, which run on: what ends after the plug-in has gone is not recorded."""
+        deadline = time.monotonic() + PATIENCE_S
+        while any(client.run(running_tasks).values()):
+            self.assertLess(time.monotonic(), deadline)
 
     @staticmethod
     def lose_workers(client, choose):
