@@ -5,8 +5,8 @@
 //! --window-ms <n>`; a load ignores the settings that it does not use.
 //!
 //! The loads: `cpu` and `server` do a fixed number of units of work; `idle`, `waking` and `running`
-//! hold many threads and measure those of the agent; `bare` is the least that a sampler costs; `crowd` and
-//! `bare-crowd` are `running` and `bare` among threads of the same priority;
+//! hold many threads and measure those of the agent; `bare` is the least that a sampler costs, and `calls` makes
+//! the system calls of one as well; `crowd` and `bare-crowd` are `running` and `bare` among threads of the same priority;
 //! `waits` counts interrupted system calls; `awake` keeps the processors from idling.
 
 mod cpu;
@@ -45,7 +45,8 @@ pub fn main(peers: &[Peer]) -> ExitCode {
 fn run(arguments: &[String], peers: &[Peer]) -> Result<()> {
     let Some((load, settings)) = arguments.split_first() else {
         bail!(
-            "name a load: cpu, server, idle, waking, running, crowd, bare, bare-crowd, waits or awake"
+            "name a load: cpu, server, idle, waking, running, crowd, bare, bare-crowd, calls, waits or \
+             awake"
         );
     };
     let settings = Settings::parse(settings)?;
@@ -58,6 +59,7 @@ fn run(arguments: &[String], peers: &[Peer]) -> Result<()> {
         "crowd" => threads::run(Kind::Running(NICE_EQUAL), &settings, peers),
         "bare" => threads::run_bare(NICE_MAX, &settings),
         "bare-crowd" => threads::run_bare(NICE_EQUAL, &settings),
+        "calls" => threads::run_calls(&settings),
         "waits" => waits::run(&settings, peers),
         "awake" => threads::keep_awake(),
         _ => bail!("there is no load `{load}`"),

@@ -1,13 +1,21 @@
 //! Many threads of one kind, and the CPU time of the sampler's thread that observes them.
 
+use std::convert::Infallible;
+use std::fs::File;
 use std::hint::black_box;
+use std::os::unix::fs::FileExt;
 use std::process::exit;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nix::sys::signal::{SigEvent, SigevNotify};
+use nix::sys::time::{TimeSpec, TimeValLike};
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use nix::unistd::{Pid, gettid};
 use rustix::event::Timespec;
 use rustix::process::nice;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
@@ -114,6 +122,11 @@ pub(crate) fn run_bare(nice: i32, settings: &Settings) -> Result<()> {
     // Before the others compute: this thread would get a processor rarely.
     let bare = ThreadStat::find(BARE_NAME)?.context("the loop has ended")?;
     all_started.wait();
+    measure(&bare, settings)
+}
+
+/// Prints the use of a loop's thread, and ends the process.
+fn measure(bare: &ThreadStat, settings: &Settings) -> Result<()> {
     thread::sleep(settings.settle);
     let begin = Instant::now();
     let before = bare.read()?;
@@ -123,6 +136,81 @@ pub(crate) fn run_bare(nice: i32, settings: &Settings) -> Result<()> {
     print_figure("sampler_cpu_ns", after.cpu_ns - before.cpu_ns);
     print_figure("sampler_ticks", after.sleeps - before.sleeps);
     exit(0)
+}
+
+/// A loop that makes the system calls of a sampler for two busy threads, without taking a stack: at each tick and for
+/// each thread its CPU clock, its scheduler statistics, and a timer.
+pub(crate) fn run_calls(settings: &Settings) -> Result<()> {
+    let (sender, started) = channel();
+    for _ in 0..settings.threads {
+        let sender = sender.clone();
+        thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                // The loop may have failed.
+                let _ = sender.send(gettid());
+                spin_forever(NICE_EQUAL)
+            })?;
+    }
+    let ids: Vec<Pid> = started.iter().take(settings.threads).collect();
+    let interval_ns = SECOND_NS / u64::from(settings.hertz);
+    thread::Builder::new()
+        .name(BARE_NAME.into())
+        .spawn(move || {
+            let Err(error) = call_forever(&ids, interval_ns);
+            eprintln!("error: {error:#}");
+            exit(1)
+        })?;
+    let bare = ThreadStat::find(BARE_NAME)?.context("the loop has ended")?;
+    measure(&bare, settings)
+}
+
+fn call_forever(ids: &[Pid], interval_ns: u64) -> Result<Infallible> {
+    let mut called = Vec::new();
+    for id in ids {
+        called.push(Called::new(*id)?);
+    }
+    let mut due_ns = now_ns();
+    loop {
+        due_ns += interval_ns;
+        sleep_until(due_ns);
+        for thread in &mut called {
+            thread.call()?;
+        }
+        due_ns = due_ns.max(now_ns().saturating_sub(interval_ns));
+    }
+}
+
+/// A thread for which a loop makes system calls.
+struct Called {
+    clock: nix::time::ClockId,
+    schedstat: File,
+    timer: Timer,
+}
+
+impl Called {
+    fn new(id: Pid) -> Result<Called> {
+        // The kernel's number of the CPU clock of a thread.
+        const OF_THREAD: i32 = 6;
+        let clock = nix::time::ClockId::from_raw((!id.as_raw() << 3) | OF_THREAD);
+        let schedstat = File::open(format!("/proc/self/task/{id}/schedstat"))?;
+        let timer = Timer::new(clock, SigEvent::new(SigevNotify::SigevNone))?;
+        Ok(Called {
+            clock,
+            schedstat,
+            timer,
+        })
+    }
+
+    fn call(&mut self) -> Result<()> {
+        let mut text = [0; 128];
+        black_box(self.clock.now()?);
+        black_box(self.schedstat.read_at(&mut text, 0)?);
+        let soon = TimeSpec::nanoseconds(1);
+        self.timer
+            .set(Expiration::OneShot(soon), TimerSetTimeFlags::empty())?;
+        Ok(())
+    }
 }
 
 /// Keeps one processor from idling, at the lowest priority, until the process is killed: the cost of a

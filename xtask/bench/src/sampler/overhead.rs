@@ -96,6 +96,22 @@ const LOADS: [Load; 2] = [
 /// Figures by contestant and round.
 struct Results(Vec<Vec<Option<Figures>>>);
 
+/// CPU time of a loop that makes the sampler's system calls for `load`, in each round.
+fn measure_calls(programs: &Programs, plan: Plan, load: &Load) -> Vec<Option<f64>> {
+    let run = Run {
+        load: "calls",
+        profiler: "none",
+        hertz: 100,
+        threads: load.threads,
+        units: 0,
+        settle: plan.settle / 8,
+        window: plan.window,
+    };
+    let rounds = (0..plan.rounds).map(|_| programs.try_run(Binary::Load, &run));
+    let figures = rounds.map(|figures| percent(&figures?, "sampler_cpu_ns"));
+    figures.collect()
+}
+
 /// Measures and prints.
 pub(super) fn measure(programs: &Programs, plan: Plan) -> Result<Section> {
     let mut section = Section {
@@ -113,7 +129,8 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Result<Section> {
         section.text += &results.table();
         if load.name == "cpu" {
             section.headlines.extend(handler_row(&results));
-            section.headlines.extend(results.headlines());
+            let calls = measure_calls(programs, plan, load);
+            section.headlines.extend(results.headlines(&calls));
         } else {
             // A target of its own; the others come after it.
             section.headlines.insert(0, results.server_headline());
@@ -288,7 +305,8 @@ impl Results {
         self.rounds(index, |figures| Some(megabytes(figures, name)? - without))
     }
 
-    fn headlines(&self) -> [Headline; 3] {
+    /// `calls` is the CPU time of a loop with the sampler's system calls.
+    fn headlines(&self, calls: &[Option<f64>]) -> [Headline; 3] {
         let added = |index| cell(&self.ratios(index, unit_cpu), percent_more);
         let each = |of: &dyn Fn(usize) -> String| {
             let peers = PEERS.map(|index| format!("{}: {}", CONTESTANTS[index].name, of(index)));
@@ -302,9 +320,10 @@ impl Results {
                 target: "≤ +0.3 % CPU",
                 before: "-0.2 %",
                 measured: format!(
-                    "{}; by its threads' clocks {}, % of a processor",
+                    "{}; by its threads' clocks {}, % of a processor; a loop of the sampler's system calls {}",
                     added(EMBERLINE),
-                    self.own_threads(EMBERLINE)
+                    self.own_threads(EMBERLINE),
+                    cell(calls, median)
                 ),
                 peers: each(&added),
             },
