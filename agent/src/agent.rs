@@ -125,7 +125,7 @@ impl Agent {
         let until = Instant::now() + limit.min(FINISH_MAX);
         let request = self.threads.control.request_flush();
         loop {
-            // In this order: an outbox that is empty before that is no answer.
+            // The queue is checked first: until then, the outbox is empty without an answer.
             if self.threads.control.is_queued(request) && self.shipping.is_idle() {
                 return true;
             }

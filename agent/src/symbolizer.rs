@@ -155,7 +155,7 @@ impl Symbolizer {
                     // While sampling is off, tasks and telemetry still go out.
                     let due = clock::now().since_ns(stop) >= self.cycle_ns;
                     if due && !self.control.is_enabled() {
-                        // Again, for the ends of tasks.
+                        // Drains again, so that tasks that ended meanwhile are included.
                         self.ledger.drain();
                         stop = self.push_without_samples(stop, sink);
                         self.control.set_queued(flush_request);

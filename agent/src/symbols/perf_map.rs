@@ -1,7 +1,7 @@
 //! Names of code that a runtime makes while the program runs, such as JavaScript's, from the file in which it lists them
 //! for `perf`: `/tmp/perf-PID.map`, with lines `START SIZE NAME` in hexadecimal.
 //!
-//! Anybody may write to that folder, so the file counts only if it is this user's, no link, and younger than the process.
+//! Anybody may write to that folder, so the file counts only if it is this user's, not a link, and modified since the process began.
 //! It is read again for each batch of addresses: lines are added, and later ones replace earlier ones where the runtime
 //! has moved its code.
 

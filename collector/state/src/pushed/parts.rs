@@ -31,7 +31,7 @@ pub(super) fn parts(samples: &[ImportedSample], range: TimeRange) -> Vec<Part> {
         .collect()
 }
 
-/// A part of the samples, for a flush of its own.
+/// The part of the samples that one flush carries.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) cycle: v1::Cycle,
