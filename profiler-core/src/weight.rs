@@ -153,8 +153,9 @@ impl StateSet {
     /// The set of those bits; `None` if it is empty or a bit is no state's.
     #[must_use]
     pub fn from_bits(bits: u32) -> Option<StateSet> {
+        const { assert!(StateSet::ALL.0 == u8::MAX, "each bit of a byte is a state") };
         let bits = u8::try_from(bits).ok()?;
-        (bits != 0 && bits & !StateSet::ALL.0 == 0).then_some(StateSet(bits))
+        (bits != 0).then_some(StateSet(bits))
     }
 
     /// Whether `state` is in the set.

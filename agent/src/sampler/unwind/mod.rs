@@ -274,7 +274,7 @@ impl Unwinder {
             return;
         };
         stack.push(pc, sp);
-        let Some(fp) = values[FP].filter(|fp| *fp >= sp && fp.is_multiple_of(8)) else {
+        let Some(fp) = values[FP].filter(|fp| *fp >= sp && fp % 8 == 0) else {
             return;
         };
         let [Ok(fp_above), Ok(word)] = [read(fp), read(fp.wrapping_add(8))] else {

@@ -117,10 +117,7 @@ impl Packed {
             }
             let distance = i64::from(run[0]) - i64::from(self.end);
             encode_varint(run.len() as u64 - 1, &mut self.bytes);
-            encode_varint(
-                ((distance << 1) ^ (distance >> 63)).cast_unsigned(),
-                &mut self.bytes,
-            );
+            encode_varint(((distance << 1) ^ (distance >> 63)) as u64, &mut self.bytes);
             self.end = run[run.len() - 1].saturating_add(1);
             self.count += run.len();
             self.runs += 1;
@@ -158,7 +155,7 @@ impl Packed {
             }
             let length = next(&mut bytes) as u32 + 1;
             let coded = next(&mut bytes);
-            let distance = (coded >> 1).cast_signed() ^ -(coded & 1).cast_signed();
+            let distance = (coded >> 1) as i64 ^ -((coded & 1) as i64);
             let first = (i64::from(last) + distance) as u32;
             last = first.saturating_add(length);
             Some(Run { first, length })
