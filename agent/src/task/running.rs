@@ -26,7 +26,11 @@ pub(super) struct TaskOptions {
     pub(super) parent: Option<TaskRef>,
     pub(super) detail: Option<Box<Detail>>,
     pub(super) queued: Option<QueueTime>,
-    /// `None` for most tasks. Boxed, because a builder is moved where it is made.
+    /// `None` for most tasks.
+    #[expect(
+        clippy::box_collection,
+        reason = "a builder is moved where it is made: one pointer"
+    )]
     pub(super) earlier: Option<Box<Vec<EarlierPhase>>>,
 }
 

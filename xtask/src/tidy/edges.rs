@@ -195,7 +195,7 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
         let Some((_, allowed)) = EDGES.iter().find(|(name, _)| *name == from) else {
             add_finding(
                 &mut findings,
-                &from,
+                from,
                 "is not in xtask/src/tidy/edges.rs, which lists the edges of every crate".into(),
             );
             continue;
@@ -217,7 +217,7 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
                 };
                 add_finding(
                     &mut findings,
-                    &from,
+                    from,
                     format!("{from} must not depend on {to}; it may use {allowed}"),
                 );
             }

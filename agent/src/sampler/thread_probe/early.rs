@@ -62,12 +62,12 @@ impl Waits {
         self.turns += turns;
     }
 
-    /// The waits before `turns` turns, as long as those of the last ones.
     /// The wait before a turn, on average.
     pub(super) fn mean_ns(self) -> u64 {
         (self.ns / self.turns.max(1) as f64) as u64
     }
 
+    /// The waits before `turns` turns, as long as those of the last ones.
     fn of_turns(self, turns: u64) -> u64 {
         (self.squares / self.ns.max(1.0) * turns as f64) as u64
     }
