@@ -188,7 +188,7 @@ static HONEST_ANSWERED: AtomicBool = AtomicBool::new(false);
 
 type Answerer = fn(&Asking<'_>) -> Result<axum::response::Response, ErrorAnswer>;
 
-/// Finding F12: seventy readers of one identity took both turns and the queue behind them.
+/// Seventy readers of one identity took both turns and the queue behind them.
 #[tokio::test]
 async fn a_reader_waits_for_one_query_of_a_greedy_identity_and_not_for_all() {
     let reader = Reader::new(Arc::new(Collector::new(Settings::default())));

@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// Finding F12: all of one identity's flushes were written before those of others.
+    /// All of one identity's flushes were written before those of others.
     #[test]
     fn a_group_has_entries_of_everyone_who_waits() {
         let room = Arc::new(Semaphore::new(1_000));

@@ -1,4 +1,4 @@
-//! Finding F9: what takes time is done away from the threads that serve everybody, and suggestions for an
+//! Slow work is done away from the threads that serve everybody, and suggestions for an
 //! unknown name have a limit on their work.
 
 use std::sync::Arc;

@@ -83,7 +83,7 @@ fn pushback_ms(status: &tonic::Status) -> u64 {
         .unwrap()
 }
 
-/// Finding F12: one identity with all sessions refused everybody else's agents.
+/// One identity with all sessions refused everybody else's agents.
 #[tokio::test]
 async fn all_sessions_of_one_token_leave_room_for_another_one() {
     let limits = Limits {
