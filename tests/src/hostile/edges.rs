@@ -194,6 +194,7 @@ fn few_threads(url: &str, count: &str) -> Value {
 /// Has little address space: it uses a part of it itself, which must be there with an agent too.
 fn address_space(mebibytes: &str) -> Value {
     const MIB: u64 = 1 << 20;
+    const PAGE_BYTES: usize = 4096;
     let limit: u64 = mebibytes.parse().expect("a number");
     confine::limit(libc::RLIMIT_AS, limit * MIB);
     let builder = AgentBuilder::default()
@@ -206,7 +207,8 @@ fn address_space(mebibytes: &str) -> Value {
     let own_bytes = limit * MIB / 2;
     let own = vec![1u8; usize::try_from(own_bytes).expect("64 bits")];
     busy(BUSY * 2);
-    let own_sum: u64 = own.iter().map(|byte| u64::from(*byte)).sum();
+    let pages = own.iter().step_by(PAGE_BYTES);
+    let is_whole = pages.copied().all(|byte| byte == 1);
     let named = agent.map(|agent| {
         let profile = agent.finish().profile;
         let mut frames = profile
@@ -215,7 +217,7 @@ fn address_space(mebibytes: &str) -> Value {
             .map(|node| profile.frame(node.frame).label());
         frames.any(|label| label.contains("edges::busy"))
     });
-    json!({ "own_bytes": own_bytes, "own_sum": own_sum, "refused": refused, "named": named })
+    json!({ "is_whole": is_whole, "refused": refused, "named": named })
 }
 
 /// Handles both signals that the agent may use, and wants its calls to be interrupted by them.

@@ -12,8 +12,8 @@ use super::sys::{self, faults};
 
 const THREADS: u64 = 4;
 const BUSY: Duration = Duration::from_millis(300);
-/// A tenth of a second or more, so that each thread is sampled.
-const TURNS: u64 = 150_000_000;
+/// A tenth of a second or more in the profile `light`, so that each thread is sampled.
+const TURNS: u64 = 15_000_000;
 
 /// Runs a mode; `None` if the name is unknown. The first argument says when the agent starts: `before`
 /// the program's own arrangements, `after` them, or `never`.
