@@ -469,26 +469,31 @@ fn check_stacks_of_busy_among_idle(busy: usize, idle: usize) {
 }
 
 #[test]
+#[ignore = "long"]
 fn one_busy_thread_among_300() {
     check_stacks_of_busy_among_idle(1, 300);
 }
 
 #[test]
+#[ignore = "long"]
 fn one_busy_thread_among_1000() {
     check_stacks_of_busy_among_idle(1, 1_000);
 }
 
 #[test]
+#[ignore = "long"]
 fn one_busy_thread_among_5000() {
     check_stacks_of_busy_among_idle(1, 5_000);
 }
 
 #[test]
+#[ignore = "long"]
 fn several_busy_threads_among_300() {
     check_stacks_of_busy_among_idle(7, 300);
 }
 
 #[test]
+#[ignore = "long"]
 fn several_busy_threads_among_5000() {
     check_stacks_of_busy_among_idle(5, 5_000);
 }
@@ -496,6 +501,7 @@ fn several_busy_threads_among_5000() {
 /// An agent in debt visits no thread that it knows. It finds those that had no timer when it first saw
 /// them.
 #[test]
+#[ignore = "long"]
 fn a_busy_thread_that_blocked_signals_at_first_is_sampled_by_an_agent_in_debt() {
     check_stacks(Program {
         in_debt: true,
@@ -506,6 +512,7 @@ fn a_busy_thread_that_blocked_signals_at_first_is_sampled_by_an_agent_in_debt() 
 
 /// An agent in debt visits one new thread a tick, the newest first. It finds those that run.
 #[test]
+#[ignore = "long"]
 fn busy_threads_among_starting_ones_are_sampled_by_an_agent_in_debt() {
     check_stacks(Program {
         in_debt: true,
@@ -552,6 +559,7 @@ fn limit_below(count: u64) -> Option<String> {
 }
 
 #[test]
+#[ignore = "long"]
 fn busy_threads_among_10000() {
     match limit_below(10_000) {
         None => check_stacks_of_busy_among_idle(6, 9_994),
@@ -561,6 +569,7 @@ fn busy_threads_among_10000() {
 
 /// An agent within its limit samples each of them once in a second or two.
 #[test]
+#[ignore = "long"]
 fn three_hundred_threads_that_all_want_to_run() {
     check_stacks_of_busy_among_idle(300, 0);
 }
@@ -568,12 +577,14 @@ fn three_hundred_threads_that_all_want_to_run() {
 /// Each gets a processor for some milliseconds in all, so a thread may end before a clock interrupt
 /// has found it running: then its time has no stack, but its task is right.
 #[test]
+#[ignore = "long"]
 fn a_thousand_threads_that_all_want_to_run() {
     check_busy_among_idle(Program::new(1_000, 0), Duration::ZERO);
 }
 
 /// The next sample of most threads is of what they do after their tasks.
 #[test]
+#[ignore = "long"]
 fn three_hundred_threads_that_compute_on_after_their_tasks() {
     check_stacks(Program {
         afterwards: Duration::from_secs(3),

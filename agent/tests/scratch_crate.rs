@@ -28,6 +28,7 @@ tracing-subscriber = { version = "*", default-features = false, features = ["reg
 "#;
 
 #[test]
+#[ignore = "long"]
 fn a_crate_outside_the_workspace_builds_and_runs_every_example() {
     let scratch = Scratch::create("sampler");
     let outputs = scratch.build_and_run("");
@@ -42,6 +43,7 @@ fn a_crate_outside_the_workspace_builds_and_runs_every_example() {
 }
 
 #[test]
+#[ignore = "long"]
 fn without_a_sampler_every_example_builds_and_runs() {
     let scratch = Scratch::create("no-sampler");
     let outputs = scratch.build_and_run("--cfg emberline_no_sampler");

@@ -124,6 +124,7 @@ fn entries(n: u32) -> Vec<(u32, u8, u64)> {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_crash_at_any_point_leaves_a_whole_version() {
     let recorder = Recorder::default();
     let changes = recorder.changes.clone();

@@ -175,25 +175,15 @@ pub(super) const BUILD: CargoCommand = CargoCommand {
 pub(super) const TEST_ALL: CargoCommand = CargoCommand {
     subcommand: "test",
     arguments: &["--lib", "--bins", "--test=[!s]*", "--test=s[!ey]*"],
+    inner_arguments: &["--include-ignored"],
     advice: "the failing tests are named above",
     ..BUILD
 };
 
-/// The same with fewer random cases, and without the longest tests, which take more than half of the time: among them
-/// `many_threads` and `scratch_crate`, which are excluded by the first letters of their files.
+/// The same with fewer random cases, and without the tests that are marked as long.
 pub(super) const TEST: CargoCommand = CargoCommand {
-    arguments: &[
-        "--lib",
-        "--bins",
-        "--test=[!ms]*",
-        "--test=memory",
-        "--test=s[!ecy]*",
-    ],
     environment: &[("PROPTEST_CASES", "16")],
-    inner_arguments: &[
-        "--skip=a_crash_at_any_point_leaves_a_whole_version",
-        "--skip=a_million_names_and_stacks_sum_exactly",
-    ],
+    inner_arguments: &[],
     ..TEST_ALL
 };
 
@@ -214,18 +204,13 @@ pub(super) const TEST_DOC: CargoCommand = CargoCommand {
 /// would often wait for each other while all others wait for both.
 pub(super) const SYSTEM_ALL: CargoCommand = CargoCommand {
     arguments: &["--test=system"],
-    inner_arguments: &["--test-threads=3"],
+    inner_arguments: &["--test-threads=3", "--include-ignored"],
     ..TEST_ALL
 };
 
-/// The same without stores in buckets, whose servers are installed from PyPI, and without the loop of kills.
+/// The same without the tests that are marked as long.
 pub(super) const SYSTEM: CargoCommand = CargoCommand {
-    inner_arguments: &[
-        "--test-threads=3",
-        "--skip=stores::bucket::",
-        "--skip=stores::chaos::",
-        "--skip=stores::crash::no_acked_cycle_is_lost_or_counted_twice_across_kills",
-    ],
+    inner_arguments: &["--test-threads=3"],
     ..SYSTEM_ALL
 };
 

@@ -101,6 +101,8 @@ const CONFINED: &[Confined] = &[
 /// Words that mark unfinished work, in comments too, and tests that do not run.
 const UNFINISHED_WORDS: &[&str] = &["TODO", "FIXME", "```ignore"];
 const UNFINISHED_CODE: &[&str] = &["todo !", "dbg !", "# [ ignore"];
+/// Mark of the tests that only `cargo xtask test --all` runs.
+const LONG_TEST: &str = "# [ ignore = \"long\" ]";
 
 /// All findings in the file at `path`, a path from the root with `/`.
 pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
@@ -164,10 +166,14 @@ fn check_code(path: &str, tokens: &[Token], findings: &mut Vec<Finding>) {
             );
         }
     }
+    let long_tests: Vec<usize> = tokens::find(tokens, LONG_TEST)
+        .map(|token| token.line)
+        .collect();
     for pattern in UNFINISHED_CODE {
         let text = format!("`{}` must not stay", pattern.replace(' ', ""));
         findings.extend(
             tokens::find(tokens, pattern)
+                .filter(|token| !long_tests.contains(&token.line))
                 .map(|token| finding(UNFINISHED, path, token.line, text.clone())),
         );
     }

@@ -93,7 +93,7 @@ fn long_files_are_found_and_generated_ones_are_not() {
 #[test]
 fn unfinished_work_is_found_in_code_and_comments() {
     let code = "// TODO: later\nfn f() {\n    todo!()\n}\n#[ignore = \"slow\"]\nfn g() {\n    \
-                dbg!(1);\n}\n/// ```ignore\nfn h() {}";
+                dbg!(1);\n}\n/// ```ignore\nfn h() {}\n#[ignore = \"long\"]\nfn i() {}";
     check_source(
         "cli/src/main.rs",
         code,

@@ -148,6 +148,7 @@ fn check(collector: &Collector, total: u64) {
 
 /// A million unsealed; a sealing writes each into every tier, so fewer of them (a million took 15 s).
 #[test]
+#[ignore = "long"]
 fn a_million_names_and_stacks_sum_exactly() {
     for (workers, is_sealed) in [(WORKERS, false), (WORKERS / 10, true)] {
         let collector = collector_with(Limits::default());

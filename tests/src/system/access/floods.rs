@@ -192,7 +192,7 @@ async fn send_half(mut stream: AgentStream, half: Bytes) -> HalfMessage {
     }
 }
 
-/// Finding F11: 200 streams on two connections took 826 MB until they were silent for a minute.
+/// 200 streams on two connections took 826 MB until they were silent for a minute.
 #[test]
 fn half_messages_take_bounded_memory_and_delay_no_agent() {
     let _alone = alone();
@@ -319,8 +319,9 @@ fn read_answer(mut stream: TcpStream) -> AnswerLength {
     }
 }
 
-/// Finding F7: eight readers that read nothing took 1.7 GB, for as long as they liked.
+/// Eight readers that read nothing took 1.7 GB, for as long as they liked.
 #[test]
+#[ignore = "long"]
 fn unread_answers_take_bounded_memory_and_give_way_to_honest_readers() {
     let _alone = alone();
     let (collector, worker) = collector_and_agent();
@@ -359,8 +360,9 @@ fn unread_answers_take_bounded_memory_and_give_way_to_honest_readers() {
     check_honest(&collector, worker);
 }
 
-/// Finding F6: 64 streams with one flush of 200,000 rows each took 3 GB, and honest agents were rejected.
+/// 64 streams with one flush of 200,000 rows each took 3 GB, and honest agents were rejected.
 #[test]
+#[ignore = "long"]
 fn large_flushes_take_bounded_memory_and_honest_agents_lose_nothing() {
     let _alone = alone();
     let (collector, worker) = collector_and_agent();
@@ -393,7 +395,7 @@ fn large_flushes_take_bounded_memory_and_honest_agents_lose_nothing() {
     check_honest(&collector, worker);
 }
 
-/// Finding F16: each stream of a stranger wrote 8 KB of log.
+/// Each stream of a stranger wrote 8 KB of log.
 #[test]
 fn strangers_cannot_fill_the_log() {
     let collector = Collector::start();
@@ -422,7 +424,7 @@ fn strangers_cannot_fill_the_log() {
     assert!(!log.contains('\u{1b}'), "{log}");
 }
 
-/// Finding F1: one dictionary of 3.5 MB kept a collector busy for 148 s, in which nobody was answered.
+/// One dictionary of 3.5 MB kept a collector busy for 148 s, in which nobody was answered.
 #[test]
 fn names_that_collide_are_stored_like_others() {
     let _alone = alone();

@@ -207,6 +207,7 @@ fn the_handler_does_not_allocate() {
 
 /// The soak at a twentieth, by the program that `cargo xtask soak` runs.
 #[test]
+#[ignore = "long"]
 fn a_short_soak_leaves_no_trace() {
     let _machine = alone();
     let soak = env!("CARGO_BIN_EXE_soak");

@@ -105,6 +105,7 @@ fn memory_alone() -> u64 {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_hostile_collector_costs_little_and_loses_nothing() {
     let _alone = alone();
     let memory_alone = memory_alone();

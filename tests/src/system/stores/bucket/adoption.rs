@@ -71,6 +71,7 @@ fn lose_collector(server: &Server, prefix: &str) -> u64 {
 }
 
 #[test]
+#[ignore = "long"]
 fn of_two_collectors_one_adopts_the_store_of_a_lost_one() {
     let Some(server) = server() else { return };
     let stored_ns = lose_collector(&server, "adopted");
@@ -144,6 +145,7 @@ fn of_two_collectors_one_adopts_the_store_of_a_lost_one() {
 
 /// Killed after it took the store, at whatever it does then.
 #[test]
+#[ignore = "long"]
 fn an_adopter_that_is_killed_leaves_a_store_that_the_next_one_adopts() {
     let Some(server) = server() else { return };
     let stored_ns = lose_collector(&server, "killed");
@@ -190,6 +192,7 @@ fn an_adopter_that_is_killed_leaves_a_store_that_the_next_one_adopts() {
 }
 
 #[test]
+#[ignore = "long"]
 fn adoptions_that_cannot_be_are_refused_with_the_reason() {
     let Some(server) = server() else { return };
     check_refused(

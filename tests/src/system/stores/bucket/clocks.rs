@@ -55,6 +55,7 @@ impl ShiftedClock {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_collector_with_a_clock_that_is_minutes_off_does_not_start() {
     with_each_server(check_refusal);
 }
@@ -79,6 +80,7 @@ fn check_refusal(server: &Server) {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_collector_with_a_clock_that_is_a_minute_off_is_named() {
     let _alone = alone();
     with_each_server(check_warning);

@@ -28,6 +28,7 @@ fn found_ns(collector: &Collector) -> u64 {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_reader_answers_for_collectors_whose_machine_is_gone() {
     with_each_server(check_reader);
 }
@@ -122,6 +123,7 @@ fn check_counts(server: &Server, collector: &Collector) {
 
 /// Unsealed data is on the disk of its collector, so a reader says that it lacks it.
 #[test]
+#[ignore = "long"]
 fn a_reader_names_what_a_collector_has_on_its_own_disk() {
     with_each_server(check_disk);
 }
