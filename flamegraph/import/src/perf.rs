@@ -121,6 +121,8 @@ struct Parser<'a> {
     seen_ns: HashMap<Source, u64>,
     gaps_ns: Vec<u64>,
     header_interval_ns: Option<u64>,
+    /// By the command that recorded it.
+    command_interval_ns: Option<u64>,
     is_skipping: bool,
 }
 
@@ -140,6 +142,7 @@ impl<'a> Parser<'a> {
             seen_ns: HashMap::new(),
             gaps_ns: Vec::new(),
             header_interval_ns: None,
+            command_interval_ns: None,
             is_skipping: false,
         }
     }
@@ -162,7 +165,12 @@ impl<'a> Parser<'a> {
             return self.close();
         }
         if self.open.is_some() || self.is_skipping {
-            if line.starts_with([' ', '\t']) && !is_header(line) {
+            let is_frame = if line.starts_with([' ', '\t']) {
+                !is_header(line)
+            } else {
+                frame::is_bare(line) && Header::parse(line).is_none()
+            };
+            if is_frame {
                 return self.frame_line(line.trim());
             }
             self.close()?;
@@ -177,6 +185,10 @@ impl<'a> Parser<'a> {
     }
 
     fn comment(&mut self, comment: &str) {
+        let command = comment.trim_start().strip_prefix("cmdline : ");
+        self.command_interval_ns = self
+            .command_interval_ns
+            .or(command.and_then(event::interval_of_command));
         let interval = Interval::parse(comment)
             .filter(|interval| self.event.as_deref() == Some(plain_event(interval.event)));
         let interval_ns = interval.map(|interval| interval.nanoseconds);
@@ -341,7 +353,7 @@ impl<'a> Parser<'a> {
         if let Some(given_ns) = self.builder.options.interval_ns {
             return given_ns;
         }
-        if let Some(recorded_ns) = self.header_interval_ns {
+        if let Some(recorded_ns) = self.header_interval_ns.or(self.command_interval_ns) {
             return recorded_ns;
         }
         // A thread that is not always busy has longer gaps.

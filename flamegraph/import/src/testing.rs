@@ -72,13 +72,16 @@ fn collapsed(content: &[u8]) -> Option<u128> {
     Some(weights.into_iter().map(time_ns).sum())
 }
 
-/// Periods of `cpu-clock`, of files whose headers have five words.
+/// Periods of `cpu-clock`, of files whose headers have five words. Short commands are indented, as frames are.
 fn perf(content: &[u8]) -> Option<u128> {
     let text = String::from_utf8_lossy(content);
-    let is_header = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t', '#']);
     let mut sum = 0;
-    for header in text.split('\n').map(str::trim_ascii_end).filter(is_header) {
-        let words: Vec<&str> = header.split_ascii_whitespace().collect();
+    for line in text.split('\n').map(str::trim_ascii_end) {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_frame = line.starts_with([' ', '\t']) && words.last() != Some(&"cpu-clock:");
+        if line.is_empty() || line.starts_with('#') || is_frame {
+            continue;
+        }
         let [_, tid, time, period, "cpu-clock:"] = words[..] else {
             return None;
         };

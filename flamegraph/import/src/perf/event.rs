@@ -72,9 +72,89 @@ impl<'l> Interval<'l> {
     }
 }
 
+/// The interval of a command such as `/usr/bin/perf record -F 99 -a -- sleep 1`, which older versions have in place of
+/// the frequency of each event. `None` if it has another unit or several frequencies.
+pub(super) fn interval_of_command(command: &str) -> Option<u64> {
+    const WITH_VALUE: [&str; 15] = [
+        "-e",
+        "--event",
+        "-p",
+        "--pid",
+        "-t",
+        "--tid",
+        "-u",
+        "--uid",
+        "-o",
+        "--output",
+        "-C",
+        "--cpu",
+        "-m",
+        "--call-graph",
+        "--filter",
+    ];
+    let (_, options) = command.split_once(" record ")?;
+    let mut words = options.split_ascii_whitespace();
+    let mut found = None;
+    while let Some(word) = words.next() {
+        if WITH_VALUE.contains(&word) {
+            words.next();
+            continue;
+        }
+        // The program that was recorded has options of its own.
+        if !word.starts_with('-') || word == "--" {
+            break;
+        }
+        if word.starts_with("-c") || word.starts_with("--count") {
+            return None;
+        }
+        let is_short = !word.starts_with("--");
+        let frequency = if word == "--freq" || is_short && word.ends_with('F') {
+            words.next()
+        } else {
+            word.strip_prefix("--freq=").or(word.strip_prefix("-F"))
+        };
+        let Some(frequency) = frequency else {
+            continue;
+        };
+        let frequency_hz: u64 = frequency.parse().ok().filter(|hz| *hz > 0)?;
+        if found.replace(frequency_hz).is_some() {
+            return None;
+        }
+    }
+    found.map(|frequency_hz| 1_000_000_000 / frequency_hz.min(1_000_000_000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_has_one_frequency_or_none() {
+        for (command, expected) in [
+            (
+                "/usr/bin/perf record -F 99 -a -g -- sleep 60",
+                Some(10_101_010),
+            ),
+            ("perf record --freq=50 ./app", Some(20_000_000)),
+            ("perf record -F1000 -p 9", Some(1_000_000)),
+            ("perf record -g ./app", None),
+            ("perf record -F max -a", None),
+            ("perf record -F 0 -a", None),
+            ("perf record -F 99 -F 49 -a", None),
+            ("perf record -c 1000 -F 99", None),
+            ("perf record -a -- app -F 99", None),
+            ("perf record -F", None),
+            (
+                "perf record -agF 100 -e cpu-clock -o out -- app",
+                Some(10_000_000),
+            ),
+            ("perf record ./app -F 7", None),
+            ("perf record -g ./app -F 7", None),
+            ("perf script -F comm", None),
+        ] {
+            assert_eq!(interval_of_command(command), expected, "{command}");
+        }
+    }
 
     #[test]
     fn events_are_time_whatever_their_modifiers_and_processors() {

@@ -4,7 +4,8 @@ use profiler_core::{CodePlace, Frame, FrameKind};
 
 /// The frame of a line; `None` if the line has none, such as a line with a source.
 pub(super) fn frame(line: &str) -> Option<Frame<&str>> {
-    let address = line.split(' ').next().filter(|word| is_hex(word));
+    // simpleperf has a tab behind the address.
+    let address = line.split([' ', '\t']).next().filter(|word| is_hex(word));
     let rest = match address {
         Some(address) => line[address.len()..].trim(),
         // Without addresses, only a module tells a function from a source.
@@ -39,6 +40,12 @@ pub(super) fn frame(line: &str) -> Option<Frame<&str>> {
         inlined,
         ..Frame::function(function, "", 0)
     })
+}
+
+/// Whether a line that is not indented is a frame, as some texts on the web have them: `address symbol (module)`.
+pub(super) fn is_bare(line: &str) -> bool {
+    let (address, rest) = line.split_once([' ', '\t']).unwrap_or_default();
+    is_hex(address) && rest.contains('(') && rest.ends_with(')')
 }
 
 fn is_hex(text: &str) -> bool {
@@ -154,6 +161,10 @@ mod tests {
         }
         check("55d0", ["", ""]);
         check("55d0 f", ["f", ""]);
+        check(
+            "55d0\tArt::run(int*) const (/system/lib/libart.so)",
+            ["Art::run(int*) const", "/system/lib/libart.so"],
+        );
         check("55d0 f+0x12", ["f", ""]);
         check("55d0 (/opt/a)", ["", "/opt/a"]);
         check("55d0 [unknown] ([unknown])", ["", ""]);

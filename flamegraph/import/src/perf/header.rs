@@ -1,5 +1,7 @@
 //! Headers of samples: `comm pid/tid [cpu] seconds: period event:`.
 
+use super::frame::is_bare;
+
 /// The start of lines about mappings, processes and losses, which are not samples.
 const RECORD: &str = "PERF_RECORD_";
 
@@ -10,8 +12,12 @@ pub(in super::super) fn is_header(line: &str) -> bool {
 
 /// Whether a line is the header of a sample that has no time, before a line with a frame.
 pub(in super::super) fn is_header_without_time(line: &str, next: &str) -> bool {
-    let address = next.trim_start().split(' ').next().unwrap_or_default();
-    let is_frame = next.starts_with([' ', '\t'])
+    let address = next
+        .trim_start()
+        .split([' ', '\t'])
+        .next()
+        .unwrap_or_default();
+    let is_frame = (next.starts_with([' ', '\t']) || is_bare(next))
         && !address.is_empty()
         && address.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_frame && Header::parse(line).is_some()

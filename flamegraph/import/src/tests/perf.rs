@@ -230,3 +230,30 @@ fn frames_without_symbols_or_addresses_are_kept() {
         );
     }
 }
+
+/// `report_sample.py` of simpleperf has tabs, and texts on the web have lost their indentation.
+#[test]
+fn frames_behind_a_tab_or_without_indentation_have_their_names() {
+    let header = "app 9 1.000000: 10 cpu-clock:\n";
+    for frames in [
+        "\t1f\twork(int*) (/system/lib/a.so)\n\t2f\tmain (/opt/app)\n",
+        "1f work(int*) (/system/lib/a.so)\n2f main (/opt/app)\n",
+    ] {
+        let imported = of(format!("{header}{frames}\n{header}{frames}"));
+        assert_eq!(
+            collapsed(&imported.profile()),
+            "imported;main;work(int*) 20\n"
+        );
+        let without_time = format!("java 9 cycles:\n{frames}\n");
+        assert_eq!(of(without_time).total_ns(), 10_000_000);
+    }
+}
+
+#[test]
+fn the_command_of_a_recording_tells_the_interval() {
+    let samples = "app 9 1.0: cpu-clock:\n\t1f f (app)\n\napp 9 11.1: cpu-clock:\n\t1f f (app)\n";
+    let command = "# cmdline : /usr/bin/perf record -F 50 -a -g -- sleep 60\n#\n";
+    let imported = of(format!("{command}{samples}"));
+    assert_eq!(imported.total_ns(), 40_000_000);
+    assert!(imported.notes.is_empty(), "{:?}", imported.notes);
+}

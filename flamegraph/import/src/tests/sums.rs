@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::sum_ns;
 
 const PERF: &str = "app 9 1.000000: 10100000 cpu-clock:\n\t1f work+0x1 (/opt/app)\n\t2f main+0x1 (/opt/app)\n\n\
-                    app 9 1.010100: 10000 cpu-clock:\n\t2f main+0x1 (/opt/app)\n";
+                    \x20    app 9 1.010100: 10000 cpu-clock:\n\t2f main+0x1 (/opt/app)\n";
 const CHROME: &str = r#"{"nodes":[{"id":1,"callFrame":{"functionName":"(root)","url":""},"children":[2]},
 {"id":2,"callFrame":{"functionName":"work","url":"app.js","lineNumber":3},"hitCount":2}],
 "startTime":1000,"endTime":3000,"samples":[2,2,1],"timeDeltas":[100,1000,250]}"#;
