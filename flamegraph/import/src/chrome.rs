@@ -5,10 +5,11 @@ mod trace;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 
 use profiler_core::{Frame, NodeId, State};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::builder::{Builder, Sample, Times, frame_of_label};
 use super::error::ImportError;
@@ -30,7 +31,7 @@ struct File<'a> {
     #[serde(default)]
     end_time: f64,
     #[serde(default)]
-    samples: Vec<u64>,
+    samples: NodeIds,
     #[serde(default)]
     time_deltas: Vec<f64>,
     #[serde(borrow)]
@@ -39,8 +40,66 @@ struct File<'a> {
     head: Option<IgnoredAny>,
 }
 
+/// The nodes of samples. Traces of other programs have objects of that name, which are skipped.
+#[derive(Default)]
+struct NodeIds(Vec<u64>);
+
+impl<'de> Deserialize<'de> for NodeIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NodeIds, D::Error> {
+        deserializer.deserialize_seq(NodeIdsVisitor)
+    }
+}
+
+struct NodeIdsVisitor;
+
+impl<'de> Visitor<'de> for NodeIdsVisitor {
+    type Value = NodeIds;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of ids of nodes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<NodeIds, A::Error> {
+        let mut ids = Vec::new();
+        while let Some(MaybeId(id)) = list.next_element()? {
+            ids.extend(id);
+        }
+        Ok(NodeIds(ids))
+    }
+}
+
+/// An id; `None` for an object.
+struct MaybeId(Option<u64>);
+
+impl<'de> Deserialize<'de> for MaybeId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeId, D::Error> {
+        deserializer.deserialize_any(MaybeIdVisitor)
+    }
+}
+
+struct MaybeIdVisitor;
+
+impl<'de> Visitor<'de> for MaybeIdVisitor {
+    type Value = MaybeId;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the id of a node")
+    }
+
+    fn visit_u64<E>(self, id: u64) -> Result<MaybeId, E> {
+        Ok(MaybeId(Some(id)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MaybeId, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(MaybeId(None))
+    }
+}
+
 /// A CPU profile of one thread.
 struct Profile<'a> {
+    /// Whether nodes may be missing, because a trace can lose events.
+    may_lack_nodes: bool,
     nodes: Vec<Node<'a>>,
     start_time: f64,
     end_time: f64,
@@ -79,8 +138,7 @@ struct CallFrame<'a> {
 /// Parses a CPU profile, or the CPU profiles of a trace.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
     if content.trim_ascii_start().starts_with(b"[") {
-        let events = super::json::parse(content, ImportFormat::Chrome)?;
-        return trace::parse(events, options);
+        return trace::parse_array(content, options);
     }
     let file: File<'_> = super::json::parse(content, ImportFormat::Chrome)?;
     if let Some(events) = file.trace_events {
@@ -97,10 +155,11 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         });
     };
     let profile = Profile {
+        may_lack_nodes: false,
         nodes: nodes.into_vec(),
         start_time: file.start_time,
         end_time: file.end_time,
-        samples: file.samples,
+        samples: file.samples.0,
         time_deltas: file.time_deltas,
     };
     let top = builder.top(None, None)?;
@@ -133,49 +192,96 @@ struct TreeNode {
     is_idle: bool,
 }
 
+/// The edges between the nodes of a file, by index.
+struct Edges {
+    parents: Vec<Option<usize>>,
+    children: Vec<Vec<usize>>,
+    /// Whether the parent of a node is missing.
+    is_cut: Vec<bool>,
+}
+
+impl Edges {
+    fn of(builder: &Builder<'_>, file: &Profile<'_>) -> Result<Edges, ImportError> {
+        let count = file.nodes.len();
+        let mut indexes = HashMap::with_capacity(count);
+        for (index, node) in file.nodes.iter().enumerate() {
+            if indexes.insert(node.id, index).is_some() {
+                return Err(builder.invalid(format!("two nodes have the id {}", node.id)));
+            }
+        }
+        let mut edges = Edges {
+            parents: vec![None; count],
+            children: vec![Vec::new(); count],
+            is_cut: vec![false; count],
+        };
+        for (index, node) in file.nodes.iter().enumerate() {
+            for id in &node.children {
+                match indexes.get(id) {
+                    Some(child) => edges.add(builder, file, index, *child)?,
+                    None if file.may_lack_nodes => {}
+                    None => return Err(builder.invalid(format!("node {id} does not exist"))),
+                }
+            }
+            let Some(id) = node.parent else {
+                continue;
+            };
+            match indexes.get(&id) {
+                Some(parent) => edges.add(builder, file, *parent, index)?,
+                None if file.may_lack_nodes => edges.is_cut[index] = true,
+                None => return Err(builder.invalid(format!("node {id} does not exist"))),
+            }
+        }
+        Ok(edges)
+    }
+
+    fn add(
+        &mut self,
+        builder: &Builder<'_>,
+        file: &Profile<'_>,
+        parent: usize,
+        child: usize,
+    ) -> Result<(), ImportError> {
+        match self.parents[child].replace(parent) {
+            Some(known) if known != parent => {
+                let id = file.nodes[child].id;
+                Err(builder.invalid(format!("node {id} has two parents")))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.children[parent].push(child);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The node of stacks whose outer frames, or all frames, are missing.
+fn truncated_node(builder: &mut Builder<'_>, top: NodeId) -> Result<NodeId, ImportError> {
+    builder.note("nodes that the trace lacks are [truncated]");
+    let truncated = builder.frame(&Frame::truncated())?;
+    Ok(builder.child(top, truncated))
+}
+
 /// The nodes of the tree by their ids in the file. Every node must be below one root.
 fn nodes(
     builder: &mut Builder<'_>,
     file: &Profile<'_>,
     top: NodeId,
 ) -> Result<HashMap<u64, TreeNode>, ImportError> {
-    let mut indexes = HashMap::with_capacity(file.nodes.len());
-    for (index, node) in file.nodes.iter().enumerate() {
-        if indexes.insert(node.id, index).is_some() {
-            return Err(builder.invalid(format!("two nodes have the id {}", node.id)));
-        }
-    }
-    let index_of = |builder: &Builder<'_>, id: u64| {
-        indexes
-            .get(&id)
-            .copied()
-            .ok_or_else(|| builder.invalid(format!("node {id} does not exist")))
-    };
-    let mut parents: Vec<Option<usize>> = vec![None; file.nodes.len()];
-    let mut children: Vec<Vec<usize>> = vec![Vec::new(); file.nodes.len()];
-    for (index, node) in file.nodes.iter().enumerate() {
-        let below = node
-            .children
-            .iter()
-            .map(|id| index_of(builder, *id).map(|child| (index, child)));
-        let above = node
-            .parent
-            .map(|id| index_of(builder, id).map(|parent| (parent, index)));
-        for edge in below.chain(above) {
-            let (parent, child) = edge?;
-            match parents[child].replace(parent) {
-                Some(known) if known != parent => {
-                    let id = file.nodes[child].id;
-                    return Err(builder.invalid(format!("node {id} has two parents")));
-                }
-                Some(_) => {}
-                None => children[parent].push(child),
-            }
-        }
-    }
+    let Edges {
+        parents,
+        children,
+        is_cut,
+    } = Edges::of(builder, file)?;
     let mut tree_nodes = HashMap::with_capacity(file.nodes.len());
-    let roots = (0..file.nodes.len()).filter(|index| parents[*index].is_none());
-    let mut open: Vec<(usize, NodeId, usize)> = roots.map(|root| (root, top, 0)).collect();
+    let mut open: Vec<(usize, NodeId, usize)> = Vec::new();
+    for root in (0..file.nodes.len()).filter(|index| parents[*index].is_none()) {
+        if is_cut[root] {
+            open.push((root, truncated_node(builder, top)?, 1));
+        } else {
+            open.push((root, top, 0));
+        }
+    }
     while let Some((index, parent, depth)) = open.pop() {
         let call = &file.nodes[index].call_frame;
         let is_root = parents[index].is_none() && call.function_name == "(root)";
@@ -310,11 +416,17 @@ impl<'b, 'a, 'f> Parser<'b, 'a, 'f> {
     }
 
     fn add(&mut self, id: u64, at_ns: u64, weight: u64) -> Result<(), ImportError> {
-        let known = self.nodes.get(&id).copied();
-        let Some(TreeNode { node, is_idle }) = known else {
-            return Err(self
-                .builder
-                .invalid(format!("a sample names node {id}, which does not exist")));
+        let TreeNode { node, is_idle } = match self.nodes.get(&id) {
+            Some(known) => *known,
+            None if self.file.may_lack_nodes => TreeNode {
+                node: truncated_node(self.builder, self.lane.top)?,
+                is_idle: false,
+            },
+            None => {
+                return Err(self
+                    .builder
+                    .invalid(format!("a sample names node {id}, which does not exist")));
+            }
         };
         let state = if is_idle {
             State::Sleep

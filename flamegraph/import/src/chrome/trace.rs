@@ -79,7 +79,7 @@ struct ThreadName<'a> {
 #[derive(Deserialize)]
 struct Args<'a> {
     #[serde(borrow)]
-    data: Part<'a>,
+    data: Option<Part<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -137,15 +137,18 @@ impl<'a> Joined<'a> {
     fn add(&mut self, part: Part<'a>) -> Result<(), ImportError> {
         self.start_time = self.start_time.or(part.start_time);
         self.end_time = part.end_time.or(self.end_time);
-        self.time_deltas.extend(part.time_deltas);
         if let Some(tree) = part.cpu_profile {
             check_table("too many nodes of a profile", self.nodes.len())?;
             self.nodes.extend(tree.nodes.into_vec());
             self.samples.extend(tree.samples);
-            self.time_deltas.extend(tree.time_deltas);
+            // Some versions write both, with the same numbers.
+            if part.time_deltas.is_empty() {
+                self.time_deltas.extend(tree.time_deltas);
+            }
             self.start_time = self.start_time.or(tree.start_time);
             self.end_time = tree.end_time.or(self.end_time);
         }
+        self.time_deltas.extend(part.time_deltas);
         Ok(())
     }
 
@@ -153,6 +156,7 @@ impl<'a> Joined<'a> {
         let start_time = self.start_time.unwrap_or(0.0);
         let last_sample = start_time + self.time_deltas.iter().sum::<f64>();
         Profile {
+            may_lack_nodes: true,
             nodes: self.nodes,
             start_time,
             end_time: self.end_time.unwrap_or(last_sample).max(last_sample),
@@ -187,6 +191,9 @@ impl<'a> Trace<'a> {
         }
         let Args { data } = serde_json::from_str(args)
             .map_err(|error| builder.invalid(format!("event {:?}: {error}", event.name)))?;
+        let Some(data) = data else {
+            return Ok(());
+        };
         let key = Key::new(event.pid, event.id.or(event.tid));
         let profile = self.joined.entry(key).or_insert_with(|| Joined {
             thread: thread.id,
@@ -196,12 +203,26 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// The profiles with samples, in the order of their starts.
-fn ordered<'a>(joined: BTreeMap<Key<'a>, Joined<'a>>) -> Vec<OfThread<'a>> {
-    let with_samples = joined
+/// The profiles with samples, in the order of their starts. A profile whose start is missing has no place between
+/// others.
+fn ordered<'a>(
+    builder: &mut Builder<'_>,
+    joined: BTreeMap<Key<'a>, Joined<'a>>,
+) -> Vec<OfThread<'a>> {
+    let is_started = joined.values().any(|joined| joined.start_time.is_some());
+    let sampled = joined
         .into_iter()
         .filter(|(_, joined)| !joined.samples.is_empty());
+    let (with_samples, cut): (Vec<_>, Vec<_>) =
+        sampled.partition(|(_, joined)| joined.start_time.is_some() || !is_started);
+    let cut: usize = cut.iter().map(|(_, joined)| joined.samples.len()).sum();
+    if cut > 0 {
+        builder.note(format!(
+            "samples of profiles whose start the trace lacks were skipped: {cut}"
+        ));
+    }
     let mut profiles: Vec<_> = with_samples
+        .into_iter()
         .map(|(Key { process, .. }, joined)| OfThread {
             thread: Key {
                 process,
@@ -217,6 +238,30 @@ fn ordered<'a>(joined: BTreeMap<Key<'a>, Joined<'a>>) -> Vec<OfThread<'a>> {
     profiles
 }
 
+/// Parses a trace that is a list of events. Its end may be missing, because programs write it while they run.
+pub(super) fn parse_array(
+    content: &[u8],
+    options: &ImportOptions,
+) -> Result<Imported, ImportError> {
+    let error = match serde_json::from_slice(content) {
+        Ok(events) => return parse(events, options),
+        Err(error) => error,
+    };
+    let trimmed = content.trim_ascii_end();
+    let events = trimmed.strip_suffix(b",").unwrap_or(trimmed);
+    if error.is_eof() && events.ends_with(b"}") {
+        let closed = [events, b"]"].concat();
+        return parse(
+            super::super::json::parse(&closed, ImportFormat::Chrome)?,
+            options,
+        );
+    }
+    Err(ImportError::Invalid {
+        format: ImportFormat::Chrome,
+        reason: error.to_string(),
+    })
+}
+
 /// Parses the CPU profiles of a trace, one for each thread.
 pub(super) fn parse(events: Events<'_>, options: &ImportOptions) -> Result<Imported, ImportError> {
     let mut builder = Builder::new(ImportFormat::Chrome, options);
@@ -225,7 +270,7 @@ pub(super) fn parse(events: Events<'_>, options: &ImportOptions) -> Result<Impor
         trace.add(&builder, event)?;
     }
     let Trace { names, joined } = trace;
-    let profiles = ordered(joined);
+    let profiles = ordered(&mut builder, joined);
     let Some(first) = profiles.first() else {
         return Err(ImportError::OtherFormat {
             name: "a trace without a CPU profile",

@@ -198,11 +198,6 @@ fn damaged_parts_are_named() {
         let error = import(events.as_bytes(), &ImportOptions::default());
         error.unwrap_err().to_string()
     };
-    let samples = json!({ "cpuProfile": { "samples": [1] }, "timeDeltas": [5] });
-    assert_eq!(
-        rejected(samples),
-        "invalid chrome: a sample names node 1, which does not exist"
-    );
     let nodes = json!({ "cpuProfile": { "nodes": 5 } });
     assert!(rejected(nodes).starts_with("invalid chrome: event \"ProfileChunk\": invalid type"));
     let unequal = json!({ "cpuProfile": { "samples": [1, 1] }, "timeDeltas": [5] });
@@ -211,4 +206,89 @@ fn damaged_parts_are_named() {
         error.contains("there are 2 samples and 1 time deltas"),
         "{error}"
     );
+}
+
+#[test]
+fn time_deltas_that_are_written_twice_count_once() {
+    let once = of(Value::from(trace()).to_string());
+    let mut events = trace();
+    for event in &mut events {
+        let deltas = event.pointer("/args/data/timeDeltas").cloned();
+        let tree = event.pointer_mut("/args/data/cpuProfile");
+        if let Some((tree, deltas)) = tree.zip(deltas) {
+            tree["timeDeltas"] = deltas;
+        }
+    }
+    assert_eq!(
+        of(Value::from(events).to_string()).profile(),
+        once.profile()
+    );
+}
+
+/// A program that ends early leaves the list of its events open.
+#[test]
+fn a_list_without_an_end_is_whole() {
+    let file = Value::from(trace()).to_string();
+    let expected = of(&file).profile();
+    let open = file.strip_suffix(']').unwrap();
+    for end in ["", ",", ",\n\n", "\n"] {
+        assert_eq!(of(format!("{open}{end}")).profile(), expected, "{end:?}");
+    }
+    let cut = &file[..file.len() - 9];
+    let error = import(cut.as_bytes(), &ImportOptions::default()).unwrap_err();
+    assert!(
+        error.to_string().starts_with("invalid chrome: EOF"),
+        "{error}"
+    );
+}
+
+/// A trace whose buffer was full has lost events.
+#[test]
+fn lost_parts_of_a_trace_lose_no_time_of_others() {
+    let whole = of(Value::from(trace()).to_string());
+    let without_nodes: Vec<Value> = trace()
+        .into_iter()
+        .map(|mut event| {
+            let nodes = event.pointer_mut("/args/data/cpuProfile/nodes");
+            if let Some(nodes) = nodes.and_then(Value::as_array_mut) {
+                nodes.retain(|node| node["id"] != 3);
+            }
+            event
+        })
+        .collect();
+    let imported = of(Value::from(without_nodes).to_string());
+    assert_eq!(imported.total_ns(), whole.total_ns());
+    assert_eq!(
+        imported.notes,
+        ["nodes that the trace lacks are [truncated]"]
+    );
+    let text = collapsed(&imported.profile());
+    assert!(
+        text.contains("imported;[truncated] 300000\nimported;[truncated];work 1000000\n"),
+        "{text}"
+    );
+    let mut without_data = trace();
+    without_data.push(event("ProfileChunk", "0x1", 99, Value::Null));
+    assert_eq!(
+        of(Value::from(without_data).to_string()).profile(),
+        whole.profile()
+    );
+    let without_start: Vec<Value> = trace()
+        .into_iter()
+        .filter(|event| event["name"] != "Profile" || event["id"] != "0x2")
+        .collect();
+    let imported = of(Value::from(without_start).to_string());
+    assert_eq!(imported.total_ns(), 1_500_000);
+    assert_eq!(
+        imported.notes,
+        ["samples of profiles whose start the trace lacks were skipped: 2"]
+    );
+}
+
+#[test]
+fn traces_with_samples_of_another_kind_are_named() {
+    let file = json!({ "traceEvents": [], "samples": [{ "cpu": 0, "sf": 1, "ts": 5 }], "stackFrames": {} });
+    let error = import(file.to_string().as_bytes(), &ImportOptions::default()).unwrap_err();
+    let expected = "this is a trace without a CPU profile, which is not read";
+    assert!(error.to_string().starts_with(expected), "{error}");
 }
