@@ -88,6 +88,9 @@ struct Thread<'a> {
     name: Cow<'a, str>,
     #[serde(default)]
     tid: ThreadId,
+    /// Milliseconds, by the same clock as samples.
+    #[serde(default)]
+    process_startup_time: f64,
     samples: Samples<'a>,
     /// Up to version 40.
     #[serde(borrow, default)]
@@ -193,6 +196,7 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         is_ours,
         interval_ns,
         cpu_unit_ns,
+        origin_ms: file.origin_ms(),
         stop_ns: 0,
         shared_nodes: None,
         without_time: None,
@@ -215,7 +219,7 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         }
         builder.note(format!("threads whose samples are {found} were skipped"));
     }
-    let start_ns = file.meta.start_time * MILLISECOND_NS;
+    let start_ns = file.started_ms() * MILLISECOND_NS;
     let is_known = (1.0..9e18).contains(&start_ns);
     let started_at = is_known.then(|| Timestamp::from_unix_ns(start_ns as i64));
     let duration_ns = (!is_ours && stop_ns > 0).then_some(stop_ns);
@@ -225,6 +229,59 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     })
 }
 
+impl File<'_> {
+    /// The time of the earliest sample, rounded down to a second: a profile begins there. Times are relative to
+    /// `meta.startTime` in profiles of Firefox, which may have run for days before; to the start of the machine or of
+    /// 1970 in those of other programs.
+    fn origin_ms(&self) -> f64 {
+        const SECOND_MS: f64 = 1e3;
+        let threads = self.threads.iter();
+        let first_ms = threads
+            .filter_map(|thread| thread.samples.first_ms())
+            .fold(f64::INFINITY, f64::min);
+        if first_ms.is_finite() {
+            (first_ms / SECOND_MS).floor().max(0.0) * SECOND_MS
+        } else {
+            0.0
+        }
+    }
+
+    /// Milliseconds since 1970 at [`File::origin_ms`].
+    fn started_ms(&self) -> f64 {
+        let origin_ms = self.origin_ms();
+        let start_ms = self.meta.start_time;
+        let threads = self.threads.iter();
+        let clock_ms = threads
+            .map(|thread| thread.process_startup_time)
+            .fold(f64::INFINITY, f64::min);
+        if origin_ms >= start_ms {
+            origin_ms
+        } else if clock_ms.is_finite() && clock_ms >= 1.0 && clock_ms <= origin_ms + 1e3 {
+            // The clock of all threads began before the profile did.
+            start_ms + (origin_ms - clock_ms).max(0.0)
+        } else {
+            start_ms + origin_ms
+        }
+    }
+}
+
+impl Samples<'_> {
+    /// The time of the earliest sample.
+    fn first_ms(&self) -> Option<f64> {
+        match (&self.time, &self.time_deltas) {
+            (Some(times), _) => times.iter().copied().reduce(f64::min),
+            (None, Some(deltas)) => {
+                let sums = deltas.iter().scan(0.0, |at, delta| {
+                    *at += delta;
+                    Some(*at)
+                });
+                sums.reduce(f64::min)
+            }
+            (None, None) => None,
+        }
+    }
+}
+
 struct Parser<'a, 'f> {
     builder: Builder<'a>,
     file: &'f File<'f>,
@@ -232,6 +289,8 @@ struct Parser<'a, 'f> {
     is_ours: bool,
     interval_ns: f64,
     cpu_unit_ns: Option<u64>,
+    /// The time that counts as 0.
+    origin_ms: f64,
     stop_ns: u64,
     /// Of the stacks that threads share, which are all below one task.
     shared_nodes: Option<Vec<NodeId>>,
@@ -397,7 +456,7 @@ impl<'f> Parser<'_, 'f> {
         nanoseconds(
             &self.builder,
             "the time of a sample",
-            time_ms,
+            time_ms - self.origin_ms,
             MILLISECOND_NS,
         )
     }

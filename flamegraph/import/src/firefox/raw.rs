@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::super::error::ImportError;
@@ -36,11 +37,42 @@ struct Process<'a> {
     #[serde(borrow)]
     meta: Meta<'a>,
     #[serde(borrow, default)]
-    libs: Table<RawLib<'a>>,
+    libs: RawLibs<'a>,
     #[serde(borrow)]
     threads: Table<RawThread<'a>>,
     #[serde(borrow, default)]
     processes: Table<Process<'a>>,
+}
+
+/// Libraries: a list, or a text with the JSON of a list, as versions before 4 have them.
+#[derive(Default)]
+struct RawLibs<'a>(Vec<RawLib<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for RawLibs<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RawLibs<'a>, D::Error> {
+        deserializer.deserialize_any(RawLibsVisitor)
+    }
+}
+
+struct RawLibsVisitor;
+
+impl<'de> Visitor<'de> for RawLibsVisitor {
+    type Value = RawLibs<'de>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of libraries")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<RawLibs<'de>, A::Error> {
+        let table: Table<RawLib<'de>> = Table::deserialize(SeqAccessDeserializer::new(list))?;
+        Ok(RawLibs(table.into_vec()))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<RawLibs<'de>, E> {
+        let table: Table<RawLib<'_>> = serde_json::from_str(text).map_err(E::custom)?;
+        let libs = table.into_vec().into_iter().map(RawLib::into_owned);
+        Ok(RawLibs(libs.collect()))
+    }
 }
 
 #[derive(Deserialize)]
@@ -59,6 +91,16 @@ struct RawLib<'a> {
 }
 
 impl<'a> RawLib<'a> {
+    fn into_owned<'o>(self) -> RawLib<'o> {
+        RawLib {
+            start: self.start,
+            end: self.end,
+            name: Cow::Owned(self.name.into_owned()),
+            path: Cow::Owned(self.path.into_owned()),
+            code_id: self.code_id.map(|id| Cow::Owned(id.into_owned())),
+        }
+    }
+
     fn path(&self) -> &Cow<'a, str> {
         if self.path.is_empty() {
             &self.name
@@ -201,7 +243,7 @@ fn add_threads<'a>(
     let start = first_start.unwrap_or(process.meta.start_time);
     let shift = process.meta.start_time - start;
     for thread in process.threads.into_vec() {
-        threads.push(thread.processed(&process.libs, shift));
+        threads.push(thread.processed(&process.libs.0, shift));
     }
     for child in process.processes.into_vec() {
         add_threads(child, Some(start), threads);
@@ -232,6 +274,7 @@ impl<'a> RawThread<'a> {
         Thread {
             name: self.name,
             tid: self.tid,
+            process_startup_time: 0.0,
             samples: Samples {
                 stack: self.samples.indexes("stack").collect(),
                 time: Some(

@@ -273,3 +273,33 @@ fn libraries_of_threads_are_those_of_versions_up_to_40() {
     file["libs"] = json!([]);
     assert_eq!(of(file.to_string()).profile(), expected);
 }
+
+/// Times since the start of the program, of the machine (with the same clock for processes), and of 1970.
+#[test]
+fn a_profile_begins_with_its_first_sample() {
+    let model = Model {
+        stacks: vec![(None, 0)],
+        functions: vec![(1, true)],
+        samples: vec![Some(0), Some(0)],
+    };
+    let start_ms = 1_700_000_000_000.0;
+    for [first_ms, clock_ms, started_ms] in [
+        [200.0, 0.0, start_ms],
+        [864_000_500.0, 0.0, start_ms + 864_000_000.0],
+        [864_000_500.0, 864_000_400.0, start_ms],
+        [start_ms + 5_700.0, 0.0, start_ms + 5_000.0],
+    ] {
+        let mut file: Value = serde_json::from_str(&model.file(60)).unwrap();
+        file["meta"]["startTime"] = json!(start_ms);
+        let thread = &mut file["threads"][0];
+        thread["processStartupTime"] = json!(clock_ms);
+        let samples = thread["samples"].as_object_mut().unwrap();
+        samples.remove("timeDeltas");
+        samples.insert("time".to_owned(), json!([first_ms, first_ms + 1.0]));
+        let imported = of(file.to_string());
+        let started_at = Timestamp::from_unix_ns(started_ms as i64 * 1_000_000);
+        assert_eq!(imported.started_at, Some(started_at), "{first_ms}");
+        assert!(imported.duration_ns < 1_000_000_000, "{first_ms}");
+        assert_eq!(imported.samples[0].second, 0);
+    }
+}

@@ -119,3 +119,15 @@ fn indexes_out_of_range_are_named() {
         "invalid firefox: frame 4294967295 is outside of its table of 4"
     );
 }
+
+#[test]
+fn libraries_of_the_first_versions_are_a_text() {
+    let raw = file(json!([thread("T", &[Some(2)], 0.0)]), json!([]), 1e12);
+    let expected = of(raw.to_string());
+    let mut first = raw;
+    first["meta"]["version"] = json!(3);
+    first["libs"] = json!(first["libs"].to_string());
+    let imported = of(first.to_string());
+    assert_eq!(stacks(&imported), stacks(&expected));
+    assert_eq!(imported.total_ns(), expected.total_ns());
+}
