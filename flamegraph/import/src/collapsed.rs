@@ -47,9 +47,13 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     parser.finish()
 }
 
-/// Whether a text is likely to be of this format: most of its lines are stacks, or some comments are before them.
+/// Whether a text is likely to be of this format: most of its lines are stacks, or some comments are before them. All
+/// are, if no stack has two frames.
 pub(super) fn is_likely(start: &[u8]) -> bool {
-    Survey::of(start).is_ok_and(|survey| survey.stacks > 0 && survey.others <= survey.stacks)
+    Survey::of(start).is_ok_and(|survey| {
+        let others_max = if survey.has_frames { survey.stacks } else { 0 };
+        survey.stacks > 0 && survey.others <= others_max
+    })
 }
 
 impl Survey {

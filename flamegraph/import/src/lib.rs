@@ -54,7 +54,9 @@ pub fn import(file: &[u8], options: &ImportOptions) -> Result<Imported, ImportEr
         None => detect::format(&content).ok_or_else(|| detect::other(&content))?,
     };
     match format {
-        ImportFormat::Pprof => pprof::parse(&content, options),
+        ImportFormat::Pprof => {
+            pprof::parse(&content, options).map_err(|error| detect::other_message(&content, error))
+        }
         ImportFormat::Collapsed => collapsed::parse(&content, options),
         ImportFormat::Perf => perf::parse(&content, options),
         ImportFormat::Speedscope => speedscope::parse(&content, options),

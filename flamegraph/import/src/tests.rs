@@ -8,6 +8,7 @@ mod fixtures;
 mod hostile;
 mod jfr;
 mod names;
+mod others;
 mod perf;
 mod producers;
 mod raw;

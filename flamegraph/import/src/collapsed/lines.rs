@@ -141,6 +141,8 @@ pub(super) struct Survey {
     /// Of recordings of austin: by its comments, or because each stack begins with a process and a thread.
     pub(super) austin: Option<Mode>,
     has_threads: bool,
+    /// Whether a stack has more than one frame.
+    pub(super) has_frames: bool,
 }
 
 impl Survey {
@@ -155,6 +157,7 @@ impl Survey {
             is_off_cpu: true,
             austin: None,
             has_threads: true,
+            has_frames: false,
         };
         for line in lines(content) {
             let Line { number, text } = line?;
@@ -173,6 +176,7 @@ impl Survey {
                 Kind::Invalid => {
                     // The parser names the line.
                     survey.stacks += 1;
+                    survey.has_frames |= text.contains(';');
                     survey.has_two_weights = false;
                     survey.is_off_cpu = false;
                     survey.has_threads = false;
@@ -194,6 +198,7 @@ impl Survey {
         let last = stack.frames.rsplit(';').next().unwrap_or_default();
         self.is_off_cpu &= is_in_scheduler(last.trim());
         self.has_threads &= has_thread(stack.frames);
+        self.has_frames |= stack.frames.contains(';');
     }
 }
 
