@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use profiler_core::hash::KeyedMap;
 use profiler_core::limits::{AGENT_TASK_NAMES_MAX, LABELS_MAX, bounded_name};
 use profiler_core::{
-    CallTrie, CodePlace, Frame, FrameId, FrameKind, NoStack, NodeId, State, SymbolTable, Timestamp,
-    valid_build_id,
+    CallTrie, CodePlace, Frame, FrameId, FrameKind, NoStack, NodeId, State, StringId, SymbolTable,
+    Timestamp, valid_build_id,
 };
 
 use super::error::ImportError;
@@ -42,6 +43,27 @@ struct Key {
     labels: u16,
 }
 
+/// The stack that was added last. The next one mostly begins alike, and finds its nodes there.
+#[derive(Default)]
+struct LastStack {
+    top: Option<NodeId>,
+    nodes: Vec<(FrameId, NodeId)>,
+}
+
+impl LastStack {
+    /// Forgets the nodes of other frames than these, and returns the number of the others.
+    fn keep(&mut self, top: NodeId, frames: &[FrameId]) -> usize {
+        let is_same = self.top.replace(top) == Some(top);
+        let common = frames
+            .iter()
+            .zip(&self.nodes)
+            .take_while(|(frame, (known, _))| is_same && *frame == known)
+            .count();
+        self.nodes.truncate(common);
+        common
+    }
+}
+
 /// A profile under construction.
 pub(super) struct Builder<'a> {
     pub(super) format: ImportFormat,
@@ -49,8 +71,9 @@ pub(super) struct Builder<'a> {
     symbols: SymbolTable,
     names_bytes: usize,
     trie: CallTrie,
+    last_stack: LastStack,
     tasks: HashSet<FrameId>,
-    weights: HashMap<Key, u64>,
+    weights: KeyedMap<Key, u64>,
     label_sets: Vec<Labels>,
     label_set_ids: HashMap<Labels, u16>,
     total: u64,
@@ -66,8 +89,9 @@ impl<'a> Builder<'a> {
             symbols: SymbolTable::new(),
             names_bytes: 0,
             trie: CallTrie::new(NODES_MAX),
+            last_stack: LastStack::default(),
             tasks: HashSet::new(),
-            weights: HashMap::new(),
+            weights: KeyedMap::default(),
             label_sets: vec![Labels::new()],
             label_set_ids: HashMap::from([(Labels::new(), 0)]),
             total: 0,
@@ -99,22 +123,25 @@ impl<'a> Builder<'a> {
             build_id,
             ..frame.clone()
         };
-        let bounded = frame.map(bounded_name);
+        let frame = frame.map(|text| self.name(text));
+        self.named_frame(frame)
+    }
+
+    /// The number of a name, which is cut to its limit.
+    pub(super) fn name(&mut self, text: &str) -> StringId {
         let strings = self.symbols.string_count();
-        let frames = self.symbols.frame_count();
-        let id = self.symbols.intern(&bounded);
-        let Frame {
-            function,
-            file,
-            module,
-            build_id,
-            ..
-        } = &bounded;
-        let added = self.symbols.string_count() - strings;
-        if added > 0 {
-            let texts = [function, file, module, build_id].map(|text| text.len());
-            self.names_bytes += added as usize * STRING_BYTES + texts.iter().sum::<usize>();
+        let text = bounded_name(text);
+        let id = self.symbols.intern_string(&text);
+        if self.symbols.string_count() > strings {
+            self.names_bytes += STRING_BYTES + text.len();
         }
+        id
+    }
+
+    /// A frame with [names](Builder::name) and a valid build id.
+    pub(super) fn named_frame(&mut self, frame: Frame<StringId>) -> Result<FrameId, ImportError> {
+        let frames = self.symbols.frame_count();
+        let id = self.symbols.intern_ids(frame);
         self.names_bytes += (self.symbols.frame_count() - frames) as usize * FRAME_BYTES;
         if self.names_bytes > NAMES_BYTES_MAX {
             let what = "too many bytes of names and frames";
@@ -180,9 +207,13 @@ impl<'a> Builder<'a> {
     /// The node of a stack, outermost frame first. Too deep a stack loses its outer frames.
     pub(super) fn stack(&mut self, top: NodeId, frames: &[FrameId]) -> Result<NodeId, ImportError> {
         if frames.len() <= FRAMES_MAX {
-            return Ok(frames
-                .iter()
-                .fold(top, |node, frame| self.child(node, *frame)));
+            let common = self.last_stack.keep(top, frames);
+            let mut node = self.last_stack.nodes.last().map_or(top, |(_, node)| *node);
+            for frame in &frames[common..] {
+                node = self.child(node, *frame);
+                self.last_stack.nodes.push((*frame, node));
+            }
+            return Ok(node);
         }
         let truncated = self.frame(&Frame::truncated())?;
         let first = self.child(top, truncated);
@@ -205,6 +236,9 @@ impl<'a> Builder<'a> {
 
     /// The number of a set of labels. Past the limits, labels are dropped.
     pub(super) fn label_set(&mut self, mut labels: Labels) -> u16 {
+        if labels.is_empty() {
+            return 0;
+        }
         if labels.len() > LABELS_MAX {
             let last = labels.keys().nth(LABELS_MAX).cloned();
             last.map(|key| labels.split_off(&key));
@@ -353,6 +387,11 @@ pub(super) struct Times {
     pub(super) duration_ns: Option<u64>,
 }
 
+/// Whether [`frame_of_label`] may change a function with that name.
+pub(super) fn may_be_label(name: &str) -> bool {
+    name.starts_with('[') || name.trim_start().is_empty() || place_of_label(name).is_some()
+}
+
 /// A frame of the kind that its name stands for in our exports.
 pub(super) fn frame_of_label(frame: Frame<&str>) -> Frame<&str> {
     if let Some(unresolved) = unresolved(&frame) {
@@ -375,14 +414,20 @@ pub(super) fn frame_of_label(frame: Frame<&str>) -> Frame<&str> {
     }
 }
 
+/// The file and the place of a name such as `file+0x1a2b`. Looked for from the end, because nearly no name is one.
+fn place_of_label(name: &str) -> Option<(&str, CodePlace)> {
+    let before = name.trim_end_matches(|digit: char| digit.is_ascii_hexdigit());
+    let file = before.strip_suffix("0x")?;
+    let number = u64::from_str_radix(&name[before.len()..], 16).ok()?;
+    match file.strip_suffix('+') {
+        Some(file) => Some((file, CodePlace::Address(number))),
+        None => Some((file.strip_suffix('@')?, CodePlace::FileOffset(number))),
+    }
+}
+
 /// The place in a module that a frame stands for which has the [label](Frame::label) of one.
 fn unresolved<'f>(frame: &Frame<&'f str>) -> Option<Frame<&'f str>> {
-    let (name, digits) = frame.function.rsplit_once("0x")?;
-    let number = u64::from_str_radix(digits, 16).ok()?;
-    let (name, place) = match name.strip_suffix('+') {
-        Some(name) => (name, CodePlace::Address(number)),
-        None => (name.strip_suffix('@')?, CodePlace::FileOffset(number)),
-    };
+    let (name, place) = place_of_label(frame.function)?;
     let offset = place.number();
     let base_name = frame.module.rsplit('/').next().unwrap_or_default();
     let file = if base_name.is_empty() {

@@ -2,17 +2,20 @@
 //! bytes of memory for a byte of an invalid file.
 
 mod columns;
+mod frames;
+mod numbered;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
-use flamegraph::messages::pprof::{self as proto, NO_STACK};
-use profiler_core::{CodePlace, Frame, FrameId, FrameKind, Timestamp};
+use flamegraph::messages::pprof as proto;
+use profiler_core::{FrameId, Timestamp};
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
 use self::columns::Measure;
-use super::builder::{Builder, Sample, Times, frame_of_label};
+use self::frames::Stacks;
+use self::numbered::Numbered;
+use super::builder::{Builder, Sample, Times};
 use super::error::ImportError;
 use super::json::check_table;
 use super::labels::SampleLabels;
@@ -23,7 +26,7 @@ use super::model::{ImportFormat, ImportOptions, Imported};
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
     let mut builder = Builder::new(ImportFormat::Pprof, options);
     let tables = Tables::read(&builder, content)?;
-    let stacks = tables.stacks(&mut builder)?;
+    let stacks = Stacks::read(&tables, &mut builder)?;
     let measure = Measure::new(&mut builder, &tables, content)?;
     if tables.drop_frames != 0 {
         builder.note("functions that the profile wants to be left out (drop_frames) are kept");
@@ -35,8 +38,13 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         measure,
         frames: Vec::new(),
     };
+    // Its lists are used for all samples.
+    let mut sample = proto::Sample::default();
     for (number, entry) in (1..).zip(Fields::of(content, 2)) {
-        let sample: proto::Sample = parser.builder.entry("sample", number, entry)?;
+        let bytes = entry.map_err(|error| parser.builder.invalid(error))?;
+        parser
+            .builder
+            .decode(&mut sample, "sample", number, bytes)?;
         parser.sample(&sample, number)?;
     }
     // Pyroscope writes the time of the profile as its length when it converts recordings of Java's Flight Recorder.
@@ -120,22 +128,25 @@ impl<'a> Iterator for Fields<'a> {
 
 impl Builder<'_> {
     /// Decodes an entry of a table.
-    fn entry<T: Message + Default>(
-        &self,
-        what: &str,
-        number: usize,
-        bytes: Result<&[u8], String>,
-    ) -> Result<T, ImportError> {
-        let bytes = bytes.map_err(|error| self.invalid(error))?;
-        self.decoded(what, number, bytes)
-    }
-
     fn decoded<T: Message + Default>(
         &self,
         what: &str,
         number: usize,
         bytes: &[u8],
     ) -> Result<T, ImportError> {
+        let mut message = T::default();
+        self.decode(&mut message, what, number, bytes)?;
+        Ok(message)
+    }
+
+    /// Decodes an entry of a table into a message with an earlier one, whose memory is used again.
+    fn decode<T: Message>(
+        &self,
+        message: &mut T,
+        what: &str,
+        number: usize,
+        bytes: &[u8],
+    ) -> Result<(), ImportError> {
         if bytes.len() > ENTRY_BYTES_MAX {
             let what = "too many bytes in a sample, location or function";
             return Err(ImportError::TooMany {
@@ -143,7 +154,10 @@ impl Builder<'_> {
                 limit: ENTRY_BYTES_MAX,
             });
         }
-        T::decode(bytes).map_err(|error| self.invalid(format!("{what} {number}: {error}")))
+        message.clear();
+        message
+            .merge(bytes)
+            .map_err(|error| self.invalid(format!("{what} {number}: {error}")))
     }
 }
 
@@ -152,9 +166,10 @@ impl Builder<'_> {
 struct Tables<'a> {
     texts: Vec<Cow<'a, str>>,
     types: Vec<proto::ValueType>,
-    functions: HashMap<u64, proto::Function>,
-    mappings: HashMap<u64, proto::Mapping>,
-    locations: Vec<proto::Location>,
+    functions: Numbered<proto::Function>,
+    mappings: Numbered<proto::Mapping>,
+    /// Encoded.
+    locations: Vec<&'a [u8]>,
     time_ns: i64,
     duration_ns: i64,
     period_type: Option<proto::ValueType>,
@@ -209,11 +224,7 @@ impl<'a> Tables<'a> {
             }
             4 => {
                 check_table("too many locations", self.locations.len())?;
-                self.locations.push(builder.decoded(
-                    "location",
-                    self.locations.len() + 1,
-                    bytes,
-                )?);
+                self.locations.push(bytes);
             }
             5 => {
                 check_table("too many functions", self.functions.len())?;
@@ -244,103 +255,12 @@ impl<'a> Tables<'a> {
             builder.invalid(format!("text {index} is outside of the table of {count}"))
         })
     }
-
-    /// The frames of each location, outermost first.
-    fn stacks(&self, builder: &mut Builder<'_>) -> Result<HashMap<u64, Vec<FrameId>>, ImportError> {
-        let mut stacks = HashMap::with_capacity(self.locations.len());
-        for location in &self.locations {
-            let mut frames = Vec::with_capacity(location.line.len().max(1));
-            let mapping = self.mapping(builder, location)?;
-            let module = self.text(builder, mapping.map_or(0, |mapping| mapping.filename))?;
-            let build_id = self.text(builder, mapping.map_or(0, |mapping| mapping.build_id))?;
-            for (at, line) in location.line.iter().enumerate().rev() {
-                let function = self.functions.get(&line.function_id).ok_or_else(|| {
-                    let [location, function] = [location.id, line.function_id];
-                    builder.invalid(format!(
-                        "location {location} names function {function}, which does not exist"
-                    ))
-                })?;
-                let name = self.text(builder, function.name)?;
-                // Our own exports have time at a task itself there.
-                if name == NO_STACK {
-                    continue;
-                }
-                let file = self.text(builder, function.filename)?;
-                let line_number = u32::try_from(line.line).unwrap_or(0);
-                let inlined = at + 1 < location.line.len();
-                let frame = Frame {
-                    module,
-                    build_id,
-                    inlined,
-                    ..Frame::function(name, file, line_number)
-                };
-                frames.push(builder.frame(&frame_of_label(frame))?);
-            }
-            if location.line.is_empty() {
-                let offset = place(builder, location.address, mapping).number();
-                let kind = FrameKind::Unresolved;
-                let frame = Frame {
-                    kind,
-                    module,
-                    build_id,
-                    offset,
-                    ..Frame::function("", "", 0)
-                };
-                frames.push(builder.frame(&frame)?);
-            }
-            stacks.insert(location.id, frames);
-        }
-        Ok(stacks)
-    }
-
-    fn mapping(
-        &self,
-        builder: &Builder<'_>,
-        location: &proto::Location,
-    ) -> Result<Option<&proto::Mapping>, ImportError> {
-        let proto::Location { id, mapping_id, .. } = location;
-        match self.mappings.get(mapping_id) {
-            None if *mapping_id != 0 => Err(builder.invalid(format!(
-                "location {id} names mapping {mapping_id}, which does not exist"
-            ))),
-            mapping => Ok(mapping),
-        }
-    }
-}
-
-/// Where an address is in its module. Address 0, which has no name, if the mapping does not contain it.
-fn place(builder: &mut Builder<'_>, address: u64, mapping: Option<&proto::Mapping>) -> CodePlace {
-    const KERNEL_MIN: u64 = 1 << 63;
-    let Some(&proto::Mapping {
-        memory_start,
-        memory_limit,
-        file_offset,
-        ..
-    }) = mapping
-    else {
-        return CodePlace::Address(address);
-    };
-    // A mapping of all addresses says that they are those of the file already; `go tool pprof` reads it so, too.
-    let is_whole = memory_start == 0 && file_offset == 0 && matches!(memory_limit, 0 | u64::MAX);
-    let is_within = address >= memory_start && (address < memory_limit || memory_limit == 0);
-    let offset = address.wrapping_sub(memory_start).wrapping_add(file_offset);
-    if is_whole {
-        CodePlace::Address(address)
-    } else if is_within && offset >= KERNEL_MIN {
-        // Mappings of the kernel have its address in place of an offset.
-        CodePlace::Address(offset)
-    } else if is_within {
-        CodePlace::FileOffset(offset)
-    } else {
-        builder.note("addresses outside of their mapping stay without names");
-        CodePlace::Address(0)
-    }
 }
 
 struct Parser<'a, 't> {
     builder: Builder<'a>,
     tables: &'t Tables<'t>,
-    stacks: HashMap<u64, Vec<FrameId>>,
+    stacks: Stacks,
     measure: Measure<'t>,
     frames: Vec<FrameId>,
 }
@@ -366,7 +286,7 @@ impl<'t> Parser<'_, 't> {
         }
         self.frames.clear();
         for id in sample.location_id.iter().rev() {
-            let frames = self.stacks.get(id).ok_or_else(|| {
+            let frames = self.stacks.frames(*id).ok_or_else(|| {
                 self.builder.invalid(format!(
                     "sample {number} names location {id}, which does not exist"
                 ))
