@@ -164,6 +164,15 @@ impl InvalidEntries {
     }
 }
 
+/// The tables of one end.
+#[derive(Clone, Copy, Debug)]
+pub struct Tables<'a> {
+    /// Names and frames.
+    pub symbols: &'a SymbolTable,
+    /// Stacks.
+    pub trie: &'a CallTrie,
+}
+
 /// The receiver's side: maps one agent's ids to those of the receiver's tables. A collector holds one for each
 /// agent, so what agents have in common is in its tables only.
 #[derive(Clone, Debug)]
@@ -346,6 +355,60 @@ impl Translation {
             self.nodes.push(node.0);
         }
         Ok(self.entry_count() - before)
+    }
+
+    /// Like [`Translation::apply_known`] for a dictionary of all entries of `sender`, which need not be made. Its
+    /// names and stacks must be within the limits of a dictionary.
+    pub fn apply_known_tables(
+        &mut self,
+        sender: Tables<'_>,
+        receiver: Tables<'_>,
+        entries_max: usize,
+    ) -> usize {
+        let end = Marks::of(sender.symbols, sender.trie);
+        let held = self.marks();
+        let before = self.entry_count();
+        let room = |ids: &Translation| entries_max - (ids.entry_count() - before);
+        self.strings.reserve((end.strings - held.strings) as usize);
+        for string in (held.strings..end.strings).take(entries_max) {
+            let text = sender.symbols.string(StringId(string));
+            let Some(string) = receiver.symbols.string_id(text) else {
+                return self.entry_count() - before;
+            };
+            self.strings.push(string.0);
+        }
+        self.frames.reserve((end.frames - held.frames) as usize);
+        for frame in (held.frames..end.frames).take(room(self)) {
+            let frame = sender.symbols.frame_ids(FrameId(frame));
+            let Some(frame) = receiver.symbols.find_ids(&self.received(frame)) else {
+                return self.entry_count() - before;
+            };
+            self.frames.push(frame.0);
+        }
+        self.nodes.reserve((end.nodes - held.nodes) as usize);
+        for node in (held.nodes..end.nodes).take(room(self)) {
+            let known = sender.trie.node(NodeId(node)).and_then(|(parent, frame)| {
+                self.known_node(receiver.trie, node - parent.0, frame.0)
+            });
+            let Some(known) = known else { break };
+            self.nodes.push(known.0);
+        }
+        self.entry_count() - before
+    }
+
+    /// A frame in terms of the receiver's strings, which must have been applied.
+    fn received(&self, frame: &Frame<StringId>) -> Frame<StringId> {
+        let string = |id: StringId| StringId(self.strings.get(id.0 as usize).unwrap_or_default());
+        Frame {
+            kind: frame.kind,
+            function: string(frame.function),
+            file: string(frame.file),
+            line: frame.line,
+            module: string(frame.module),
+            build_id: string(frame.build_id),
+            offset: frame.offset,
+            inlined: frame.inlined,
+        }
     }
 
     fn entry_count(&self) -> usize {

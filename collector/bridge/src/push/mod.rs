@@ -326,18 +326,11 @@ impl Sender {
         // Goes on even if the client goes away: a series must not be left between two messages.
         let stored = tokio::spawn(async move {
             let profiles = sender.profiles(&parts.headers, &body, &content).await?;
-            let Expanded { profiles, bytes } = expanded(profiles).await?;
-            // Its next pushes wait until the quota allows what this one expands to.
-            let expanded_bytes = bytes.saturating_sub(body.bytes.len());
-            sender
-                .account
-                .charge_bytes(expanded_bytes)
-                .map_err(body::too_fast)?;
-            if bytes <= LARGE_PUSH_BYTES {
-                return sender.store_parsed(sender.parse(profiles).await?).await;
+            if let Some(parsed) = sender.parse_small(profiles, body.bytes.len()).await? {
+                return sender.store_parsed(parsed).await;
             }
             // Decoded again when its turn has come, so that those that wait hold only their bodies.
-            drop((profiles, turn));
+            drop(turn);
             let large_turns = &sender.inlet.collector.pushed.large_turns;
             let _large_turn = body.waiting(large_turns.take(&sender.account)).await?;
             let profiles = sender.profiles(&parts.headers, &body, &content).await?;
@@ -349,7 +342,8 @@ impl Sender {
     /// Stores profiles that are in memory already.
     async fn store_profiles(&self, profiles: Vec<Profile>) -> Result<Outcome, Failure> {
         let pushed = &self.inlet.collector.pushed;
-        let Expanded { profiles, bytes } = expanded(profiles).await?;
+        let expanded = spawn_blocking(move || expanded(profiles)).await;
+        let Expanded { profiles, bytes } = expanded.unwrap_or_else(|_| Err(panicked()))?;
         let turns = if bytes <= LARGE_PUSH_BYTES {
             &pushed.turns
         } else {
@@ -370,30 +364,63 @@ impl Sender {
         body: &HeldBody,
         content: &Content,
     ) -> Result<Vec<Profile>, Failure> {
-        let decode = {
+        let bytes = body.bytes.clone();
+        let decoded = if headers.contains_key(header::CONTENT_ENCODING) {
             let headers = headers.clone();
-            let bytes = body.bytes.clone();
-            move || body::decoded(&headers, bytes, PUSH_CONTENT_BYTES_MAX)
+            spawn_blocking(move || body::decoded(&headers, bytes, PUSH_CONTENT_BYTES_MAX))
+                .await
+                .unwrap_or_else(|_| Err(panicked()))?
+        } else {
+            bytes
         };
-        let decoded = spawn_blocking(decode)
-            .await
-            .unwrap_or_else(|_| Err(panicked()))?;
         content.profiles(&self.inlet, headers, decoded).await
     }
 
-    async fn parse(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {
-        let task_label = self.inlet.task_label.clone();
-        let now = self.inlet.collector.state.clock.now();
+    /// Decompresses, parses and looks up the profiles of a body of that many bytes, on one thread. `None` if they are
+    /// large, which have turns of their own.
+    async fn parse_small(
+        &self,
+        profiles: Vec<Profile>,
+        body_bytes: usize,
+    ) -> Result<Option<Vec<Parsed>>, Failure> {
+        let sender = self.clone();
         let parse = move || {
-            let mut parser = Parser::new(&task_label, now);
-            profiles
-                .into_iter()
-                .map(|profile| parser.parse(profile))
-                .collect()
+            let Expanded { profiles, bytes } = expanded(profiles)?;
+            // Its next pushes wait until the quota allows what this one expands to.
+            sender
+                .account
+                .charge_bytes(bytes.saturating_sub(body_bytes))
+                .map_err(body::too_fast)?;
+            if bytes > LARGE_PUSH_BYTES {
+                return Ok(None);
+            }
+            let mut parsed = sender.parse_now(profiles)?;
+            for parsed in &mut parsed {
+                if let Parsed::Samples(samples) = parsed {
+                    samples.look_up(&sender.inlet.collector.state);
+                }
+            }
+            Ok(Some(parsed))
         };
         spawn_blocking(parse)
             .await
             .unwrap_or_else(|_| Err(panicked()))
+    }
+
+    async fn parse(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {
+        let sender = self.clone();
+        spawn_blocking(move || sender.parse_now(profiles))
+            .await
+            .unwrap_or_else(|_| Err(panicked()))
+    }
+
+    fn parse_now(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {
+        let now = self.inlet.collector.state.clock.now();
+        let mut parser = Parser::new(&self.inlet.task_label, now);
+        profiles
+            .into_iter()
+            .map(|profile| parser.parse(profile))
+            .collect()
     }
 
     async fn store_parsed(&self, parsed: Vec<Parsed>) -> Result<Outcome, Failure> {
@@ -511,20 +538,15 @@ struct Expanded {
 
 /// Decompresses the profiles of a small push, once. Those of a large one, which waits for its turn, are only
 /// measured.
-async fn expanded(mut profiles: Vec<Profile>) -> Result<Expanded, Failure> {
-    let expand = move || -> Result<Expanded, Failure> {
-        let mut bytes = 0_usize;
-        for profile in &mut profiles {
-            bytes += profile.expand(
-                LARGE_PUSH_BYTES.saturating_sub(bytes),
-                PUSH_CONTENT_BYTES_MAX.saturating_sub(bytes),
-            )?;
-        }
-        Ok(Expanded { profiles, bytes })
-    };
-    spawn_blocking(expand)
-        .await
-        .unwrap_or_else(|_| Err(panicked()))
+fn expanded(mut profiles: Vec<Profile>) -> Result<Expanded, Failure> {
+    let mut bytes = 0_usize;
+    for profile in &mut profiles {
+        bytes += profile.expand(
+            LARGE_PUSH_BYTES.saturating_sub(bytes),
+            PUSH_CONTENT_BYTES_MAX.saturating_sub(bytes),
+        )?;
+    }
+    Ok(Expanded { profiles, bytes })
 }
 
 fn panicked() -> Failure {

@@ -8,12 +8,14 @@ use axum::body::Bytes;
 use import::{
     ImportError, ImportFormat, ImportOptions, Imported, decompressed, decompressed_len, import,
 };
+use profiler_core::wire::Translation;
 use profiler_core::{TimeRange, Timestamp};
 
 use super::failure::Failure;
 use super::ingest::range;
 use super::series::Series;
 use base::limits::PUSH_CONTENT_BYTES_MAX;
+use state::CollectorState;
 use state::pushed::{Description, PushedProfile, PushedSeries};
 
 /// When a profile was recorded.
@@ -102,6 +104,8 @@ pub(super) enum Parsed {
 pub(super) struct Samples {
     series: Series,
     imported: Imported,
+    /// The names and stacks of which the collector's tree has counterparts.
+    known: Translation,
     range: TimeRange,
     client: String,
     mode: String,
@@ -111,6 +115,11 @@ pub(super) struct Samples {
 impl Samples {
     pub(super) fn invalid_build_ids(&self) -> u64 {
         self.imported.invalid_build_ids
+    }
+
+    /// Looks up the names and stacks in the collector's tree.
+    pub(super) fn look_up(&mut self, state: &CollectorState) {
+        self.known = state.known_translation(&self.imported.symbols, &self.imported.trie);
     }
 
     /// Notes for the sender: of lines that are no stacks, and of events of a recording that are no time.
@@ -137,7 +146,7 @@ impl Samples {
                 (label_set, self.description(&self.series.with(of_samples)))
             })
             .collect();
-        let profile = Arc::new(PushedProfile::new(self.imported));
+        let profile = Arc::new(PushedProfile::new(self.imported, self.known));
         described
             .into_iter()
             .map(
@@ -230,6 +239,7 @@ impl Parser<'_> {
         Ok(Parsed::Samples(Samples {
             series,
             imported,
+            known: Translation::default(),
             range,
             client: profile.client,
             mode: profile.mode,

@@ -10,7 +10,7 @@ use std::thread;
 
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::v1::{self, collector_message::Kind};
-use profiler_core::wire::{InvalidEntries, Marks, Translation, dictionary_since};
+use profiler_core::wire::{InvalidEntries, Marks, Tables, Translation, dictionary_since};
 use profiler_core::{CallTrie, SymbolTable, Timestamp};
 
 use super::rejection::{note_rejection, refuse};
@@ -104,16 +104,30 @@ impl<'a> PendingDictionary<'a> {
 }
 
 impl CollectorState {
-    /// Adds the names and stacks of a pushed profile to the tree, within the account's quotas. Returns their
-    /// counterparts there, which stay valid: nothing of them has to be kept for the sender.
+    /// The counterparts in the tree of the names and stacks of a pushed profile, up to the first that the tree lacks.
+    /// What other series have sent already needs no dictionary, which would copy all names.
+    pub fn known_translation(&self, symbols: &SymbolTable, trie: &CallTrie) -> Translation {
+        let sender = Tables { symbols, trie };
+        let mut translation = Translation::default();
+        let mut count = DICTIONARY_SLICE_ENTRIES;
+        while count == DICTIONARY_SLICE_ENTRIES {
+            count = read(&self.tree).apply_known_tables(sender, &mut translation, count);
+        }
+        translation
+    }
+
+    /// Adds the names and stacks of a pushed profile to the tree after those that are [known](Self::known_translation),
+    /// within the account's quotas. Returns their counterparts there, which stay valid: nothing of them has to be kept
+    /// for the sender.
     pub fn translate(
         &self,
         symbols: &SymbolTable,
         trie: &CallTrie,
+        known: Translation,
         account: &Account,
     ) -> Result<Translation, DictionaryError> {
-        let mut translation = Translation::default();
-        let mut applied = Marks::default();
+        let mut translation = known;
+        let mut applied = translation.marks();
         while let Some(message) =
             dictionary_since(symbols, trie, &mut applied, MESSAGE_BYTES_TARGET)
         {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use import::{Imported, ImportedSample, Labels};
 use profiler_core::wire::v1::{self, collector_message::Kind};
-use profiler_core::wire::{PROTOCOL, Translation};
+use profiler_core::wire::{Marks, PROTOCOL, Translation};
 use profiler_core::{SessionKey, TimeRange, Timestamp};
 use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
@@ -20,6 +20,9 @@ use store::rows::DisconnectReason;
 
 /// Memory of a sample of a flush: its node and its thread, encoded and decoded.
 const SAMPLE_BYTES: usize = 64;
+
+/// Samples that are divided into flushes without a thread of their own: below 100 µs.
+const SAMPLES_AT_ONCE: usize = 1 << 10;
 
 /// A series, as its worker is described.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,15 +64,21 @@ impl Description {
 #[derive(Debug)]
 pub struct PushedProfile {
     pub imported: Imported,
+    /// Those of its names and stacks that the collector's tree had when it was parsed.
+    known: Translation,
     /// Its names and stacks in the collector's tree, which its first series looks up or adds.
     translation: OnceCell<Arc<Translation>>,
 }
 
 impl PushedProfile {
-    pub fn new(imported: Imported) -> PushedProfile {
+    /// A profile of which the tree has the names and stacks in `known`.
+    pub fn new(imported: Imported, known: Translation) -> PushedProfile {
+        let is_known = known.marks() == Marks::of(&imported.symbols, &imported.trie);
+        let translation = is_known.then(|| Arc::new(known.clone()));
         PushedProfile {
             imported,
-            translation: OnceCell::new(),
+            known,
+            translation: OnceCell::new_with(translation),
         }
     }
 }
@@ -84,6 +93,17 @@ pub struct PushedSeries {
     /// Selects the samples of the profile that belong to the series.
     pub label_set: u16,
     pub range: TimeRange,
+}
+
+impl PushedSeries {
+    fn parts(&self) -> Vec<Part> {
+        let samples = self.profile.imported.samples.iter();
+        let of_series: Vec<ImportedSample> = samples
+            .filter(|sample| sample.labels == self.label_set)
+            .copied()
+            .collect();
+        parts(&of_series, self.range)
+    }
 }
 
 /// Parts of the collector that a push needs.
@@ -216,7 +236,7 @@ async fn translated(
     let work = move || {
         let _turn = turn;
         let Imported { symbols, trie, .. } = &profile.imported;
-        state.translate(symbols, trie, &account)
+        state.translate(symbols, trie, profile.known.clone(), &account)
     };
     match spawn_blocking(work).await {
         Ok(Ok(translation)) => Ok(Arc::new(translation)),
@@ -229,16 +249,13 @@ async fn translated(
 
 /// The samples of a series, as flushes.
 async fn parts_of(pushed: &PushedSeries) -> Result<Vec<Part>, PushError> {
+    if pushed.profile.imported.samples.len() <= SAMPLES_AT_ONCE {
+        return Ok(pushed.parts());
+    }
     let pushed = pushed.clone();
-    let work = move || {
-        let samples = pushed.profile.imported.samples.iter();
-        let of_series: Vec<ImportedSample> = samples
-            .filter(|sample| sample.labels == pushed.label_set)
-            .copied()
-            .collect();
-        parts(&of_series, pushed.range)
-    };
-    spawn_blocking(work).await.map_err(|_| PushError::Panicked)
+    spawn_blocking(move || pushed.parts())
+        .await
+        .map_err(|_| PushError::Panicked)
 }
 
 /// Opens the session of a new life.

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use profiler_core::hash::{KeyedMap, KeyedSet};
-use profiler_core::wire::{Translation, WireError, v1};
+use profiler_core::wire::{Tables, Translation, WireError, v1};
 use profiler_core::{CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable};
 
 use base::limits::{LEDGER_NAMES_MAX, PHASES_MAX};
@@ -153,6 +153,20 @@ impl Tree {
     ) -> Result<usize, DictionaryError> {
         let applied = translation.apply_known(message, &self.symbols, &self.trie, entries_max);
         Ok(applied?)
+    }
+
+    /// The same for the tables of a sender in this process.
+    pub fn apply_known_tables(
+        &self,
+        sender: Tables<'_>,
+        translation: &mut Translation,
+        entries_max: usize,
+    ) -> usize {
+        let receiver = Tables {
+            symbols: &self.symbols,
+            trie: &self.trie,
+        };
+        translation.apply_known_tables(sender, receiver, entries_max)
     }
 
     /// Applies the next entries of a dictionary that was [admitted](Tree::admit) and checked. Adds at

@@ -45,6 +45,37 @@ fn labels(symbols: &SymbolTable, trie: &CallTrie, node: NodeId) -> Vec<String> {
 
 proptest! {
     #[test]
+    fn tables_that_the_receiver_knows_need_no_dictionary_and_give_the_same(
+        from in tables(), others in tables(), entries_max in 1..60usize, knows_all in any::<bool>()
+    ) {
+        let mut to = receiver(1_000);
+        send(&others, &mut Marks::default(), 10_000, &mut to);
+        if knows_all {
+            to.0 = Translation::default();
+            send(&from, &mut Marks::default(), 10_000, &mut to);
+        }
+        to.0 = Translation::default();
+        let sender = Tables { symbols: &from.0, trie: &from.1 };
+        let mut count = entries_max;
+        while count == entries_max {
+            let receiver = Tables { symbols: &to.1, trie: &to.2 };
+            count = to.0.apply_known_tables(sender, receiver, entries_max);
+        }
+        prop_assert!(!knows_all || to.0.marks() == Marks::of(&from.0, &from.1));
+        let mut held = to.0.marks();
+        send(&from, &mut held, 10_000, &mut to);
+        let expected = {
+            let mut again = (Translation::default(), to.1.clone(), to.2.clone());
+            send(&from, &mut Marks::default(), 10_000, &mut again);
+            again
+        };
+        prop_assert_eq!(to.0.marks(), expected.0.marks());
+        for id in 0..from.1.node_count() {
+            prop_assert_eq!(to.0.node(NodeId(id)), expected.0.node(NodeId(id)));
+        }
+    }
+
+    #[test]
     fn every_node_keeps_its_stack_however_the_tables_are_cut(
         from in tables(), bytes_max in 1..200usize, again in any::<bool>()
     ) {
