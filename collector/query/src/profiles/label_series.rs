@@ -1,8 +1,8 @@
 //! Time by step, for each value of some labels.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
+use profiler_core::hash::KeyedMap;
 use profiler_core::{Filter, StateSet, TimeRange, Timestamp, Weight};
 
 use crate::Queries;
@@ -20,6 +20,10 @@ use state::tree::TopNode;
 
 const SECOND_NS: f64 = 1e9;
 
+/// The value of the labels of all series past a limit, and the label that has their number.
+const OTHERS: &str = "[other]";
+const OTHERS_LABEL: &str = "others";
+
 /// A query for series.
 #[derive(Clone, Debug)]
 pub struct LabelSeriesQuery {
@@ -29,7 +33,7 @@ pub struct LabelSeriesQuery {
     /// Names of labels; without any there is one series.
     group_by: Vec<String>,
     step_ns: u64,
-    /// Most series, the heaviest.
+    /// Most series, the heaviest; the others are one more.
     limit: usize,
 }
 
@@ -73,7 +77,7 @@ pub struct LabelSeries {
     pub sums: Vec<u64>,
 }
 
-/// Series, the heaviest first.
+/// Series, the heaviest first. The last one is the sum of those past the limit, if there are any.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelSeriesAnswer {
     pub first: Timestamp,
@@ -145,36 +149,14 @@ impl Queries<'_> {
         stored.coarsen();
         let mut totals = groups.empty_lines();
         scan.visit(&mut stored, &view, &mut |cell, weight| {
-            let sum = totals.entry(groups.line(cell)).or_default();
-            *sum = sum.saturating_add(weight.total_ns());
+            totals.add(groups.line(cell), weight.total_ns());
         })?;
         stored.plan = plan;
-        let mut lines: Vec<(u64, Vec<(String, String)>, Line)> = totals
-            .into_iter()
-            .map(|(line, total_ns)| (total_ns, groups.labels(line, &tops), line))
-            .collect();
-        lines.sort_by(|a, b| (Reverse(a.0), &a.1).cmp(&(Reverse(b.0), &b.1)));
-        lines.truncate(query.limit);
-        if lines.len() as u64 * steps.count > SERIES_STEPS_MAX {
-            return Err(QueryError::SeriesSteps {
-                series: lines.len(),
-                steps: steps.count,
-                limit: SERIES_STEPS_MAX,
-            });
-        }
-        let mut series = Vec::with_capacity(lines.len());
-        let mut place_of = BTreeMap::new();
-        for (_, labels, line) in lines {
-            place_of.insert(line, series.len());
-            series.push(LabelSeries {
-                labels,
-                sums: vec![0; steps.count as usize],
-            });
-        }
+        let (mut series, place_of) = totals.heaviest(query, steps, groups, &tops)?;
         let scan = scan.spreading(&long);
         scan.visit(&mut stored, &view, &mut |cell, weight| {
-            if let Some(place) = place_of.get(&groups.line(cell)) {
-                let sums = &mut series[*place].sums;
+            if let Some(place) = place_of.get(groups.line(cell)) {
+                let sums = &mut series[*place as usize].sums;
                 steps.split(cell.start, cell.length_ns, weight, |step, part: Weight| {
                     sums[step] = sums[step].saturating_add(part.total_ns());
                 });
@@ -184,12 +166,111 @@ impl Queries<'_> {
     }
 }
 
-/// A series of an answer.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A series before its labels are known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Line {
     group: usize,
     /// Index of the first-level node, if series are by task.
     top: Option<usize>,
+}
+
+/// A value of each line. Lines without tasks, of which a fleet has one for each worker, need no lookup.
+struct Lines<T> {
+    by_group: Vec<T>,
+    by_task: KeyedMap<Line, T>,
+}
+
+impl<T: Default> Lines<T> {
+    fn new(by_group: Vec<T>) -> Lines<T> {
+        Lines {
+            by_group,
+            by_task: KeyedMap::default(),
+        }
+    }
+
+    fn get(&self, line: Line) -> Option<&T> {
+        match line.top {
+            None => self.by_group.get(line.group),
+            Some(_) => self.by_task.get(&line),
+        }
+    }
+
+    fn set(&mut self, line: Line, value: T) {
+        match line.top {
+            None => self.by_group[line.group] = value,
+            Some(_) => drop(self.by_task.insert(line, value)),
+        }
+    }
+}
+
+impl Lines<u64> {
+    fn add(&mut self, line: Line, more: u64) {
+        let sum = match line.top {
+            None => &mut self.by_group[line.group],
+            Some(_) => self.by_task.entry(line).or_default(),
+        };
+        *sum = sum.saturating_add(more);
+    }
+
+    /// The heaviest series, without their sums by step, and the place of each line among them.
+    fn heaviest(
+        self,
+        query: &LabelSeriesQuery,
+        steps: Steps,
+        groups: &Groups,
+        tops: &[TopNode],
+    ) -> Result<(Vec<LabelSeries>, Lines<u32>), QueryError> {
+        let mut place_of = Lines::new(vec![0; self.by_group.len()]);
+        let of_groups = self.by_group.into_iter().enumerate();
+        let mut lines: Vec<(u64, Line)> = of_groups
+            .map(|(group, total_ns)| (total_ns, Line { group, top: None }))
+            .chain(
+                self.by_task
+                    .into_iter()
+                    .map(|(line, total_ns)| (total_ns, line)),
+            )
+            .collect();
+        // Groups are in the order of their labels.
+        let name = |line: &Line| (line.group, line.top.map(|top| &tops[top].name));
+        lines.sort_by(|a, b| (Reverse(a.0), name(&a.1)).cmp(&(Reverse(b.0), name(&b.1))));
+        let shown = lines.len().min(query.limit).min(SERIES_MAX);
+        let past = &lines[shown..];
+        let others = past.iter().filter(|(total_ns, _)| *total_ns > 0).count();
+        let count = shown + usize::from(others > 0);
+        if count as u64 * steps.count > SERIES_STEPS_MAX {
+            return Err(QueryError::SeriesSteps {
+                series: count,
+                steps: steps.count,
+                limit: SERIES_STEPS_MAX,
+            });
+        }
+        let mut labels: Vec<_> = lines[..shown]
+            .iter()
+            .map(|(_, line)| groups.labels(*line, tops))
+            .collect();
+        if others > 0 {
+            labels.push(others_labels(&query.group_by, others));
+        }
+        for (place, (_, line)) in lines.into_iter().enumerate() {
+            place_of.set(line, place.min(shown) as u32);
+        }
+        let sums = vec![0; steps.count as usize];
+        let series = labels.into_iter().map(|labels| LabelSeries {
+            labels,
+            sums: sums.clone(),
+        });
+        Ok((series.collect(), place_of))
+    }
+}
+
+/// The labels of the sum of so many series.
+fn others_labels(group_by: &[String], count: usize) -> Vec<(String, String)> {
+    let others = group_by
+        .iter()
+        .map(|name| (name.clone(), OTHERS.to_owned()));
+    others
+        .chain([(OTHERS_LABEL.to_owned(), count.to_string())])
+        .collect()
 }
 
 /// The groups of the workers of a scope.
@@ -202,7 +283,8 @@ struct Groups {
 impl Groups {
     fn of(scope: &LabelScope, by: Vec<String>, by_task: bool) -> Result<Groups, QueryError> {
         let groups = scope.groups(&by);
-        if groups.len() > SERIES_MAX {
+        // Each may have a series for each task.
+        if by_task && groups.len() > SERIES_MAX {
             return Err(QueryError::LabelGroups {
                 labels: by,
                 count: groups.len(),
@@ -218,12 +300,9 @@ impl Groups {
     }
 
     /// The series that an answer has even without time.
-    fn empty_lines(&self) -> BTreeMap<Line, u64> {
-        let groups = 0..self.labels.len();
-        groups
-            .filter(|_| !self.by_task)
-            .map(|group| (Line { group, top: None }, 0))
-            .collect()
+    fn empty_lines(&self) -> Lines<u64> {
+        let count = if self.by_task { 0 } else { self.labels.len() };
+        Lines::new(vec![0; count])
     }
 
     fn line(&self, cell: &Cell) -> Line {

@@ -306,11 +306,23 @@ async fn series_are_split_by_labels_and_stamped_at_the_end_of_their_step() {
     heaviest["groupBy"] = json!(["region"]);
     heaviest["step"] = json!(20.0);
     heaviest["limit"] = json!(1);
+    let answer = running.call("SelectSeries", heaviest.clone()).await;
+    let labels = |index: usize| &answer["series"][index]["labels"];
+    assert_eq!(answer["series"].as_array().unwrap().len(), 2);
+    assert_eq!(*labels(0), json!([{ "name": "region", "value": "us" }]));
+    // The rest is not left out in silence.
+    let others =
+        json!([{ "name": "region", "value": "[other]" }, { "name": "others", "value": "1" }]);
+    assert_eq!(*labels(1), others);
+    let points = answer["series"][1]["points"].as_array().unwrap().iter();
+    let sum: f64 = points.map(|point| point["value"].as_f64().unwrap()).sum();
+    assert_eq!(sum, 9.0);
+    heaviest["limit"] = json!(2);
     let answer = running.call("SelectSeries", heaviest).await;
-    assert_eq!(answer["series"].as_array().unwrap().len(), 1);
+    assert_eq!(answer["series"].as_array().unwrap().len(), 2);
     assert_eq!(
-        answer["series"][0]["labels"],
-        json!([{ "name": "region", "value": "us" }])
+        answer["series"][1]["labels"],
+        json!([{ "name": "region", "value": "eu" }])
     );
 }
 
