@@ -14,14 +14,21 @@ PATIENCE_S = 60
 
 
 class Collector:
-    """`emberline serve` on a free port."""
+    """`emberline serve` on a free port, with its data in the folder `data` if that is given."""
 
-    def __init__(self):
+    def __init__(self, data=None):
+        self.options = [] if data is None else ["--data", data]
+        self.serve("127.0.0.1:0")
+
+    def serve(self, address):
         program = os.environ.get("EMBERLINE_PROGRAM") or shutil.which("emberline")
         if program is None:
             raise unittest.SkipTest("the program emberline is neither in PATH nor in EMBERLINE_PROGRAM")
         self.process = subprocess.Popen(
-            [program, "serve", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [program, "serve", "--listen", address, *self.options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         watchdog = threading.Timer(PATIENCE_S, self.process.kill)
         watchdog.start()
@@ -36,6 +43,12 @@ class Collector:
             raise RuntimeError("the collector did not start")
         self.reader = threading.Thread(target=self.process.stdout.read, daemon=True)
         self.reader.start()
+
+    def kill_and_serve(self):
+        """Kills the collector, and starts another one with its data and address."""
+        self.process.kill()
+        self.stop()
+        self.serve(self.url.partition("://")[2])
 
     def stop(self):
         self.process.terminate()
