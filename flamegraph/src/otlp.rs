@@ -152,6 +152,7 @@ impl OtlpRequest {
                 value: Some(AnyValue {
                     value: Some(Value::Text(value)),
                 }),
+                key_strindex: 0,
             }
         });
         let resource = Resource {

@@ -272,6 +272,7 @@ fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue {
         key: key.to_owned(),
         value: Some(AnyValue { value: Some(value) }),
+        key_strindex: 0,
     }
 }
 

@@ -192,13 +192,21 @@ pub struct KeyValue {
     pub key: String,
     #[prost(message, optional, tag = "2")]
     pub value: Option<AnyValue>,
+    /// The key as an index of [`ProfilesDictionary::string_table`], in requests of profiles only.
+    #[prost(int32, tag = "3")]
+    #[serde(rename = "keyStrindex", skip_serializing_if = "is_zero")]
+    pub key_strindex: i32,
+}
+
+fn is_zero(index: &i32) -> bool {
+    *index == 0
 }
 
 /// A value. Lists, maps and bytes are no labels.
 #[derive(Clone, PartialEq, Message, Deserialize, Serialize)]
 #[serde(default)]
 pub struct AnyValue {
-    #[prost(oneof = "Value", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Value", tags = "1, 2, 3, 4, 8")]
     #[serde(flatten)]
     pub value: Option<Value>,
 }
@@ -221,6 +229,10 @@ pub enum Value {
     #[prost(double, tag = "4")]
     #[serde(rename = "doubleValue")]
     Double(f64),
+    /// A text as an index of [`ProfilesDictionary::string_table`].
+    #[prost(int32, tag = "8")]
+    #[serde(rename = "stringValueStrindex")]
+    TextIndex(i32),
 }
 
 /// Writes a 64-bit number as OTLP's JSON has it.

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use flamegraph::messages::otlp::{
-    AnyValue, ExportProfilesServiceRequest, KeyValueAndUnit, Profile, ProfilesDictionary, Sample,
-    Value,
+    AnyValue, ExportProfilesServiceRequest, KeyValue, KeyValueAndUnit, Profile, ProfilesDictionary,
+    Sample, Value,
 };
 use flamegraph::messages::{json, otlp as messages, pprof as proto};
 use prost::Message as _;
@@ -155,16 +155,14 @@ pub fn otlp_profiles(
     }
     let mut profiles = Vec::new();
     for resource in request.resource_profiles {
-        let given = resource.resource.map(|resource| resource.attributes);
-        let attributes: BTreeMap<String, String> = (given.unwrap_or_default().iter())
-            .filter_map(|attribute| Some((attribute.key.clone(), text(attribute.value.as_ref()?)?)))
-            .collect();
+        let given = resource.resource.unwrap_or_default().attributes;
+        let attributes = resource_attributes(&dictionary, &given)?;
         for scope in resource.scope_profiles {
             let name = scope.scope.map(|scope| scope.name).unwrap_or_default();
             for profile in scope.profiles {
                 let mut attributes = attributes.clone();
                 for attribute in indexed(&dictionary, &profile.attribute_indices)? {
-                    let Some(value) = attribute.value.as_ref().and_then(text) else {
+                    let Some(value) = text(&dictionary, attribute.value.as_ref())? else {
                         continue;
                     };
                     attributes.insert(key(&dictionary, attribute)?.to_owned(), value);
@@ -209,13 +207,43 @@ fn check_count(message: &[u8], shape: &Shape, left: &mut usize) -> Result<(), Ot
 }
 
 /// A value as the text of a label; `None` for lists, maps and bytes.
-fn text(value: &AnyValue) -> Option<String> {
-    Some(match value.value.as_ref()? {
+fn text(
+    dictionary: &ProfilesDictionary,
+    value: Option<&AnyValue>,
+) -> Result<Option<String>, OtlpError> {
+    let Some(value) = value.and_then(|value| value.value.as_ref()) else {
+        return Ok(None);
+    };
+    Ok(Some(match value {
         Value::Text(text) => text.clone(),
         Value::Bool(is) => is.to_string(),
         Value::Int(number) => number.to_string(),
         Value::Double(number) => number.to_string(),
-    })
+        Value::TextIndex(index) => {
+            let text = entry("text", &dictionary.string_table, *index)?;
+            text.cloned().unwrap_or_default()
+        }
+    }))
+}
+
+/// The attributes of a resource, whose texts may be in the dictionary.
+fn resource_attributes(
+    dictionary: &ProfilesDictionary,
+    given: &[KeyValue],
+) -> Result<BTreeMap<String, String>, OtlpError> {
+    let mut attributes = BTreeMap::new();
+    for attribute in given {
+        let Some(value) = text(dictionary, attribute.value.as_ref())? else {
+            continue;
+        };
+        let key = match &*attribute.key {
+            "" => entry("text", &dictionary.string_table, attribute.key_strindex)?
+                .map_or("", String::as_str),
+            key => key,
+        };
+        attributes.insert(key.to_owned(), value);
+    }
+    Ok(attributes)
 }
 
 /// The entry of a table. Its first entry stands for none, unless a sender put one there: its tables have no entry that
@@ -377,7 +405,7 @@ impl<'d> Converter<'d> {
         }
         let mut label = Vec::new();
         for attribute in indexed(self.dictionary, &sample.attribute_indices)? {
-            let Some(value) = attribute.value.as_ref().and_then(text) else {
+            let Some(value) = text(self.dictionary, attribute.value.as_ref())? else {
                 continue;
             };
             let key = match key(self.dictionary, attribute)? {
@@ -436,7 +464,7 @@ impl<'d> Converter<'d> {
         let Some(mapping) = mapping else { return Ok(0) };
         let mut by_key = BTreeMap::new();
         for attribute in indexed(self.dictionary, &mapping.attribute_indices)? {
-            let Some(value) = attribute.value.as_ref().and_then(text) else {
+            let Some(value) = text(self.dictionary, attribute.value.as_ref())? else {
                 continue;
             };
             by_key.insert(key(self.dictionary, attribute)?, value);

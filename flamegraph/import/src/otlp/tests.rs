@@ -122,6 +122,7 @@ fn request(profiles: Vec<Profile>) -> ExportProfilesServiceRequest {
     let service = KeyValue {
         key: "service.name".to_owned(),
         value: text_value("shop"),
+        key_strindex: 0,
     };
     let scope = Scope {
         name: "ebpf".to_owned(),
@@ -579,4 +580,53 @@ fn null_is_the_default_of_any_field_of_json() {
     let profiles = otlp_profiles(request.to_string().as_bytes(), OtlpEncoding::Json).unwrap();
     let message = proto::Profile::decode(&*profiles[0].pprof).unwrap();
     assert_eq!(message.sample[0].value, [7]);
+}
+
+/// Since opentelemetry-proto 1.10, attributes may have their texts in the dictionary; the OpenTelemetry Collector sends
+/// them so.
+#[test]
+fn texts_of_attributes_may_be_indexes() {
+    let sample = || Sample {
+        stack_index: 1,
+        attribute_indices: vec![1],
+        values: vec![2],
+        ..Sample::default()
+    };
+    let plain = request(vec![profile(vec![sample()])]);
+    let mut by_index = plain.clone();
+    let texts = &mut by_index.dictionary.as_mut().unwrap().string_table;
+    let mut index_of = |text: &str| {
+        texts.push(text.to_owned());
+        texts.len() as i32 - 1
+    };
+    let by_text = |index: i32| {
+        Some(AnyValue {
+            value: Some(Value::TextIndex(index)),
+        })
+    };
+    let [service, shop, load] = ["service.name", "shop", "load"].map(&mut index_of);
+    let resource = by_index.resource_profiles[0].resource.as_mut().unwrap();
+    resource.attributes[0] = KeyValue {
+        key: String::new(),
+        value: by_text(shop),
+        key_strindex: service,
+    };
+    by_index.dictionary.as_mut().unwrap().attribute_table[1].value = by_text(load);
+    let expected = read(&plain).unwrap();
+    assert!(collapsed(&expected[0]).starts_with("load;main;work "));
+    let received = read(&by_index).unwrap();
+    assert_eq!(received[0].attributes, expected[0].attributes);
+    assert_eq!(collapsed(&received[0]), collapsed(&expected[0]));
+    let resource = by_index.resource_profiles[0].resource.as_mut().unwrap();
+    resource.attributes[0].key_strindex = 99;
+    let error = read(&by_index).unwrap_err().to_string();
+    assert!(
+        error.contains("text 99 is outside of a table of "),
+        "{error}"
+    );
+    let json = br#"{"resourceProfiles":[{"resource":{"attributes":[{"keyStrindex":1,
+        "value":{"stringValueStrindex":2}}]},"scopeProfiles":[{"profiles":[{"samples":[]}]}]}],
+        "dictionary":{"stringTable":["","service.name","shop"]}}"#;
+    let received = otlp_profiles(json, OtlpEncoding::Json).unwrap();
+    assert_eq!(received[0].attributes["service.name"], "shop");
 }
