@@ -246,8 +246,8 @@ impl Interpreter {
     }
 
     /// Whether this is still a thread state of the thread.
-    fn is_state_of(&self, state: &ThreadState) -> bool {
-        let id = sys::word(state.address + self.layout.thread_native_id);
+    fn is_state_of(&self, state: &ThreadState, pages: &mut sys::Pages) -> bool {
+        let id = pages.word(state.address + self.layout.thread_native_id);
         id == Some(state.thread_id.into())
     }
 }
@@ -273,17 +273,12 @@ impl FrameWalker for Interpreter {
         let Some(mut list) = self.threads.get() else {
             return Walk::default();
         };
-        let is_listed = |list: &ThreadList| {
-            let mut of_thread = list
-                .states
-                .iter()
-                .filter(|state| state.thread_id == thread_id);
-            of_thread
-                .next()
-                .is_some_and(|state| self.is_state_of(state))
-        };
-        if !is_listed(&list) {
+        let mut pages = sys::Pages::default();
+        let mut of_thread = list.states.iter();
+        let state = of_thread.find(|state| state.thread_id == thread_id);
+        if !state.is_some_and(|state| self.is_state_of(state, &mut pages)) {
             self.list_threads(&mut list);
+            pages = sys::Pages::default();
         }
         let mut whole = Walk {
             frames: 0,
@@ -294,9 +289,11 @@ impl FrameWalker for Interpreter {
             .iter()
             .filter(|state| state.thread_id == thread_id)
         {
-            if self.is_state_of(state) {
+            if self.is_state_of(state, &mut pages) {
                 let rest = &mut frames[whole.frames..];
-                let walk = walk::walk(&self.layout, state.address, rest, sys::read);
+                let walk = walk::walk(&self.layout, state.address, rest, |at, into| {
+                    pages.read(at, into)
+                });
                 whole.frames += walk.frames;
                 whole.is_complete &= walk.is_complete;
             }

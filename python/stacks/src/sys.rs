@@ -10,12 +10,15 @@ use super::layout::Layout;
 
 /// Nothing is mapped below.
 const LOWEST: u64 = 4_096;
-/// Bytes of a thread state that are read without a check, less than it has in any version.
-const STATE_BYTES: u64 = 128;
 /// Offset of the size in a chunk of frames; its first word is the address of the next older chunk.
 const CHUNK_SIZE: u64 = 8;
+const CHUNK_HEAD: u64 = 16;
 /// Most chunks of one thread that are searched for a frame.
 const CHUNKS_MAX: usize = 16;
+/// Bytes that [`Pages`] reads at once. The system's pages may be larger, never smaller.
+const PAGE: usize = 4_096;
+/// Pages of one walk: of the thread state, of the native stack, and two of frames.
+const PAGES_MAX: usize = 4;
 
 /// Returns the address of an exported symbol.
 pub(crate) fn symbol(name: &CStr) -> Option<u64> {
@@ -79,6 +82,63 @@ pub(crate) fn this_thread_state(layout: &Layout) -> u64 {
     function().addr() as u64
 }
 
+/// Memory of another thread, read by the page: most frames of a thread are next to each other.
+#[derive(Default)]
+pub(crate) struct Pages {
+    pages: [Option<Page>; PAGES_MAX],
+    /// The page that gives way to the next one.
+    oldest: usize,
+}
+
+struct Page {
+    address: u64,
+    bytes: [u8; PAGE],
+}
+
+impl Pages {
+    /// Fills `into` from memory that may be unmapped, as it was when its page was read. Returns whether all of it was
+    /// read.
+    pub(crate) fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
+        let offset = address as usize % PAGE;
+        let end = offset + into.len();
+        if end > PAGE {
+            return read(address, into);
+        }
+        let bytes = self
+            .page(address - offset as u64)
+            .map(|bytes| &bytes[offset..end]);
+        if let Some(bytes) = bytes {
+            into.copy_from_slice(bytes);
+        }
+        bytes.is_some()
+    }
+
+    /// Reads a word of memory that may be unmapped.
+    pub(crate) fn word(&mut self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)
+            .then(|| u64::from_ne_bytes(bytes))
+    }
+
+    fn page(&mut self, address: u64) -> Option<&[u8; PAGE]> {
+        let is_it = |page: &Option<Page>| page.as_ref().is_some_and(|page| page.address == address);
+        let index = match self.pages.iter().position(is_it) {
+            Some(index) => index,
+            None => {
+                let mut bytes = [0; PAGE];
+                if !read(address, &mut bytes) {
+                    return None;
+                }
+                let index = self.oldest;
+                self.oldest = (index + 1) % PAGES_MAX;
+                self.pages[index] = Some(Page { address, bytes });
+                index
+            }
+        };
+        self.pages[index].as_ref().map(|page| &page.bytes)
+    }
+}
+
 /// The memory of the calling thread's own frames.
 pub(crate) struct OwnMemory {
     stack: Range<u64>,
@@ -93,13 +153,25 @@ impl OwnMemory {
     pub(crate) fn new(layout: &Layout, state: u64, stack: Range<u64>) -> OwnMemory {
         let mut memory = OwnMemory {
             stack,
-            state: state..state + STATE_BYTES,
+            // The state has at least this field.
+            state: state..state + layout.thread_chunk + 8,
             chunk: 0,
             chunk_range: 0..0,
         };
-        memory.chunk = word(state + layout.thread_chunk).unwrap_or(0);
-        memory.chunk_range = chunk_range(memory.chunk);
+        memory.chunk = memory.word(state + layout.thread_chunk);
+        if memory.chunk != 0 {
+            memory.chunk_range = memory.chunk..memory.chunk.saturating_add(CHUNK_HEAD);
+            let size = memory.word(memory.chunk.saturating_add(CHUNK_SIZE));
+            memory.chunk_range = range_of_chunk(memory.chunk, size);
+        }
         memory
+    }
+
+    /// Reads a word; 0 if that is impossible.
+    fn word(&mut self, address: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes);
+        u64::from_ne_bytes(bytes)
     }
 
     /// Fills `into`, directly if only this thread could unmap the memory.
@@ -130,7 +202,7 @@ impl OwnMemory {
             if chunk == 0 {
                 return false;
             }
-            let range = chunk_range(chunk);
+            let range = range_of_chunk(chunk, word(chunk + CHUNK_SIZE).unwrap_or(0));
             if contains(&range) {
                 self.chunk = chunk;
                 self.chunk_range = range;
@@ -141,15 +213,32 @@ impl OwnMemory {
     }
 }
 
-/// The range of a chunk of frames; empty if it cannot be read.
-fn chunk_range(chunk: u64) -> Range<u64> {
+/// The range of a chunk of frames; empty if its size is not one.
+fn range_of_chunk(chunk: u64, size: u64) -> Range<u64> {
     /// The interpreter makes chunks of 16 KiB, and larger ones only for larger frames.
     const BYTES_MAX: u64 = 1 << 30;
-    let size = if chunk == 0 {
-        None
-    } else {
-        word(chunk + CHUNK_SIZE)
-    };
-    let bytes = size.filter(|size| *size < BYTES_MAX).unwrap_or(0);
+    let bytes = if size < BYTES_MAX { size } else { 0 };
     chunk..chunk.saturating_add(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_read_once_and_reads_across_them_are_whole() {
+        let words: Vec<u64> = (0..4_096).collect();
+        let at = words.as_ptr().addr() as u64;
+        let mut pages = Pages::default();
+        for index in [0, 1, 511, 512, 4_095, 7, 2_000, 3_000, 1_500] {
+            assert_eq!(pages.word(at + 8 * index), Some(index));
+        }
+        let border = (at + 4 * PAGE as u64) & !(PAGE as u64 - 1);
+        let mut bytes = [0; 16];
+        assert!(pages.read(border - 8, &mut bytes));
+        assert_eq!(word_in(&bytes, 0) + 1, word_in(&bytes, 8));
+        assert!(pages.pages.iter().all(Option::is_some));
+        assert_eq!(pages.word(8), None, "nothing is mapped there");
+        assert!(!pages.read(u64::MAX - 3, &mut bytes));
+    }
 }
