@@ -4,8 +4,11 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
+import tempfile
 import threading
+import time
 import unittest
 import urllib.parse
 import urllib.request
@@ -46,9 +49,12 @@ class Collector:
 
     def kill_and_serve(self):
         """Kills the collector, and starts another one with its data and address."""
+        self.kill()
+        self.serve(self.url.partition("://")[2])
+
+    def kill(self):
         self.process.kill()
         self.stop()
-        self.serve(self.url.partition("://")[2])
 
     def stop(self):
         self.process.terminate()
@@ -72,9 +78,58 @@ class Collector:
         assert len(tasks) == 1, tasks
         return tasks[0]
 
+    def rows(self, prefix, **query):
+        """Tasks of all workers whose id starts with `prefix`."""
+        names = [it["worker"] for it in self.get("workers")["workers"]]
+        return [row for it in names if it.startswith(prefix) for row in self.tasks(it, **query)]
+
     def profile(self, worker, **query):
         """The nodes of a profile; node 0, the root, is not among them."""
         return self.get("profile", worker=worker, **query)["profile"]["nodes"]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Broker:
+    """A Redis in a folder of its own, which keeps its data when it is killed."""
+
+    def __init__(self):
+        self.server = shutil.which("redis-server")
+        if self.server is None:
+            raise unittest.SkipTest("redis-server is not installed")
+        self.folder = tempfile.mkdtemp()
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.serve()
+
+    def serve(self):
+        import redis
+
+        options = ["--bind", "127.0.0.1", "--port", str(self.port), "--appendonly", "yes", "--dir", self.folder]
+        self.process = subprocess.Popen([self.server, *options], stdout=subprocess.DEVNULL)
+        client = redis.Redis(port=self.port)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                client.ping()
+                break
+            except redis.ConnectionError:
+                # Also while it loads its data.
+                if time.monotonic() > deadline:
+                    raise
+        client.close()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+
+    def stop(self):
+        self.kill()
+        shutil.rmtree(self.folder)
 
 
 class CollectorCase(unittest.TestCase):

@@ -41,13 +41,16 @@ const COMMANDS: [&[&str]; 3] = [
 const VERSIONS: std::ops::RangeInclusive<u32> = 9..=14;
 
 /// Frameworks that the package has hooks for, with what their tests compute.
-const FRAMEWORKS: [&str; 3] = [
+const FRAMEWORKS: [&str; 6] = [
     "dask[array,distributed]==2026.8.0",
     "celery[redis]==5.7.0",
+    "eventlet==0.41.3",
+    "gevent==26.9.0",
     "ipython>=8",
+    "rq==3.0.0",
 ];
 
-/// The broker of Celery's tests, which are skipped without it.
+/// The broker of the tests of Celery and RQ, which are skipped without it.
 pub(crate) const REDIS: &str = "redis-server";
 
 /// Builds and tests with the program `collector`. Returns which versions this machine lacks.
@@ -85,7 +88,7 @@ pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
         return Ok(Some("no CPython was found".into()));
     };
     if let Err(error) = test_frameworks(&wheel, collector)? {
-        missing.push(format!("Dask, Celery and IPython ({error:#})"));
+        missing.push(format!("Dask, Celery, RQ and IPython ({error:#})"));
     }
     if Command::new(REDIS).arg("--version").output().is_err() {
         missing.push(REDIS.into());

@@ -1,9 +1,9 @@
 """Real Celery workers with a real Redis, whose tasks a real collector has."""
 
+import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -11,7 +11,7 @@ import time
 import unittest
 from collections import Counter
 
-from support import PATIENCE_S, CollectorCase
+from support import PATIENCE_S, Broker, CollectorCase
 
 try:
     import celery
@@ -48,6 +48,11 @@ def too_long():
     while True:
         time.sleep(0.01)
 
+@app.task(time_limit=3)
+def endless():
+    while True:
+        time.sleep(0.01)
+
 @app.task
 def spin(seconds):
     end = time.thread_time() + seconds
@@ -56,38 +61,16 @@ def spin(seconds):
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Workers(CollectorCase):
     @classmethod
     def setUpClass(cls):
-        server = shutil.which("redis-server")
-        if server is None:
-            raise unittest.SkipTest("redis-server is not installed")
+        cls.broker = Broker()
+        cls.addClassCleanup(cls.broker.stop)
         super().setUpClass()
         cls.folder = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        port = free_port()
-        options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", cls.folder]
-        cls.redis = subprocess.Popen([server, *options], stdout=subprocess.DEVNULL)
-        cls.addClassCleanup(cls.redis.wait)
-        cls.addClassCleanup(cls.redis.kill)
-        client = redis.Redis(port=port)
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                client.ping()
-                break
-            except redis.ConnectionError:
-                if time.monotonic() > deadline:
-                    raise
-        client.close()
         with open(os.path.join(cls.folder, "app.py"), "w") as file:
-            file.write(f"BROKER = 'redis://127.0.0.1:{port}/0'\n{APP}")
+            file.write(f"BROKER = {cls.broker.url!r}\n{APP}")
         sys.path.insert(0, cls.folder)
         cls.addClassCleanup(sys.path.remove, cls.folder)
         global app
@@ -123,10 +106,6 @@ class Workers(CollectorCase):
         worker.send_signal(signal.SIGTERM)
         worker.wait(PATIENCE_S)
 
-    def rows(self, name):
-        names = [it["worker"] for it in self.collector.get("workers")["workers"]]
-        return [row for it in names if it.startswith(name) for row in self.collector.tasks(it)]
-
     def check(self, name, *options):
         worker = self.worker(name, *options)
         results = [app.double.delay(number) for number in range(20)]
@@ -137,7 +116,7 @@ class Workers(CollectorCase):
         with self.assertRaises(KeyError):
             app.retry.delay().get(PATIENCE_S)
         self.stop(worker)
-        rows = self.rows(name)
+        rows = self.collector.rows(name)
         counts = Counter((row["name"], row["outcome"]) for row in rows)
         self.assertEqual(counts, {("app.double", "ok"): 20, ("app.fail", "failed"): 1, ("app.retry", "failed"): 3})
         self.assertLessEqual({it.id for it in results}, {row["key"] for row in rows})
@@ -159,13 +138,54 @@ class Workers(CollectorCase):
     def test_solo(self):
         self.check("solo", "-P", "solo")
 
+    def test_green_threads(self):
+        for pool in ("gevent", "eventlet"):
+            with self.subTest(pool):
+                if importlib.util.find_spec(pool) is None:
+                    self.skipTest(f"{pool} is not installed")
+                self.check(pool, "-P", pool)
+
+    def test_a_hard_time_limit_ends_one_task_and_the_next_process_records(self):
+        worker = self.worker("killed", "-c", "1")
+        with self.assertRaises(celery.exceptions.TimeLimitExceeded):
+            app.endless.delay().get(PATIENCE_S)
+        self.assertEqual(app.double.delay(3).get(PATIENCE_S), 6)
+        self.stop(worker)
+        deadline = time.monotonic() + PATIENCE_S
+        outcomes = {}
+        while outcomes.get("app.endless", "running") == "running" and time.monotonic() < deadline:
+            outcomes = {row["name"]: row["outcome"] for row in self.collector.rows("killed")}
+        # Celery interrupts the process first, which ends the task if there is time.
+        self.assertIn(outcomes.pop("app.endless"), ["cancelled", "lost"])
+        self.assertEqual(outcomes, {"app.double": "ok"})
+
+    def test_a_broker_that_vanishes_and_returns_changes_no_result(self):
+        worker = self.worker("broker")
+        numbers = range(10)
+        results = [app.double.delay(number) for number in numbers]
+        self.assertEqual([it.get(PATIENCE_S) for it in results], [2 * number for number in numbers])
+        self.broker.kill()
+        self.broker.serve()
+        later = [app.double.delay(number) for number in numbers]
+        # Celery's worker does not always come back, also without an agent.
+        self.worker("broker-next")
+        deadline = time.monotonic() + PATIENCE_S
+        # `get` would wait for a message over the connection that has broken.
+        while {it.state for it in later} != {"SUCCESS"}:
+            self.assertLess(time.monotonic(), deadline, [it.state for it in later])
+        self.assertEqual([it.result for it in later], [2 * number for number in numbers])
+        worker.kill()
+        ended = Counter((row["key"], row["outcome"]) for row in self.collector.rows("broker"))
+        self.assertEqual({ended[it.id, "ok"] for it in results}, {1})
+        self.assertEqual(set(ended.values()), {1})
+
     def test_time_limits_and_samples(self):
         worker = self.worker("limits")
         with self.assertRaises(celery.exceptions.SoftTimeLimitExceeded):
             app.too_long.delay().get(PATIENCE_S)
         app.spin.delay(0.5).get(PATIENCE_S)
         self.stop(worker)
-        rows = {row["name"]: row for row in self.rows("limits")}
+        rows = {row["name"]: row for row in self.collector.rows("limits")}
         self.assertEqual(rows["app.too_long"]["outcome"], "failed")
         self.assertIn("SoftTimeLimitExceeded", rows["app.too_long"]["cause"])
         nodes = self.collector.profile(rows["app.spin"]["worker"], task="app.spin")

@@ -15,7 +15,7 @@ from collections import Counter
 
 import emberline
 import emberline.dask
-from support import PATIENCE_S, CollectorCase
+from support import PATIENCE_S, Collector, CollectorCase
 
 try:
     import dask
@@ -252,6 +252,17 @@ class Tasks(Cluster):
         self.assertEqual(set(rows), {"fork-1", "program-1", "busy-1"})
         self.assertEqual({row["outcome"] for row in rows.values()}, {"ok"})
 
+    def test_keys_of_any_kind_change_no_result(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client)
+        keys = [("tuple", 2, ("inner", 3.5)), "x" * 4_096, 7, 1.5, "näme-1"]
+        for key in keys:
+            self.assertEqual(client.submit(sum, [1, 2], key=key).result(), 3, repr(key)[:40])
+        self.detach(client)
+        rows = self.all_tasks(client)
+        self.assertEqual(len(rows), len(keys), [row["key"][:40] for row in rows])
+        self.assertLessEqual({"näme-1", "('tuple', 2, ('inner', 3.5))", "7", "1.5"}, {row["key"] for row in rows})
+
     def test_spans_are_labels(self):
         _, client = self.cluster(n_workers=1)
         self.attach(client)
@@ -335,6 +346,41 @@ class Workers(Cluster):
         _, client = self.cluster()
         client.register_plugin(emberline.dask.Plugin("http://127.0.0.1:9", flush_timeout=0.1))
         self.assertEqual(client.submit(sum, client.map(spin, [0.001, 0.002])).result(), 0.003)
+
+    def test_a_collector_that_is_away_gets_all_when_it_returns(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        collector = Collector(folder)
+        self.addCleanup(collector.stop)
+        _, client = self.cluster()
+        client.register_plugin(emberline.dask.Plugin(collector.url, **SETTINGS))
+        keys = [f"away-{number}" for number in range(300)]
+        client.gather(client.map(spin, [0.001] * 100, key=keys[:100]))
+        collector.kill()
+        client.gather(client.map(spin, [0.001] * 100, key=keys[100:200]))
+        # Longer than a second, in which an agent sends once.
+        client.submit(spin, 1.5, key="long").result()
+        collector.serve(collector.url.partition("://")[2])
+        client.gather(client.map(spin, [0.001] * 100, key=keys[200:]))
+        self.detach(client)
+        rows = collector.get("tasks", task="away", limit=1_000)["tasks"]
+        self.assertEqual(sorted(row["key"] for row in rows), sorted(keys))
+
+    def test_workers_that_come_and_go_with_the_load_record_each_task_once(self):
+        cluster, client = self.cluster(n_workers=1)
+        self.attach(client)
+        cluster.adapt(minimum=1, maximum=3, interval="100ms", wait_count=1, target_duration="100ms")
+        keys = [f"adapted-{number}" for number in range(200)]
+        futures = client.map(spin, [0.02] * 200, key=keys)
+        client.wait_for_workers(2, timeout=PATIENCE_S)
+        self.assertEqual(client.gather(futures), [0.02] * 200)
+        del futures
+        deadline = time.monotonic() + PATIENCE_S
+        while len(client.scheduler_info(n_workers=-1)["workers"]) > 1:
+            self.assertLess(time.monotonic(), deadline)
+        self.detach(client)
+        rows = self.collector.get("tasks", task="adapted", limit=1_000)["tasks"]
+        self.assertEqual(sorted(row["key"] for row in rows), sorted(keys))
+        self.assertGreater(len({row["worker"] for row in rows}), 1)
 
     def test_bad_settings_leave_workers_unharmed(self):
         _, client = self.cluster(n_workers=1)
