@@ -92,7 +92,7 @@ fn expanded(content: &Bytes, bytes_max: usize) -> Result<Bytes, ImportError> {
 /// Content of a profile.
 #[derive(Debug)]
 pub(super) enum Parsed {
-    Samples(Samples),
+    Samples(Box<Samples>),
     /// It has no samples with time, which this says.
     Empty(String),
     /// It measures something else than time, which this says.
@@ -236,7 +236,7 @@ impl Parser<'_> {
                 range(start, start.shifted(length_ns))?
             }
         };
-        Ok(Parsed::Samples(Samples {
+        let samples = Samples {
             series,
             imported,
             known: Translation::default(),
@@ -244,7 +244,8 @@ impl Parser<'_> {
             client: profile.client,
             mode: profile.mode,
             interval_ns: profile.interval_ns,
-        }))
+        };
+        Ok(Parsed::Samples(Box::new(samples)))
     }
 
     fn import(
