@@ -70,6 +70,9 @@ mod fork;
 pub mod fuzzing;
 mod log;
 pub mod observe;
+#[cfg(all(sampler, feature = "outside"))]
+#[doc(hidden)]
+pub mod outside;
 mod overhead;
 mod recording;
 mod registry;

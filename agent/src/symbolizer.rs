@@ -3,6 +3,7 @@
 
 mod ledger;
 
+use std::fmt;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +16,8 @@ use profiler_core::{
 };
 
 use self::ledger::{Ledger, SealedTasks};
+use rustc_hash::FxHashSet;
+
 use crate::clock;
 use crate::log;
 use crate::registry::{self, NameId};
@@ -52,6 +55,31 @@ const PIECE_INTERVAL: Duration = Duration::from_millis(125);
 /// The module of functions that an interpreter runs.
 const FOREIGN_MODULE: &str = "python";
 
+/// Selects functions by their names.
+#[derive(Clone)]
+pub struct SymbolPattern(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl SymbolPattern {
+    /// Selects those for which `matches` is true.
+    pub fn new(matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> SymbolPattern {
+        SymbolPattern(Arc::new(matches))
+    }
+
+    /// The first function of a path that it selects.
+    fn first_of(&self, tables: &Tables, path: &[FrameId]) -> Option<String> {
+        let mut frames = path.iter().map(|frame| tables.symbols.frame(*frame));
+        let found =
+            frames.find(|frame| frame.kind == FrameKind::Function && (self.0)(frame.function));
+        found.map(|frame| frame.function.to_owned())
+    }
+}
+
+impl fmt::Debug for SymbolPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SymbolPattern")
+    }
+}
+
 /// The destination of cycles.
 pub(crate) trait Sink: Send {
     /// Takes a cycle; must not block.
@@ -87,6 +115,10 @@ pub(crate) struct Symbolizer {
     logged_ns: Option<u64>,
     /// The task of the program's threads that are in none.
     default_task: NameId,
+    /// Functions that are tasks.
+    names_task: Option<SymbolPattern>,
+    /// Nodes of the sampler's tree at such a function or below it.
+    in_named_task: FxHashSet<u32>,
     /// Whether the collector may ask for symbols.
     #[cfg(feature = "ship")]
     symbol_upload: bool,
@@ -116,11 +148,28 @@ impl Symbolizer {
             warned_unnamed: false,
             logged_ns: None,
             default_task: options.default_task,
+            names_task: None,
+            in_named_task: FxHashSet::default(),
             #[cfg(feature = "ship")]
             symbol_upload: options.symbol_upload,
             #[cfg(feature = "ship")]
             last_piece_at: None,
             overhead,
+        }
+    }
+
+    /// Names addresses by another resolver than that of this process. Functions that `names_task` matches are tasks.
+    #[cfg(feature = "outside")]
+    pub(crate) fn of_other(
+        self,
+        resolver: Resolver,
+        names_task: Option<SymbolPattern>,
+    ) -> Symbolizer {
+        let names_until = self.control.names_until.clone();
+        Symbolizer {
+            resolver: resolver.until(names_until),
+            names_task,
+            ..self
         }
     }
 
@@ -408,16 +457,38 @@ impl Symbolizer {
     }
 
     fn add_nodes(&mut self, tree: &TreeDelta) {
-        let mut tables = lock(&self.tables);
+        let Symbolizer {
+            tables,
+            frames,
+            nodes,
+            names_task,
+            in_named_task,
+            ..
+        } = self;
+        let mut tables = lock(tables);
         for (parent, frame) in &tree.nodes {
-            let parent = self.nodes[parent.index()];
-            let node = match self.frames[frame.0 as usize][..] {
-                [thread] if tables.symbols.frame(thread).kind == FrameKind::Thread => {
-                    tables.thread_node(parent, thread)
+            let above = nodes[parent.index()];
+            let path = &frames[frame.0 as usize][..];
+            if let Some(names_task) = names_task {
+                let is_below = in_named_task.contains(&parent.0);
+                let named = (!is_below).then(|| names_task.first_of(&tables, path));
+                if is_below || named.as_ref().is_some_and(Option::is_some) {
+                    // Nodes of the sampler's tree are numbered in this order.
+                    in_named_task.insert(nodes.len() as u32);
                 }
-                ref path => tables.node(parent, path),
+                if let Some(task) = named.flatten() {
+                    let task = tables.frame_id(&Frame::task(&task));
+                    nodes.push(tables.node_of_task(task, above, path));
+                    continue;
+                }
+            }
+            let node = match *path {
+                [thread] if tables.symbols.frame(thread).kind == FrameKind::Thread => {
+                    tables.thread_node(above, thread)
+                }
+                ref path => tables.node(above, path),
             };
-            self.nodes.push(node);
+            nodes.push(node);
         }
     }
 }

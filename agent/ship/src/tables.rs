@@ -123,6 +123,22 @@ impl Tables {
         }
     }
 
+    /// Returns the node at the end of `path` below the functions of `parent`, all of them moved below `task`.
+    pub fn node_of_task(
+        &mut self,
+        task: FrameId,
+        parent: StackNode,
+        path: &[FrameId],
+    ) -> StackNode {
+        let (_, mut stack) = self.stack_to(parent.id);
+        stack.extend(path);
+        let task = StackNode {
+            id: self.insert(NodeId::ROOT, &[task]),
+            functions: 0,
+        };
+        self.node(task, &stack)
+    }
+
     /// Returns the node of a thread. When the tree is full, it is that of all other threads: at most one more
     /// node for each parent.
     pub fn thread_node(&mut self, parent: StackNode, thread: FrameId) -> StackNode {

@@ -159,7 +159,7 @@ impl Shipping {
 }
 
 /// The token file of the program, of the environment, or the token in the environment.
-fn token_source(file: Option<PathBuf>) -> TokenSource {
+pub(crate) fn token_source(file: Option<PathBuf>) -> TokenSource {
     let variable = |name| environment::variable(name).filter(|value| !value.is_empty());
     if let Some(file) = file.or_else(|| variable(TOKEN_FILE_VARIABLE).map(PathBuf::from)) {
         return TokenSource::File(file);
@@ -169,7 +169,7 @@ fn token_source(file: Option<PathBuf>) -> TokenSource {
     })
 }
 
-fn start_error(error: ShipError) -> StartError {
+pub(crate) fn start_error(error: ShipError) -> StartError {
     match error {
         ShipError::Url { url, reason } => StartError::Collector { url, reason },
         ShipError::Labels { count } => StartError::Labels { count },
@@ -187,7 +187,7 @@ impl AgentClock for ProcessClock {
 /// Returns a secret that no other life of an agent has. The standard library reads the system's random
 /// source only once per thread to seed its hashers, so this also hashes the process and the time.
 /// SipHash with a random key is a pseudorandom function: nobody can guess its values.
-fn random_key() -> SessionKey {
+pub(crate) fn random_key() -> SessionKey {
     let secret = RandomState::new();
     let now_ns = clock::now().unix_ns();
     let half = |index: u8| {

@@ -215,7 +215,7 @@ fn invalid(text: &str) -> ProbeError {
 }
 
 /// Parses `running`, or `call [arguments] sp pc` with all but the call in hexadecimal.
-fn parse_activity(text: &str) -> Option<Activity> {
+pub(super) fn parse_activity(text: &str) -> Option<Activity> {
     if text == "running" {
         return Some(Activity::Running);
     }

@@ -1,7 +1,7 @@
 //! Reading the stack of a thread: from the copy of its signal handler, or from outside.
 
 use system::pages::Pages;
-use system::process::read_memory;
+use system::process::Memory;
 
 /// Most bytes of a blocked thread's stack that are read; deeper frames are `[truncated]`.
 const REMOTE_BYTES_MAX: usize = 1 << 20;
@@ -26,6 +26,7 @@ pub(super) fn copied(at: u64, words: &[u64]) -> impl FnMut(u64) -> Result<u64, (
 /// Never relies on an address being mapped.
 #[derive(Debug)]
 pub(super) struct RemoteStack {
+    memory: Memory,
     at: u64,
     /// The first `length` bytes of it are read.
     bytes: Pages,
@@ -40,6 +41,7 @@ impl Default for RemoteStack {
             .or_else(|| Pages::new(0))
             .expect("no mapping is needed for no bytes");
         RemoteStack {
+            memory: Memory::Own,
             at: 0,
             bytes,
             length: 0,
@@ -49,6 +51,15 @@ impl Default for RemoteStack {
 }
 
 impl RemoteStack {
+    /// Reads stacks of another process.
+    #[cfg(feature = "outside")]
+    pub(super) fn of_other(memory: Memory) -> RemoteStack {
+        RemoteStack {
+            memory,
+            ..RemoteStack::default()
+        }
+    }
+
     /// Starts over at the stack pointer `sp`.
     pub(super) fn reset(&mut self, sp: u64) {
         self.at = sp & !7;
@@ -81,7 +92,9 @@ impl RemoteStack {
     fn read_on(&mut self) {
         let before = self.length;
         let end = (before + FIRST_BYTES.max(before * 3)).min(self.bytes.len());
-        let read = read_memory(self.at + before as u64, &mut self.bytes[before..end]);
+        let read = self
+            .memory
+            .read(self.at + before as u64, &mut self.bytes[before..end]);
         self.length += read;
         self.ended = self.length < end || end == self.bytes.len();
     }

@@ -23,6 +23,9 @@ mod foreign;
 mod memory;
 mod mode;
 mod options;
+#[cfg(feature = "outside")]
+#[allow(unreachable_pub, reason = "`crate::outside` is the door")]
+pub(crate) mod outside;
 mod overhead;
 mod pages;
 mod raw;

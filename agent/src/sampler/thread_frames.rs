@@ -143,7 +143,7 @@ impl ThreadFrames {
 
     /// The node of a thread's frame below `levels`. Without memory it is the root, where no time is
     /// counted.
-    fn node_or_root(
+    pub(super) fn node_or_root(
         &mut self,
         tree: &mut AddressTrie,
         levels: &TaskLevels,

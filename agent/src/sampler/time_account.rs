@@ -159,6 +159,13 @@ impl TimeAccount {
         };
     }
 
+    /// Waits for a processor until now, `delay_ns` since the thread began, were before this account.
+    #[cfg(feature = "outside")]
+    pub(super) fn begin_at_delay(&mut self, delay_ns: u64) {
+        self.delay_ns = delay_ns;
+        self.delay_before_ns = delay_ns;
+    }
+
     /// Continues at `now`. Unattributed time is not counted, because the thread has measured it itself.
     pub(super) fn restart(&mut self, now: Moment) {
         let TimeAccount {

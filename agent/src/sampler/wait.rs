@@ -29,20 +29,23 @@ impl WaitSite {
 
     /// The kind of wait.
     pub(super) fn state(&self) -> State {
+        self.state_by(process::descriptor_kind)
+    }
+
+    /// The kind of wait, with the kinds of that process's descriptors.
+    pub(super) fn state_by(&self, kind_of: impl Fn(i32) -> Option<DescriptorKind>) -> State {
         let mut kinds = KINDS.iter().chain(OLD_KINDS);
         match kinds.find(|(_, calls)| calls.contains(&self.call)) {
             Some((state, _)) => *state,
             // A page fault waits for a disk.
             None if self.call < 0 => State::Disk,
-            None if BY_DESCRIPTOR.contains(&self.call) => self.state_by_descriptor(),
+            None if BY_DESCRIPTOR.contains(&self.call) => self.state_by_descriptor(kind_of),
             None => State::Other,
         }
     }
 
-    fn state_by_descriptor(&self) -> State {
-        let kind = i32::try_from(self.argument)
-            .ok()
-            .and_then(process::descriptor_kind);
+    fn state_by_descriptor(&self, kind_of: impl Fn(i32) -> Option<DescriptorKind>) -> State {
+        let kind = i32::try_from(self.argument).ok().and_then(kind_of);
         match kind {
             Some(DescriptorKind::Socket) => State::Network,
             Some(DescriptorKind::File) => State::Disk,

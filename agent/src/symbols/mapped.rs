@@ -1,13 +1,15 @@
 //! Whether the file at a module's path is the one that is loaded, for modules without a build id.
 
-use system::file::read_text;
+use super::Subject;
 
 /// The kernel appends it to the path of a mapped file that was deleted or replaced.
 const DELETED: &str = " (deleted)";
 
-/// Whether the file that this process has mapped from this path is no longer there.
-pub(super) fn is_replaced(path: &str) -> bool {
-    read_text("/proc/self/maps").is_ok_and(|maps| is_deleted_in(&maps, path))
+/// Whether the file that the process has mapped from this path is no longer there.
+pub(super) fn is_replaced(subject: &Subject, path: &str) -> bool {
+    subject
+        .text("maps")
+        .is_some_and(|maps| is_deleted_in(&maps, path))
 }
 
 fn is_deleted_in(maps: &str, path: &str) -> bool {
@@ -36,6 +38,6 @@ mod tests {
         ] {
             assert_eq!(is_deleted_in(maps, path), deleted, "{path}");
         }
-        assert!(!is_replaced("/no/such/file"));
+        assert!(!is_replaced(&Subject::default(), "/no/such/file"));
     }
 }

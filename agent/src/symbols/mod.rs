@@ -17,6 +17,7 @@ mod perf_map;
 #[cfg(feature = "ship")]
 mod piece;
 mod section;
+mod subject;
 mod vdso;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use symbols::{DebugInfo, LastUnit, Locations, SECTIONS, SymbolIndex, frames_of};
 use self::elf::{Elf, SymbolSections};
 use self::file::{ChunkCache, FileIdentity};
 use self::section::SectionReader;
+pub(crate) use self::subject::Subject;
 use crate::Symbols;
 use crate::sampler::CodeModule;
 use system::pages::Pages;
@@ -56,6 +58,8 @@ pub(crate) struct Resolver {
     symbols: Symbols,
     /// By path and build id.
     indexes: FxHashMap<(Arc<str>, Arc<str>), ModuleIndex>,
+    /// The process whose addresses they are.
+    subject: Subject,
     /// The program's own file, if it is known.
     program: Option<PathBuf>,
     /// Memory into which the last batch read files, kept for the next one soon.
@@ -83,10 +87,15 @@ struct ModuleIndex {
 
 impl Resolver {
     pub(crate) fn of_this_process(symbols: Symbols) -> Resolver {
-        let program = std::fs::read_link("/proc/self/exe").ok();
+        Resolver::of(Subject::default(), symbols)
+    }
+
+    /// Resolves addresses of that process.
+    pub(crate) fn of(subject: Subject, symbols: Symbols) -> Resolver {
         Resolver {
             symbols,
-            program,
+            program: subject.program(),
+            subject,
             ..Resolver::default()
         }
     }
@@ -134,7 +143,7 @@ impl Resolver {
         {
             let module = addresses[group[0]].module;
             if module.is_none() && !is_late(&names_until) {
-                name_made_code(group, addresses, &mut each);
+                name_made_code(&self.subject, group, addresses, &mut each);
                 continue;
             }
             #[cfg(feature = "ship")]
@@ -143,7 +152,7 @@ impl Resolver {
             match (module, &cache) {
                 (Some(module), _) if self.leaves(module) || is_late(&names_until) => {}
                 (Some(module), Some(cache)) => {
-                    open = OpenModule::open(module, cache, self.is_program(module));
+                    open = OpenModule::open(&self.subject, module, cache, self.is_program(module));
                     if self.symbols == Symbols::Auto && collector_may_know(module) {
                         open = open.filter(OpenModule::names_functions);
                     }
@@ -261,22 +270,27 @@ fn collector_may_know(module: &CodeModule) -> bool {
 }
 
 impl OpenModule {
-    fn open(module: &CodeModule, cache: &ChunkCache, is_program: bool) -> Option<OpenModule> {
+    fn open(
+        subject: &Subject,
+        module: &CodeModule,
+        cache: &ChunkCache,
+        is_program: bool,
+    ) -> Option<OpenModule> {
         let is_loaded = |elf: &Elf| {
             if module.build_id.is_empty() {
-                !mapped::is_replaced(&module.path)
+                !mapped::is_replaced(subject, &module.path)
             } else {
                 elf.build_id().as_deref() == Some(&*module.build_id)
             }
         };
         let found = if vdso::is_vdso(module) {
-            vdso::open(module, cache)
+            vdso::open(subject.memory, module, cache)
         } else {
-            Elf::open(Path::new(&*module.path), cache)
+            Elf::open(&subject.path(&module.path), cache)
         };
         let binary = found.filter(is_loaded).or_else(|| {
             // The program's file was deleted or replaced.
-            let own = Elf::open(Path::new("/proc/self/exe"), cache)?;
+            let own = Elf::open(&subject.executable(), cache)?;
             let is_own = if module.build_id.is_empty() {
                 is_program
             } else {
@@ -380,6 +394,7 @@ impl OpenModule {
 
 /// Names code outside of modules, which a runtime has made.
 fn name_made_code(
+    subject: &Subject,
     group: &[usize],
     addresses: &[Address<'_>],
     each: &mut impl FnMut(usize, &[Frame<String>]),
@@ -389,7 +404,7 @@ fn name_made_code(
         .map(|index| addresses[*index].address)
         .collect();
     let mut named: Vec<Vec<Frame<String>>> = vec![Vec::new(); group.len()];
-    perf_map::name(&made, |index, frame| named[index].push(frame));
+    perf_map::name(subject, &made, |index, frame| named[index].push(frame));
     for (index, frames) in named.into_iter().enumerate() {
         each(group[index], &completed(frames, made[index], None));
     }

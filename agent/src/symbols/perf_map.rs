@@ -1,7 +1,7 @@
 //! Names of code that a runtime makes while the program runs, such as JavaScript's, from the file in which it lists them
 //! for `perf`: `/tmp/perf-PID.map`, with lines `START SIZE NAME` in hexadecimal.
 //!
-//! Anybody may write to that folder, so the file counts only if it is this user's, not a link, and modified since the process began.
+//! Anybody may write to that folder, so the file counts only if it is the user's of the process, not a link, and modified since the process began.
 //! It is read again for each batch of addresses: lines are added, and later ones replace earlier ones where the runtime
 //! has moved its code.
 
@@ -10,11 +10,12 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use super::Subject;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{SysconfVar, geteuid, sysconf};
+use nix::unistd::{SysconfVar, sysconf};
 use profiler_core::Frame;
 use profiler_core::limits::bounded_name;
-use system::file::{CheckedFile, read_text};
+use system::file::CheckedFile;
 
 /// Most bytes of a file that are read: its first ones.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -25,19 +26,26 @@ const LINE_BYTES_MAX: u64 = 8 << 10;
 /// Shown as the origin of the functions.
 const MODULE: &str = "[jit]";
 
-/// Passes the function of each address that the file of this process names to `each`, with the address's index.
-pub(super) fn name(addresses: &[u64], each: impl FnMut(usize, Frame<String>)) {
-    let path = format!("/tmp/perf-{}.map", std::process::id());
-    name_from(Path::new(&path), started_s().unwrap_or(0), addresses, each);
+/// Passes the function of each address that the file of the process names to `each`, with the address's index.
+pub(super) fn name(subject: &Subject, addresses: &[u64], each: impl FnMut(usize, Frame<String>)) {
+    let source = Source {
+        path: &subject.perf_map(),
+        user: subject.user(),
+        started_s: started_s(subject).unwrap_or(0),
+    };
+    name_from(source, addresses, each);
 }
 
-fn name_from(
-    path: &Path,
+/// Where the file is, and what it must fulfill.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    path: &'a Path,
+    user: u32,
     started_s: i64,
-    addresses: &[u64],
-    mut each: impl FnMut(usize, Frame<String>),
-) {
-    let Some(file) = open(path, started_s) else {
+}
+
+fn name_from(source: Source<'_>, addresses: &[u64], mut each: impl FnMut(usize, Frame<String>)) {
+    let Some(file) = open(source) else {
         return;
     };
     let mut order: Vec<usize> = (0..addresses.len()).collect();
@@ -74,27 +82,27 @@ fn name_from(
     }
 }
 
-/// Opens the file, without waiting for anything, if it can be that of this process.
-fn open(path: &Path, started_s: i64) -> Option<CheckedFile> {
+/// Opens the file, without waiting for anything, if it can be that of the process.
+fn open(source: Source<'_>) -> Option<CheckedFile> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let file: File = OpenOptions::new()
         .read(true)
         .custom_flags(flags)
-        .open(path)
+        .open(source.path)
         .ok()?;
     let facts = file.metadata().ok()?;
-    let is_own = facts.uid() == geteuid().as_raw() && facts.nlink() == 1;
+    let is_own = facts.uid() == source.user && facts.nlink() == 1;
     // An earlier process may have had the same id.
-    let is_of_this_process = facts.mtime() >= started_s;
-    (facts.is_file() && is_own && is_of_this_process)
+    let is_of_process = facts.mtime() >= source.started_s;
+    (facts.is_file() && is_own && is_of_process)
         .then(|| CheckedFile::new(file))
         .flatten()
 }
 
-/// When this process began, in seconds since 1970, rounded down.
-fn started_s() -> Option<i64> {
+/// When the process began, in seconds since 1970, rounded down.
+fn started_s(subject: &Subject) -> Option<i64> {
     const STARTED_FIELD_AFTER_NAME: usize = 19;
-    let stat = read_text("/proc/self/stat").ok()?;
+    let stat = subject.text("stat")?;
     let (_, after_name) = stat.rsplit_once(") ")?;
     let ticks: i64 = after_name
         .split(' ')
@@ -177,11 +185,18 @@ mod tests {
 
     use std::process::Command;
 
+    use nix::unistd::geteuid;
+
     use super::*;
 
     fn named(path: &Path, started_s: i64, addresses: &[u64]) -> Vec<String> {
         let mut names = vec!["-".to_owned(); addresses.len()];
-        name_from(path, started_s, addresses, |index, frame| {
+        let source = Source {
+            path,
+            user: geteuid().as_raw(),
+            started_s,
+        };
+        name_from(source, addresses, |index, frame| {
             names[index] = format!("{} {}:{}", frame.function, frame.file, frame.line);
         });
         names
@@ -236,7 +251,7 @@ mod tests {
     #[test]
     fn a_process_began_before_now_and_after_the_machine() {
         let now = clock_gettime(ClockId::CLOCK_REALTIME).unwrap().tv_sec();
-        let started = started_s().unwrap();
+        let started = started_s(&Subject::default()).unwrap();
         assert!(
             started <= now && started > now - 86_400,
             "{started} of {now}"

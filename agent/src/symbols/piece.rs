@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::file::ChunkCache;
-use super::{OpenModule, Resolver};
+use super::{OpenModule, Resolver, Subject};
 use crate::sampler::CodeModule;
 use ship::control::SymbolPiece;
 
@@ -35,14 +35,19 @@ impl Resolver {
             .get(build_id)
             .ok_or("no code of this build id was sampled")?;
         let cache = ChunkCache::new(self.memory.take()).ok_or("there is no memory to read them")?;
-        let piece = read(module, &cache, offset);
+        let piece = read(&self.subject, module, &cache, offset);
         self.memory = cache.into_memory();
         piece
     }
 }
 
-fn read(module: &CodeModule, cache: &ChunkCache, offset: u64) -> Result<SymbolPiece, &'static str> {
-    let open = OpenModule::open(module, cache, false)
+fn read(
+    subject: &Subject,
+    module: &CodeModule,
+    cache: &ChunkCache,
+    offset: u64,
+) -> Result<SymbolPiece, &'static str> {
+    let open = OpenModule::open(subject, module, cache, false)
         .ok_or("the file of the module is gone, or another one is in its place")?;
     let elf = open.debug.as_ref().unwrap_or(&open.binary);
     let extract = elf

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::elf::{Elf, SECTION_HEADER_BYTES, short, word};
 use super::file::ChunkCache;
 use crate::sampler::CodeModule;
-use system::process::read_memory;
+use system::process::Memory;
 
 /// The loader's name for it.
 const NAME: &str = "linux-vdso.so.1";
@@ -18,9 +18,9 @@ pub(super) fn is_vdso(module: &CodeModule) -> bool {
 }
 
 /// Opens a copy of it.
-pub(super) fn open(module: &CodeModule, cache: &ChunkCache) -> Option<Elf> {
+pub(super) fn open(memory: Memory, module: &CodeModule, cache: &ChunkCache) -> Option<Elf> {
     let mut header = [0; HEADER_BYTES];
-    if read_memory(module.base, &mut header) < HEADER_BYTES || !header.starts_with(b"\x7fELF") {
+    if memory.read(module.base, &mut header) < HEADER_BYTES || !header.starts_with(b"\x7fELF") {
         return None;
     }
     // It ends with the table of sections.
@@ -29,7 +29,7 @@ pub(super) fn open(module: &CodeModule, cache: &ChunkCache) -> Option<Elf> {
         .ok()?
         .checked_add(sections)?;
     let mut content = vec![0; Some(bytes).filter(|bytes| *bytes <= BYTES_MAX)?];
-    let is_whole = read_memory(module.base, &mut content) == content.len();
+    let is_whole = memory.read(module.base, &mut content) == content.len();
     is_whole
         .then(|| Elf::in_memory(Path::new(NAME), content, cache))
         .flatten()

@@ -4,11 +4,16 @@
 //! moment causes a failed read and not a crash. This also works for the vdso, and for files that
 //! were deleted or are outside this mount namespace.
 
+#[cfg(feature = "outside")]
+mod other;
+
 use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use system::process::read_memory;
+#[cfg(feature = "outside")]
+pub(in crate::sampler) use self::other::{is_go, of_process};
+use system::process::Memory;
 
 /// Most bytes of one module's unwind tables; the largest programs known have about 60 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;
@@ -147,6 +152,7 @@ struct Segment {
 /// The data that must be copied while the loader keeps the module loaded.
 #[derive(Debug)]
 struct Headers {
+    memory: Memory,
     path: String,
     base: u64,
     segments: Vec<Segment>,
@@ -181,6 +187,7 @@ impl Headers {
             })
             .collect();
         Headers {
+            memory: Memory::Own,
             path,
             base: info.dlpi_addr,
             segments,
@@ -228,31 +235,31 @@ impl Headers {
 
     fn tables(&self) -> Option<Tables> {
         let index_range = self.of_kind(libc::PT_GNU_EH_FRAME).next()?;
-        let index = copy(&index_range)?;
+        let index = copy(self.memory, &index_range)?;
         let frames_at = frames_of(index_range.start, &index)?;
         // No header has the end of the frames. Copy to the end of the segment; the frames end with
         // a terminator before that.
         let segment = self
             .of_kind(libc::PT_LOAD)
             .find(|range| range.contains(&frames_at))?;
-        let frames = copy(&(frames_at..segment.end))?;
+        let frames = copy(self.memory, &(frames_at..segment.end))?;
         Tables::new(index_range.start, index, frames_at, frames)
     }
 
     fn build_id(&self) -> Option<String> {
         self.of_kind(libc::PT_NOTE)
-            .find_map(|range| build_id_in(&copy(&range)?))
+            .find_map(|range| build_id_in(&copy(self.memory, &range)?))
     }
 }
 
 /// Copies a range of memory up to the first unreadable part; `None` if nothing can be read.
-fn copy(range: &Range<u64>) -> Option<Arc<[u8]>> {
+fn copy(memory: Memory, range: &Range<u64>) -> Option<Arc<[u8]>> {
     let length = range
         .end
         .checked_sub(range.start)
         .filter(|length| *length <= TABLE_BYTES_MAX)?;
     let mut bytes = vec![0; usize::try_from(length).ok()?];
-    let read = read_memory(range.start, &mut bytes);
+    let read = memory.read(range.start, &mut bytes);
     bytes.truncate(read);
     (read > 0).then(|| bytes.into())
 }

@@ -25,7 +25,7 @@ use self::rows::{RegisterValues, Step};
 use self::tables::function_of;
 use super::pages::page_map::PageMap;
 use super::sys::modules::{self, Generation, Module};
-use system::process::read_memory;
+use system::process::Memory;
 use system::processor::{FP, PC, REGISTERS, SP, code_address};
 
 /// Most entries of each cache by code address.
@@ -127,8 +127,13 @@ impl Stack {
 
 /// The loaded modules and their unwind tables; rebuilt when the loader's list changes.
 pub(super) struct Unwinder {
+    /// Where code is read.
+    memory: Memory,
     generation: Generation,
     modules: Arc<[Module]>,
+    /// Code without tables that keeps the frame pointer, as Go's compiler makes it: in the first function of a stack it
+    /// is 0.
+    framed: Vec<Range<u64>>,
     framehop: Framehop,
     cache: Cache,
     /// By code address: the distance from the stack pointer to the frame pointer, if known.
@@ -147,10 +152,21 @@ impl Unwinder {
         unwinder
     }
 
+    /// An unwinder of another process, without modules yet.
+    #[cfg(feature = "outside")]
+    pub(super) fn of_other(memory: Memory) -> Self {
+        Unwinder {
+            memory,
+            ..Unwinder::without_modules()
+        }
+    }
+
     fn without_modules() -> Self {
         Unwinder {
+            memory: Memory::Own,
             generation: Generation::default(),
             modules: Arc::from([]),
+            framed: Vec::new(),
             framehop: Framehop::new(),
             cache: Cache::default(),
             prologues: PageMap::default(),
@@ -180,7 +196,7 @@ impl Unwinder {
         self.set_modules(modules.into());
     }
 
-    fn set_modules(&mut self, modules: Arc<[Module]>) {
+    pub(super) fn set_modules(&mut self, modules: Arc<[Module]>) {
         self.modules = modules;
         self.framehop = Framehop::new();
         self.prologues.clear();
@@ -256,6 +272,31 @@ impl Unwinder {
         }
     }
 
+    /// Sets the code without tables that keeps the frame pointer. It must be in no module.
+    #[cfg(feature = "outside")]
+    pub(super) fn set_framed(&mut self, framed: Vec<Range<u64>>) {
+        self.framed = framed;
+    }
+
+    fn is_framed(&self, address: u64) -> bool {
+        self.framed.iter().any(|range| range.contains(&address))
+    }
+
+    /// The return address of a function that keeps the frame pointer and has no frame of its own: the word at the stack
+    /// pointer, if it follows a call of a function that starts shortly before.
+    fn caller_of_frameless(
+        &self,
+        pc: u64,
+        sp: u64,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Option<u64> {
+        const FUNCTION_BYTES_MAX: u64 = 1 << 20;
+        let word = read(sp).ok().filter(|word| self.is_framed(*word))?;
+        let start = called_before(self.memory, word)?;
+        let distance = pc.checked_sub(start)?;
+        (distance < FUNCTION_BYTES_MAX).then_some(word)
+    }
+
     fn is_in_module(&self, address: u64) -> bool {
         let mut modules = self.modules.iter();
         modules.any(|module| module.range.contains(&address))
@@ -274,6 +315,19 @@ impl Unwinder {
             return;
         };
         stack.push(pc, sp);
+        if self.is_framed(pc) {
+            if let Some(word) = self.caller_of_frameless(pc, sp, read) {
+                let above = Registers::of_caller(word, sp.wrapping_add(8), values[FP]);
+                let Some(caller) = FrameAddress::from_return_address(word) else {
+                    return;
+                };
+                self.unwind_from(caller, &above.0, read, stack);
+                if stack.complete {
+                    return;
+                }
+                stack.truncate(1);
+            }
+        }
         let Some(fp) = values[FP].filter(|fp| *fp >= sp && fp % 8 == 0) else {
             return;
         };
@@ -281,7 +335,8 @@ impl Unwinder {
             return;
         };
         let word = code_address(word);
-        let Some(caller) = FrameAddress::from_return_address(word).filter(|_| returns_here(word))
+        let Some(caller) =
+            FrameAddress::from_return_address(word).filter(|_| returns_here(self.memory, word))
         else {
             return;
         };
@@ -338,7 +393,7 @@ impl Unwinder {
             }
             match self.method(address) {
                 UnwindMethod::NoTable => {
-                    if let Some(caller) = caller_after_epilogue(frame, &state, read) {
+                    if let Some(caller) = caller_after_epilogue(self.memory, frame, &state, read) {
                         frame = caller.frame;
                         state = caller.state;
                         continue;
@@ -353,7 +408,14 @@ impl Unwinder {
                         let fp = Some(frame_pointer(&state)).filter(|fp| *fp != UNKNOWN);
                         above = Registers::of_caller(pc, state.sp(), fp).0;
                     }
-                    match rows::step(&self.modules, &mut self.context, address, &mut above, read) {
+                    match rows::step(
+                        self.memory,
+                        &self.modules,
+                        &mut self.context,
+                        address,
+                        &mut above,
+                        read,
+                    ) {
                         Step::Lost => return,
                         Step::Root => {
                             stack.complete = true;
@@ -367,7 +429,11 @@ impl Unwinder {
                     state = state_of(&above);
                     continue;
                 }
-                UnwindMethod::NotCode => return,
+                UnwindMethod::NotCode => {
+                    // The first function of a stack follows no call.
+                    stack.complete = frame_pointer(&state) == 0 && self.is_framed(address);
+                    return;
+                }
             }
             let saved = state;
             let mut next = self
@@ -414,7 +480,14 @@ impl Unwinder {
             if !self.may_step() {
                 return [None; REGISTERS];
             }
-            let step = rows::step(&self.modules, &mut self.context, address, &mut values, read);
+            let step = rows::step(
+                self.memory,
+                &self.modules,
+                &mut self.context,
+                address,
+                &mut values,
+                read,
+            );
             match frame_of(step, &values) {
                 Some(caller) => address = caller.address_for_lookup(),
                 None => return [None; REGISTERS],
@@ -451,7 +524,7 @@ impl Unwinder {
             self.method(word.wrapping_sub(1)),
             StandardRegisters | AnyRegister
         );
-        if !has_table || !returns_here(word) {
+        if !has_table || !returns_here(self.memory, word) {
             return None;
         }
         FrameAddress::from_return_address(word)
@@ -479,7 +552,7 @@ impl Unwinder {
             };
             // Where the return address of the first frame is not on the stack, this is that of its
             // caller, and the call before it names the caller.
-            let between = called_before(word).filter(|_| lacks_return_address(values));
+            let between = called_before(self.memory, word).filter(|_| lacks_return_address(values));
             let saved_at = between.and_then(|start| {
                 rows::return_address_offset(&self.modules, &mut self.context, start)
             });
@@ -506,10 +579,10 @@ impl Unwinder {
         if let Some(known) = self.methods.get(&address) {
             return *known;
         }
-        let method = if is_signal_return(address.wrapping_add(1)) {
+        let method = if is_signal_return(self.memory, address.wrapping_add(1)) {
             UnwindMethod::AnyRegister
         } else if function_of(&self.modules, address).is_none() {
-            if returns_here(address.wrapping_add(1)) {
+            if returns_here(self.memory, address.wrapping_add(1)) {
                 UnwindMethod::NoTable
             } else {
                 UnwindMethod::NotCode
@@ -537,7 +610,7 @@ impl Unwinder {
             let length = usize::try_from(address - function.start)
                 .ok()?
                 .min(code.len());
-            let read = read_memory(function.start, &mut code[..length]);
+            let read = self.memory.read(function.start, &mut code[..length]);
             distance_in_prologue(&code[..read])
         });
         if self.prologues.len() < CACHED_MAX {
@@ -556,11 +629,12 @@ struct Caller {
 /// The caller of code without tables that returns right after the call in which it is, as CPython's trampolines for
 /// `perf` do, which have no frame pointer.
 fn caller_after_epilogue(
+    memory: Memory,
     frame: FrameAddress,
     state: &State,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
 ) -> Option<Caller> {
-    let released = released_before_return(&code_at(frame.address())?)?;
+    let released = released_before_return(&code_at(memory, frame.address())?)?;
     let at = state.sp().checked_add(released)?;
     let word = code_address(read(at).ok()?);
     let above = Registers::of_caller(word, at.checked_add(8)?, Some(frame_pointer(state)));

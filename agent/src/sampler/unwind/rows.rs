@@ -14,6 +14,7 @@ use super::processor::{
 };
 use super::{FP, PC, SP};
 use crate::sampler::sys::modules::Module;
+use system::process::Memory;
 use system::processor::{REGISTERS, code_address};
 
 /// Most steps of one expression of the tables; real ones take about ten.
@@ -74,13 +75,14 @@ pub(super) fn needs_standard_registers(
 /// Steps from the frame of the code at `address` to its caller's frame, whose registers `values`
 /// then holds.
 pub(super) fn step(
+    memory: Memory,
     modules: &[Module],
     context: &mut UnwindContext<usize>,
     address: u64,
     values: &mut RegisterValues,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
 ) -> Step {
-    if let Some(interrupted) = interrupted_registers(address, values, read) {
+    if let Some(interrupted) = interrupted_registers(memory, address, values, read) {
         *values = interrupted;
         return Step::Interrupted;
     }

@@ -10,7 +10,7 @@ use gimli::{AArch64, Register, Vendor};
 
 use crate::sampler::unwind::rows::RegisterValues;
 use crate::sampler::unwind::{FP, SP, UNKNOWN};
-use system::process::read_memory;
+use system::process::Memory;
 use system::processor::{LR, REGISTERS, code_address};
 
 pub(in crate::sampler::unwind) type Framehop =
@@ -66,15 +66,16 @@ pub(in crate::sampler::unwind) fn set_frame_pointer(state: &mut State, value: u6
 
 /// The code that a signal handler returns to: it calls `rt_sigreturn`. The tables of the kernel restore
 /// only two registers there, and emulators have none.
-pub(in crate::sampler::unwind) fn is_signal_return(address: u64) -> bool {
+pub(in crate::sampler::unwind) fn is_signal_return(memory: Memory, address: u64) -> bool {
     const CODE: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4]; // mov x8, #139; svc #0
     let mut code = [0; CODE.len()];
-    address % 4 == 0 && read_memory(address, &mut code) == code.len() && code == CODE
+    address % 4 == 0 && memory.read(address, &mut code) == code.len() && code == CODE
 }
 
 /// The registers that a signal interrupted, from the kernel's frame, if `address` is before the code
 /// that a handler returns to.
 pub(in crate::sampler::unwind) fn interrupted_registers(
+    memory: Memory,
     address: u64,
     values: &RegisterValues,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
@@ -83,7 +84,7 @@ pub(in crate::sampler::unwind) fn interrupted_registers(
     const REGISTERS_AT: u64 = (size_of::<libc::siginfo_t>()
         + offset_of!(libc::ucontext_t, uc_mcontext)
         + offset_of!(libc::mcontext_t, regs)) as u64;
-    if !is_signal_return(address.wrapping_add(1)) {
+    if !is_signal_return(memory, address.wrapping_add(1)) {
         return None;
     }
     let sp = values[SP]?;

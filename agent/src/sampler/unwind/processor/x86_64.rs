@@ -5,6 +5,7 @@ use std::sync::Arc;
 use framehop::MustNotAllocateDuringUnwind;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use gimli::{Register, Vendor, X86_64};
+use system::process::Memory;
 
 use crate::sampler::unwind::rows::RegisterValues;
 use crate::sampler::unwind::{FP, PC, SP, UNKNOWN};
@@ -45,12 +46,13 @@ pub(in crate::sampler::unwind) fn set_frame_pointer(state: &mut State, value: u6
 }
 
 /// The kernel's signal trampoline has tables like other code.
-pub(in crate::sampler::unwind) fn is_signal_return(_address: u64) -> bool {
+pub(in crate::sampler::unwind) fn is_signal_return(_memory: Memory, _address: u64) -> bool {
     false
 }
 
 /// The registers that a signal interrupted, which the tables restore here.
 pub(in crate::sampler::unwind) fn interrupted_registers(
+    _memory: Memory,
     _address: u64,
     _values: &RegisterValues,
     _read: &mut impl FnMut(u64) -> Result<u64, ()>,
@@ -70,9 +72,13 @@ pub(in crate::sampler::unwind) fn return_address_in_register(
     None
 }
 
-/// The function that a call calls, which only a frame without its return address needs.
-pub(in crate::sampler::unwind) fn called_by(_code: [u8; CALL_BYTES_MAX], _at: u64) -> Option<u64> {
-    None
+/// The function that a direct call calls, whose code is at `at`.
+pub(in crate::sampler::unwind) fn called_by(code: [u8; CALL_BYTES_MAX], at: u64) -> Option<u64> {
+    let [_, _, 0xe8, distance @ ..] = code else {
+        return None;
+    };
+    let after = at.wrapping_add(CALL_BYTES_MAX as u64);
+    Some(after.wrapping_add_signed(i32::from_le_bytes(distance).into()))
 }
 
 /// Frame pointers to try in the caller whose return address is at `at`: code without tables may have
@@ -168,6 +174,13 @@ mod tests {
         check([0x48, 0x83, 0xc4, 0x08, 0xc3], Some(8));
         check([0x48, 0x83, 0xc4, 0xf8, 0xc3], None); // a negative number
         check([0x48, 0x83, 0xc4, 0x08, 0x5b], None); // pop rbx
+    }
+
+    #[test]
+    fn a_direct_call_names_its_function() {
+        let back = [0x90, 0x90, 0xe8, 0xf0, 0xff, 0xff, 0xff];
+        assert_eq!(called_by(back, 0x1000), Some(0x1007 - 0x10));
+        assert_eq!(called_by([0x90, 0xff, 0x15, 1, 0, 0, 0], 0x1000), None);
     }
 
     #[test]
