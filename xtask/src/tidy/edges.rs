@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // The interface of C, which is that of the agent.
     ("c", &["agent"]),
     ("preload", &["agent", "system"]),
+    ("outside", &["profiler-core", "agent", "system"]),
     // A workspace of its own. The agent knows no Python: both share the types of `system::foreign`.
     ("python-stacks", &["system"]),
     ("python", &["system", "agent", "python-stacks"]),
@@ -56,6 +57,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "symbol-files",
             "tls",
             "agent",
+            "outside",
             "preload",
             "collector",
             "examples",
@@ -307,7 +309,7 @@ mod tests {
                 flamegraph/Cargo.toml: flamegraph must not depend on import; it may use profiler-core [edges]
                 examples/Cargo.toml: examples must not depend on collector; it may use profiler-core, flamegraph, agent [edges]
                 tests/Cargo.toml: tests must not depend on cli; it may use profiler-core, api, flamegraph, tls, agent, collector, examples, simulation [edges]
-                cli/Cargo.toml: cli must not depend on sql; it may use profiler-core, api, flamegraph, import, symbol-files, tls, agent, preload, collector, examples [edges]
+                cli/Cargo.toml: cli must not depend on sql; it may use profiler-core, api, flamegraph, import, symbol-files, tls, agent, outside, preload, collector, examples [edges]
             "#]],
         );
     }

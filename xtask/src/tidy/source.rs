@@ -40,6 +40,7 @@ const CONFINED: &[Confined] = &[
             "agent/system",
             "agent/src/sampler/sys",
             "agent/c/src/sys",
+            "agent/outside/src/sys",
             "agent/preload/src/sys",
             "cli/src/launch/sys",
             "python/stacks/src/sys",

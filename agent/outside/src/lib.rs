@@ -1,0 +1,22 @@
+//! Profiles a process that already runs, without a change of it and without stopping it.
+//!
+//! Every 10 ms it reads the kernel's counts of each thread ([`thread_files`]). Where a thread is blocked is in its files in
+//! `/proc`, and its stack in its memory; the kernel samples a thread that runs ([`sys::perf`]), or it is stopped for a
+//! moment on request ([`stopped`]). Unwinding, names, the account of time and shipping are those of the agent
+//! ([`agent::outside`]), so the profile is the same as from inside.
+//!
+//! Reading order: [`target`] (which process), [`recording`] (the loop), [`watched`] (one thread in one tick),
+//! [`running`] (who samples running threads).
+
+mod recording;
+mod running;
+mod stopped;
+mod sys;
+mod target;
+mod thread_files;
+mod watched;
+
+pub use agent::outside::SymbolPattern;
+pub use recording::{Recorded, Recording, RecordingError, RecordingOptions};
+pub use running::{RunningSamples, RunningSource};
+pub use target::{Obstacle, Target, TargetError};

@@ -1,0 +1,513 @@
+//! The loop: visits the threads of a process each 10 ms, and ends a cycle each second.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agent::outside::{CycleEnd, OutsideOptions, ProcessSamples, Shipment, SymbolPattern, record};
+use agent::{SamplerMode, ShipReport, StartError, Ticks};
+use nix::errno::Errno;
+use system::clock::monotonic_ns;
+use system::process::{process_cpu_ns_of, raise_priority, shorten_slice};
+
+use crate::running::{Refused, RunningSamples, RunningSource};
+use crate::stopped::Stopper;
+use crate::sys::perf::Event;
+use crate::target::{Target, thread_count};
+use crate::thread_files::OpenFiles;
+use crate::watched::{End, Tick, Watched};
+
+/// Time between two ticks, and CPU time between two samples of a running thread.
+const INTERVAL_NS: u64 = 10_000_000;
+/// Length of a cycle.
+const CYCLE_NS: u64 = 1_000_000_000;
+/// Most threads that are watched. Time of others counts as lost as far as they run.
+const THREADS_MAX: usize = 16_384;
+/// Most visits in a tick; further threads have their turn in the next one. A visit takes some microseconds.
+const VISITS_MAX: usize = 512;
+/// Most threads that the kernel samples at the same time, each with a ring of 256 KiB: 16 MiB. It is the next thread's
+/// turn when one has not run for a while.
+const EVENTS_MAX: usize = 64;
+/// A thread that has not run for this long gives its ring to another one.
+const EVENT_IDLE_NS: u64 = 1_000_000_000;
+/// Time between two looks at whether threads have stopped.
+const STOP_LOOK_NS: u64 = 200_000;
+/// Most such looks at the end of a recording: two seconds.
+const LAST_LOOKS_MAX: u32 = 10_000;
+/// CPU time that the kernel has shown and no thread has: less than this may be a delay of its counts.
+const UNSEEN_MIN_NS: u64 = 20_000_000;
+
+/// A process to record.
+#[derive(Clone, Debug)]
+pub struct RecordingOptions {
+    /// The process.
+    pub target: Target,
+    /// The collector.
+    pub url: String,
+    /// Begins the name of the worker in place of the command.
+    pub worker: Option<String>,
+    /// Keys and values, in addition to `command` and `parent`.
+    pub labels: Vec<(String, String)>,
+    /// Whether names of threads are tasks, in place of the command.
+    pub tasks_by_thread: bool,
+    /// Functions that are tasks, for the time in and below them.
+    pub names_task: Option<SymbolPattern>,
+    /// How running threads are sampled.
+    pub source: RunningSource,
+}
+
+/// Why a recording did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordingError {
+    /// The system does not sample running threads; the text has the settings.
+    #[error("{0}")]
+    Refused(String),
+    /// The URL, the labels or this process's threads.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The loop's thread.
+    #[error("could not start a thread")]
+    Thread(#[from] io::Error),
+}
+
+impl From<Refused> for RecordingError {
+    fn from(refused: Refused) -> RecordingError {
+        RecordingError::Refused(refused.to_string())
+    }
+}
+
+/// A process that is being recorded.
+#[derive(Debug)]
+pub struct Recording {
+    stop: Arc<AtomicBool>,
+    has_ended: Arc<AtomicBool>,
+    watching: Option<JoinHandle<Watching>>,
+    shipment: Option<Shipment>,
+    /// How running threads are sampled.
+    pub samples: RunningSamples,
+    /// Id of the worker.
+    pub worker: String,
+}
+
+/// The account of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Recorded {
+    /// Of thread time.
+    pub report: ShipReport,
+    /// Samples that found the ring full. Their time is in the account.
+    pub lost_samples: u64,
+    /// Whether the system refused to stop threads.
+    pub refused_stops: bool,
+}
+
+/// Result of the loop.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watching {
+    lost_samples: u64,
+    refused_stops: bool,
+}
+
+/// State that visits of threads share.
+pub(crate) struct Shared {
+    pub(crate) process: u32,
+    pub(crate) quantum_ns: u64,
+    pub(crate) samples: ProcessSamples,
+    pub(crate) open_files: OpenFiles,
+    pub(crate) stopper: Option<Stopper>,
+    pub(crate) refused_stops: Option<Errno>,
+    pub(crate) coin: Coin,
+    pub(crate) lost_samples: u64,
+}
+
+/// A fair coin (xorshift).
+pub(crate) struct Coin(u64);
+
+impl Coin {
+    pub(crate) fn toss(&mut self) -> bool {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 & 1 == 1
+    }
+}
+
+impl Recording {
+    /// Starts to record.
+    ///
+    /// # Errors
+    /// [`RecordingError`]; the process is untouched then.
+    pub fn start(options: RecordingOptions) -> Result<Recording, RecordingError> {
+        let RecordingOptions {
+            target,
+            url,
+            worker,
+            labels,
+            tasks_by_thread,
+            names_task,
+            source,
+        } = options;
+        let samples = RunningSamples::find(source, target.process, INTERVAL_NS)?;
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        let started_ms = since_epoch.map_or(0, |time| time.as_millis());
+        let base = worker.as_deref().unwrap_or(&target.command);
+        let worker = format!("{base}-{}-{started_ms}", target.process);
+        let mut all_labels = vec![
+            ("command".to_owned(), target.command.clone()),
+            ("parent".to_owned(), target.parent.to_string()),
+        ];
+        all_labels.extend(labels);
+        let options = OutsideOptions {
+            process: target.process,
+            url,
+            worker: worker.clone(),
+            labels: all_labels,
+            task: target.command.clone(),
+            tasks_by_thread,
+            names_task,
+            interval_ns: INTERVAL_NS,
+            mode: SamplerMode::Full,
+        };
+        let quantum_ns = options.quantum_ns();
+        let start_ns = monotonic_ns();
+        let (process_samples, shipment) = record(options, start_ns)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let watch = {
+            let stop = stop.clone();
+            let has_ended = has_ended.clone();
+            move || {
+                // Rings have room for some ticks only.
+                raise_priority();
+                let _ = shorten_slice();
+                let shared = Shared {
+                    process: target.process,
+                    quantum_ns,
+                    samples: process_samples,
+                    open_files: OpenFiles::default(),
+                    // The kernel knows the thread that stops others.
+                    stopper: (samples == RunningSamples::Stops)
+                        .then(|| Stopper::new(target.process)),
+                    refused_stops: None,
+                    coin: Coin(start_ns | 1),
+                    lost_samples: 0,
+                };
+                let watching = Watch::new(target, samples, shared, start_ns).run(&stop);
+                has_ended.store(true, Ordering::Release);
+                watching
+            }
+        };
+        let watching = thread::Builder::new()
+            .name("emberline-out".to_owned())
+            .spawn(watch)?;
+        Ok(Recording {
+            stop,
+            has_ended,
+            watching: Some(watching),
+            shipment: Some(shipment),
+            samples,
+            worker,
+        })
+    }
+
+    /// Whether the process has ended. The recording waits for its own end.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Ends it, ships the rest within the limit and returns the account.
+    #[must_use]
+    pub fn finish(mut self, limit: Duration) -> Recorded {
+        self.stop.store(true, Ordering::Release);
+        let watching = self.watching.take().and_then(|thread| thread.join().ok());
+        let Watching {
+            lost_samples,
+            refused_stops,
+        } = watching.unwrap_or_default();
+        let shipment = self.shipment.take();
+        Recorded {
+            report: shipment.map_or_else(ShipReport::default, |shipment| shipment.finish(limit)),
+            lost_samples,
+            refused_stops,
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+/// The loop's state.
+struct Watch {
+    target: Target,
+    samples: RunningSamples,
+    shared: Shared,
+    threads: Vec<Watched>,
+    /// Number of threads when they were last listed.
+    listed: u64,
+    /// When that was.
+    listed_ns: u64,
+    /// The first thread of the next tick's visits.
+    next: usize,
+    ticks: Ticks,
+    cycle_start_ns: u64,
+    audit: Audit,
+}
+
+/// Compares the CPU time of all threads with that of the process.
+#[derive(Debug, Default)]
+struct Audit {
+    process_cpu_before_ns: u64,
+    /// Of threads that have ended.
+    ended_cpu_ns: u64,
+    /// Difference of the last check.
+    last_unseen_ns: u64,
+    reported_ns: u64,
+}
+
+impl Audit {
+    /// CPU time that the process has used and no thread has, without what was returned before. Two checks in a row must
+    /// have found it, because counts of threads that run are some milliseconds old.
+    fn unseen_ns(&mut self, process_cpu_ns: u64, threads_cpu_ns: u64) -> u64 {
+        let shown_ns = process_cpu_ns.saturating_sub(self.process_cpu_before_ns);
+        let counted_ns = self.ended_cpu_ns + threads_cpu_ns + self.reported_ns;
+        let unseen_ns = shown_ns.saturating_sub(counted_ns);
+        let found_ns = unseen_ns.min(std::mem::replace(&mut self.last_unseen_ns, unseen_ns));
+        if found_ns < UNSEEN_MIN_NS {
+            return 0;
+        }
+        self.reported_ns += found_ns;
+        self.last_unseen_ns = 0;
+        found_ns
+    }
+}
+
+impl Watch {
+    fn new(target: Target, samples: RunningSamples, shared: Shared, start_ns: u64) -> Watch {
+        let audit = Audit {
+            process_cpu_before_ns: process_cpu_ns_of(target.process).unwrap_or(0),
+            ..Audit::default()
+        };
+        Watch {
+            target,
+            samples,
+            shared,
+            threads: Vec::new(),
+            listed: 0,
+            listed_ns: start_ns,
+            next: 0,
+            ticks: Ticks::default(),
+            cycle_start_ns: start_ns,
+            audit,
+        }
+    }
+
+    fn run(mut self, stop: &AtomicBool) -> Watching {
+        let start_ns = self.cycle_start_ns;
+        let mut number = 0;
+        while !stop.load(Ordering::Acquire) && !self.target.has_ended() {
+            let now_ns = monotonic_ns();
+            self.tick(Tick { number, now_ns });
+            if now_ns.saturating_sub(self.cycle_start_ns) >= CYCLE_NS {
+                self.seal(now_ns, false);
+            }
+            let due = monotonic_ns().saturating_sub(start_ns) / INTERVAL_NS + 1;
+            self.ticks.made += 1;
+            self.ticks.expected += due - number;
+            number = due;
+            self.wait_until(start_ns + due * INTERVAL_NS);
+        }
+        self.finish()
+    }
+
+    /// Waits for the next tick. Threads that are to stop do so as soon as they get a processor, and go on at once.
+    fn wait_until(&mut self, next_ns: u64) {
+        loop {
+            let left_ns = next_ns.saturating_sub(monotonic_ns());
+            let is_stopping = self.collect_stopped();
+            let longest_ns = if is_stopping { STOP_LOOK_NS } else { u64::MAX };
+            thread::sleep(Duration::from_nanos(left_ns.min(longest_ns)));
+            if left_ns <= longest_ns {
+                return;
+            }
+        }
+    }
+
+    /// Samples threads that have stopped. Returns whether others are still to stop.
+    fn collect_stopped(&mut self) -> bool {
+        let Some(mut stopper) = self.shared.stopper.take() else {
+            return false;
+        };
+        let now_ns = monotonic_ns();
+        stopper.collect(|id, stopped| {
+            let thread = self.threads.iter_mut().find(|thread| thread.id == id);
+            if let Some(thread) = thread {
+                thread.take_stopped(stopped, now_ns, &mut self.shared);
+            }
+        });
+        let is_stopping = stopper.is_pending();
+        self.shared.stopper = Some(stopper);
+        is_stopping
+    }
+
+    /// Lists the threads, if their number has changed, and visits those that are due.
+    fn tick(&mut self, tick: Tick) {
+        if thread_count(self.target.process) != self.listed {
+            self.list(tick.now_ns);
+        }
+        let count = self.threads.len();
+        let mut visits = 0;
+        let mut is_any_gone = false;
+        let mut index = self.next;
+        for _ in 0..count {
+            index = if index >= count { 0 } else { index };
+            let thread = &mut self.threads[index];
+            index += 1;
+            if !thread.is_due(tick.number) {
+                continue;
+            }
+            visits += 1;
+            if thread.visit(tick, &mut self.shared).is_err() {
+                is_any_gone = true;
+            } else if thread.event.is_none() && thread.ran_ns == tick.now_ns {
+                self.add_event(index - 1, tick.now_ns);
+            }
+            if visits == VISITS_MAX {
+                break;
+            }
+        }
+        self.next = index;
+        if is_any_gone {
+            self.list(tick.now_ns);
+        }
+    }
+
+    /// Reads the list of threads.
+    fn list(&mut self, now_ns: u64) {
+        let Ok(folder) = fs::read_dir(format!("/proc/{}/task", self.target.process)) else {
+            return;
+        };
+        let mut ids: Vec<u32> = folder
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect();
+        ids.sort_unstable();
+        self.listed = ids.len() as u64;
+        let about_ns = self.listed_ns.midpoint(now_ns);
+        let threads = std::mem::take(&mut self.threads);
+        for mut thread in threads {
+            if ids.binary_search(&thread.id).is_ok() {
+                self.threads.push(thread);
+            } else {
+                thread.finish(End::OfThread { about_ns }, &mut self.shared);
+                self.audit.ended_cpu_ns += thread.counted_cpu_ns();
+            }
+        }
+        let is_first = self.listed_ns == self.cycle_start_ns && self.threads.is_empty();
+        let since_ns = if is_first { self.listed_ns } else { about_ns };
+        ids.retain(|id| self.threads.iter().all(|thread| thread.id != *id));
+        ids.truncate(THREADS_MAX.saturating_sub(self.threads.len()));
+        for id in ids {
+            self.threads
+                .extend(Watched::new(id, since_ns, &self.shared));
+            self.add_event(self.threads.len() - 1, now_ns);
+        }
+        self.listed_ns = now_ns;
+    }
+
+    /// Lets the kernel sample a thread, if there is room.
+    fn add_event(&mut self, index: usize, now_ns: u64) {
+        if self.samples == RunningSamples::Stops || index >= self.threads.len() {
+            return;
+        }
+        let with_event = |thread: &&mut Watched| thread.event.is_some();
+        if self.threads.iter_mut().filter(with_event).count() >= EVENTS_MAX {
+            let idle = self.threads.iter_mut().filter(with_event);
+            let longest = idle.min_by_key(|thread| thread.ran_ns);
+            match longest {
+                Some(idle) if now_ns.saturating_sub(idle.ran_ns) >= EVENT_IDLE_NS => {
+                    idle.event = None;
+                }
+                _ => return,
+            }
+        }
+        let thread = &mut self.threads[index];
+        // Without one, its time is shown without a stack.
+        thread.event = Event::open(thread.id, INTERVAL_NS, self.samples.scope()).ok();
+    }
+
+    fn seal(&mut self, now_ns: u64, is_last: bool) {
+        let threads_cpu_ns = self.threads.iter().map(Watched::counted_cpu_ns).sum();
+        // Of a process that has ended, nothing is shown any more.
+        let missing_ns = process_cpu_ns_of(self.target.process)
+            .map_or(0, |shown_ns| self.audit.unseen_ns(shown_ns, threads_cpu_ns));
+        let sealed = self.shared.samples.seal(CycleEnd {
+            stop_ns: now_ns,
+            ticks: self.ticks,
+            missing_ns,
+            is_last,
+        });
+        if sealed {
+            self.cycle_start_ns = now_ns;
+            self.ticks = Ticks::default();
+        } else {
+            self.audit.reported_ns -= missing_ns;
+        }
+        self.shared.samples.refresh_modules();
+    }
+
+    fn finish(mut self) -> Watching {
+        let now_ns = monotonic_ns();
+        let about_ns = self.listed_ns.midpoint(now_ns);
+        let has_ended = self.target.has_ended();
+        let end = if has_ended {
+            End::OfThread {
+                about_ns: about_ns.max(now_ns.saturating_sub(INTERVAL_NS / 2)),
+            }
+        } else {
+            End::OfRecording { now_ns }
+        };
+        // A thread that gets no processor for that long is let go when this thread ends.
+        for _ in 0..LAST_LOOKS_MAX {
+            if !self.collect_stopped() {
+                break;
+            }
+            thread::sleep(Duration::from_nanos(STOP_LOOK_NS));
+        }
+        for thread in &mut self.threads {
+            thread.finish(end, &mut self.shared);
+        }
+        self.seal(now_ns, true);
+        Watching {
+            lost_samples: self.shared.lost_samples,
+            refused_stops: self.shared.refused_stops.is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_unseen_if_two_checks_find_it_and_counts_once() {
+        let mut audit = Audit {
+            process_cpu_before_ns: 1_000,
+            ..Audit::default()
+        };
+        let second = 1_000_000_000;
+        assert_eq!(audit.unseen_ns(1_000 + second, second - 5_000_000), 0);
+        assert_eq!(audit.unseen_ns(1_000 + 2 * second, second), 0, "once");
+        assert_eq!(audit.unseen_ns(1_000 + 3 * second, 2 * second), second);
+        assert_eq!(audit.unseen_ns(1_000 + 4 * second, 3 * second), 0);
+        assert_eq!(audit.unseen_ns(1_000 + 5 * second, 4 * second), 0);
+        audit.ended_cpu_ns = second;
+        assert_eq!(audit.unseen_ns(1_000 + 6 * second, 4 * second), 0);
+    }
+}

@@ -1,0 +1,156 @@
+//! Samples of a running thread that is stopped for a moment (`ptrace`), where the kernel refuses events.
+//!
+//! The thread is attached to for one sample only: between two of them its signals and system calls are its own. While it
+//! is stopped, a system call that it has just entered may fail with `EINTR`.
+
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use system::process::Memory;
+use system::processor::REGISTERS;
+
+/// Most bytes of a stack that are copied.
+const STACK_BYTES: usize = 64 << 10;
+
+/// Samples of stopped threads, by one thread of this process: the kernel takes requests from the thread that has attached.
+#[derive(Debug)]
+pub(crate) struct Stopper {
+    memory: Memory,
+    /// Threads that are attached to and have not stopped yet. They run on until then. The kernel lets them go if this
+    /// process's thread ends.
+    asked: Vec<Pid>,
+    bytes: Vec<u8>,
+    words: Vec<u64>,
+}
+
+/// Registers by their DWARF numbers, and the stack from the stack pointer on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopped<'a> {
+    pub(crate) registers: [u64; REGISTERS],
+    pub(crate) words: &'a [u64],
+}
+
+impl Stopper {
+    pub(crate) fn new(process: u32) -> Stopper {
+        Stopper {
+            memory: Memory::Of(process),
+            asked: Vec::new(),
+            bytes: vec![0; STACK_BYTES],
+            words: Vec::new(),
+        }
+    }
+
+    /// Asks a thread to stop.
+    ///
+    /// # Errors
+    /// The system's refusal. A thread that has ended is none.
+    pub(crate) fn ask(&mut self, thread: u32) -> Result<(), Errno> {
+        if self.is_asked(thread) {
+            return Ok(());
+        }
+        let thread = Pid::from_raw(thread.cast_signed());
+        match ptrace::seize(thread, ptrace::Options::empty()) {
+            Ok(()) => {}
+            Err(Errno::ESRCH) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        // It fails if the thread has just ended, which `collect` finds out.
+        let _ = ptrace::interrupt(thread);
+        self.asked.push(thread);
+        Ok(())
+    }
+
+    /// Whether a thread was asked to stop and has not stopped yet.
+    pub(crate) fn is_asked(&self, thread: u32) -> bool {
+        self.asked
+            .iter()
+            .any(|asked| asked.as_raw() == thread.cast_signed())
+    }
+
+    /// Whether any thread is to stop.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Passes each thread that has stopped to `each`, and lets it go on.
+    pub(crate) fn collect(&mut self, mut each: impl FnMut(u32, Stopped<'_>)) {
+        let Stopper {
+            memory,
+            asked,
+            bytes,
+            words,
+        } = self;
+        asked.retain(|thread| {
+            let status = match waited(*thread) {
+                Ok(None) => return true,
+                Ok(Some(status)) => status,
+                Err(_) => return false,
+            };
+            let Some(signal) = stopped_by(status) else {
+                return false;
+            };
+            let registers = registers_of(*thread);
+            if let Some(registers) = &registers {
+                let sp = registers[system::processor::SP];
+                let length = memory.read(sp & !7, bytes);
+                let chunks = bytes[..length].as_chunks::<8>().0;
+                words.clear();
+                words.extend(chunks.iter().map(|bytes| u64::from_ne_bytes(*bytes)));
+            }
+            // A signal that stopped it is delivered.
+            let _ = ptrace::detach(*thread, signal);
+            if let Some(registers) = registers {
+                let id = thread.as_raw().cast_unsigned();
+                each(id, Stopped { registers, words });
+            }
+            false
+        });
+    }
+}
+
+/// Whether a thread has stopped or ended, without waiting.
+fn waited(thread: Pid) -> Result<Option<WaitStatus>, Errno> {
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+    match waitpid(thread, Some(flags)) {
+        Ok(WaitStatus::StillAlive) => Ok(None),
+        Ok(status) => Ok(Some(status)),
+        // A number of a signal that is not in the list: stopped too.
+        Err(Errno::EINVAL) => Ok(Some(WaitStatus::Stopped(thread, Signal::SIGTRAP))),
+        Err(error) => Err(error),
+    }
+}
+
+/// The signal to deliver to a thread that has stopped: `Some(None)` for none; `None` if it has ended.
+#[expect(clippy::option_option, reason = "the kernel takes an optional signal")]
+fn stopped_by(status: WaitStatus) -> Option<Option<Signal>> {
+    match status {
+        WaitStatus::Stopped(_, Signal::SIGTRAP) => Some(None),
+        WaitStatus::Stopped(_, signal) => Some(Some(signal)),
+        WaitStatus::PtraceEvent(..) | WaitStatus::PtraceSyscall(_) => Some(None),
+        WaitStatus::Exited(..)
+        | WaitStatus::Signaled(..)
+        | WaitStatus::Continued(_)
+        | WaitStatus::StillAlive => None,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers_of(thread: Pid) -> Option<[u64; REGISTERS]> {
+    let all = ptrace::getregs(thread).ok()?;
+    Some([
+        all.rax, all.rdx, all.rcx, all.rbx, all.rsi, all.rdi, all.rbp, all.rsp, all.r8, all.r9,
+        all.r10, all.r11, all.r12, all.r13, all.r14, all.r15, all.rip,
+    ])
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers_of(thread: Pid) -> Option<[u64; REGISTERS]> {
+    let all = ptrace::getregset::<ptrace::regset::NT_PRSTATUS>(thread).ok()?;
+    let mut registers = [0; REGISTERS];
+    registers[..31].copy_from_slice(&all.regs);
+    registers[31] = all.sp;
+    registers[32] = all.pc;
+    Some(registers)
+}

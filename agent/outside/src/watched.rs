@@ -1,0 +1,314 @@
+//! One thread of the process, in one tick.
+
+use agent::outside::{
+    BlockedSite, Place, ProcessSamples, RunningStack, ThreadActivity, ThreadLabel, ThreadTime,
+};
+use profiler_core::{NoStack, State, Weight};
+
+use crate::recording::Shared;
+use crate::stopped::Stopped;
+use crate::sys::perf::Event;
+use crate::thread_files::{Counts, Gone, ThreadFiles};
+
+/// Longest time without a sample of the running thread, and most CPU time; then it counts where it was sampled last.
+const UNSAMPLED_MAX_NS: u64 = 10_000_000_000;
+const UNSAMPLED_CPU_MAX_NS: u64 = 100_000_000;
+/// Age at which the last sample says nothing any more.
+const SAMPLE_AGE_MAX_NS: u64 = 1_000_000_000;
+/// A thread's name is read again after this time, because threads name themselves, and then each ten times that.
+const RENAMED_AFTER_NS: u64 = 1_000_000_000;
+/// Most attempts in one tick to read a blocked thread that moves meanwhile.
+const ATTEMPTS_MAX: u32 = 2;
+/// An idle thread is visited each tenth tick.
+const IDLE_TICKS_MAX: u64 = 10;
+
+/// A thread of the process.
+pub(crate) struct Watched {
+    pub(crate) id: u32,
+    label: ThreadLabel,
+    time: ThreadTime,
+    files: ThreadFiles,
+    /// The counts of the last visit.
+    counts: Counts,
+    /// Its CPU time before it was first seen.
+    cpu_before_ns: u64,
+    blocked: Option<Blocked>,
+    /// Where it was last sampled while it ran, and when.
+    last_sample: Option<LastSample>,
+    /// Its samples by the kernel, while it has some.
+    pub(crate) event: Option<Event>,
+    /// When it last ran.
+    pub(crate) ran_ns: u64,
+    rename_at_ns: u64,
+    /// Visits in a row that found that it had not run.
+    idle_visits: u64,
+    due_tick: u64,
+}
+
+/// Where a thread was seen blocked.
+#[derive(Clone, Copy, Debug)]
+struct Blocked {
+    place: Place,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LastSample {
+    place: Place,
+    at_ns: u64,
+}
+
+/// Moment of a visit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tick {
+    pub(crate) number: u64,
+    pub(crate) now_ns: u64,
+}
+
+impl Watched {
+    /// A thread that is first seen now; its time counts from `since_ns` on. `None` if it has ended.
+    pub(crate) fn new(id: u32, since_ns: u64, shared: &Shared) -> Option<Watched> {
+        let mut files = ThreadFiles::new(shared.process, id, &shared.open_files);
+        let counts = files.counts().ok()?;
+        Some(Watched {
+            id,
+            label: ThreadLabel::new(id, &files.name()),
+            time: ThreadTime::new(since_ns, counts.cpu_ns, counts.delay_ns, shared.quantum_ns),
+            files,
+            counts,
+            cpu_before_ns: counts.cpu_ns,
+            blocked: None,
+            last_sample: None,
+            event: None,
+            ran_ns: since_ns,
+            rename_at_ns: since_ns + RENAMED_AFTER_NS,
+            idle_visits: 0,
+            due_tick: 0,
+        })
+    }
+
+    /// CPU time since it was first seen.
+    pub(crate) fn counted_cpu_ns(&self) -> u64 {
+        self.time.cpu_ns().saturating_sub(self.cpu_before_ns)
+    }
+
+    pub(crate) fn is_due(&self, tick: u64) -> bool {
+        self.event.is_some() && self.idle_visits == 0 || tick >= self.due_tick
+    }
+
+    /// Counts its time until now, where it is.
+    ///
+    /// # Errors
+    /// [`Gone`]
+    pub(crate) fn visit(&mut self, tick: Tick, shared: &mut Shared) -> Result<(), Gone> {
+        let counts = self.files.counts()?;
+        let has_run = counts.turns != self.counts.turns || counts.cpu_ns != self.counts.cpu_ns;
+        self.time
+            .advance(tick.now_ns, counts.cpu_ns, counts.delay_ns);
+        self.counts = counts;
+        if tick.now_ns >= self.rename_at_ns {
+            self.label.rename(&self.files.name());
+            self.rename_at_ns = tick.now_ns + 10 * RENAMED_AFTER_NS;
+        }
+        self.take_events(shared);
+        if let Some(blocked) = self.blocked.filter(|_| !has_run) {
+            let weight = self.time.take_off_cpu(blocked.state);
+            shared.samples.add(blocked.place, weight);
+            self.idle_visits += 1;
+            self.due_tick = tick.number + self.idle_visits.min(IDLE_TICKS_MAX);
+        } else {
+            self.idle_visits = 0;
+            if has_run {
+                self.ran_ns = tick.now_ns;
+            }
+            let is_asked = shared
+                .stopper
+                .as_ref()
+                .is_some_and(|stopper| stopper.is_asked(self.id));
+            // Where it is stopped says nothing.
+            if !is_asked {
+                self.look(tick, has_run, shared)?;
+            }
+        }
+        self.count_overdue(tick.now_ns, &mut shared.samples);
+        Ok(())
+    }
+
+    /// Finds out what the thread does.
+    fn look(&mut self, tick: Tick, has_run: bool, shared: &mut Shared) -> Result<(), Gone> {
+        let before = self.blocked.take();
+        for _ in 0..ATTEMPTS_MAX {
+            match self.files.activity() {
+                None => return Ok(()),
+                Some(ThreadActivity::Running) => {
+                    if has_run {
+                        self.ask_to_stop(shared);
+                    }
+                    return Ok(());
+                }
+                Some(ThreadActivity::Blocked(site)) => {
+                    if self.read_blocked(tick.now_ns, site, before, shared)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the stack of a blocked thread. Returns `false` if it has run meanwhile, so that the stack says nothing.
+    fn read_blocked(
+        &mut self,
+        now_ns: u64,
+        site: BlockedSite,
+        before: Option<Blocked>,
+        shared: &mut Shared,
+    ) -> Result<bool, Gone> {
+        let place = shared.samples.place_blocked(&mut self.label, site);
+        let is_stopped = site.is_outside_call() && self.files.is_stopped();
+        let state = if is_stopped {
+            State::Other
+        } else {
+            site.state(shared.process)
+        };
+        let counts = self.files.counts()?;
+        if counts.turns != self.counts.turns || counts.cpu_ns != self.counts.cpu_ns {
+            self.time.advance(now_ns, counts.cpu_ns, counts.delay_ns);
+            self.counts = counts;
+            return Ok(false);
+        }
+        let now = Blocked { place, state };
+        self.blocked = Some(now);
+        // It moved between two visits, at a time that is not known: on average half of the time goes to either place.
+        let counted = before.filter(|_| shared.coin.toss()).unwrap_or(now);
+        let weight = self.time.take_off_cpu(counted.state);
+        shared.samples.add(counted.place, weight);
+        Ok(true)
+    }
+
+    /// Counts the samples by the kernel since the last visit.
+    fn take_events(&mut self, shared: &mut Shared) {
+        let Watched {
+            event: Some(event),
+            label,
+            time,
+            last_sample,
+            ..
+        } = self
+        else {
+            return;
+        };
+        let samples = &mut shared.samples;
+        let lost = event.drain(|sample| {
+            let stack = RunningStack {
+                registers: sample.registers,
+                at: sample.registers[agent::outside::processor::SP],
+                words: sample.words,
+            };
+            let place = samples.place_running(label, stack);
+            samples.add(place, time.take_sampled(sample.at_ns));
+            *last_sample = Some(LastSample {
+                place,
+                at_ns: sample.at_ns,
+            });
+        });
+        shared.lost_samples += lost;
+    }
+
+    /// Lets the thread stop for a sample, if that was asked for.
+    fn ask_to_stop(&mut self, shared: &mut Shared) {
+        let Some(stopper) = &mut shared.stopper else {
+            return;
+        };
+        if let Err(error) = stopper.ask(self.id) {
+            shared.refused_stops.get_or_insert(error);
+        }
+    }
+
+    /// Counts a sample of the stopped thread.
+    pub(crate) fn take_stopped(&mut self, stopped: Stopped<'_>, now_ns: u64, shared: &mut Shared) {
+        let stack = RunningStack {
+            registers: stopped.registers,
+            at: stopped.registers[agent::outside::processor::SP] & !7,
+            words: stopped.words,
+        };
+        let place = shared.samples.place_running(&mut self.label, stack);
+        shared.samples.add(place, self.time.take_running());
+        self.last_sample = Some(LastSample {
+            place,
+            at_ns: now_ns,
+        });
+    }
+
+    /// Counts what has had no place for too long.
+    fn count_overdue(&mut self, now_ns: u64, samples: &mut ProcessSamples) {
+        let is_late = self.time.running_unattributed_for_ns() >= UNSAMPLED_MAX_NS
+            || self.time.unattributed_cpu_ns() >= UNSAMPLED_CPU_MAX_NS;
+        if is_late {
+            self.count_running(now_ns, samples);
+        }
+        if self.time.off_cpu_unattributed_for_ns() >= UNSAMPLED_MAX_NS {
+            self.count_off_cpu(samples);
+        }
+    }
+
+    fn count_running(&mut self, now_ns: u64, samples: &mut ProcessSamples) {
+        let weight = self.time.take_running();
+        if weight == Weight::ZERO {
+            return;
+        }
+        let recent = self
+            .last_sample
+            .filter(|last| now_ns.saturating_sub(last.at_ns) < SAMPLE_AGE_MAX_NS);
+        let place = match recent {
+            Some(last) => last.place,
+            None => samples.place_without_stack(&mut self.label, NoStack::NotSampled),
+        };
+        samples.add(place, weight);
+    }
+
+    fn count_off_cpu(&mut self, samples: &mut ProcessSamples) {
+        let blocked = self.blocked;
+        let weight = self
+            .time
+            .take_off_cpu(blocked.map_or(State::Other, |blocked| blocked.state));
+        if weight == Weight::ZERO {
+            return;
+        }
+        let place = match blocked {
+            Some(blocked) => blocked.place,
+            None => samples.place_without_stack(&mut self.label, NoStack::NotSampled),
+        };
+        samples.add(place, weight);
+    }
+
+    /// Counts the rest of its time, at the end of the recording, or of the thread: then it ended at some time since the
+    /// last visit, on average in the middle.
+    pub(crate) fn finish(&mut self, end: End, shared: &mut Shared) {
+        match end {
+            End::OfRecording { now_ns } => {
+                if let Ok(counts) = self.files.counts() {
+                    self.time.advance(now_ns, counts.cpu_ns, counts.delay_ns);
+                }
+            }
+            End::OfThread { about_ns } => {
+                let was_running = self.blocked.is_none();
+                self.time.advance_ended(about_ns, was_running);
+            }
+        }
+        self.take_events(shared);
+        let now_ns = match end {
+            End::OfRecording { now_ns } => now_ns,
+            End::OfThread { about_ns } => about_ns,
+        };
+        self.count_running(now_ns, &mut shared.samples);
+        self.count_off_cpu(&mut shared.samples);
+    }
+}
+
+/// Why a thread is no longer watched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    OfRecording { now_ns: u64 },
+    OfThread { about_ns: u64 },
+}
