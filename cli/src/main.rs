@@ -10,6 +10,7 @@
 //! 1 any other error; of `serve` also 70 after a hang and 71 if a stop is cut off.
 
 mod args;
+mod attach;
 mod client;
 mod command;
 mod config;

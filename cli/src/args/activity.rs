@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::ProcessArgs;
 use super::query::{AskArgs, FileArgs, OutputArgs, RangeArgs, Threads, UrlArgs};
 use crate::launch::{TaskBy, parse_label};
 
@@ -206,6 +207,7 @@ pub(crate) struct RunsArgs {
     after_help = "Examples:\n  \
         emberline run --collector http://127.0.0.1:4747 -- make -j4\n  \
         emberline run --label zone=a -- python3 job.py\n  \
+        emberline run --pid 1234                 a process that already runs\n  \
         emberline run start nightly              from now on\n  \
         emberline run stop nightly               until now\n  \
         emberline tasks --summary --run nightly  what happened in it\n\n\
@@ -234,12 +236,20 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
     pub(crate) label: Vec<(String, String)>,
 
-    /// Name of the task to which a thread's time belongs.
-    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    /// Name of the task to which a thread's time belongs: the command of its process, its own name,
+    /// or the outermost function that matches (symbol:REGEX, with --pid and --name).
+    #[arg(long, value_name = "process|thread|symbol:REGEX", default_value_t, value_parser = TaskBy::parse)]
     pub(crate) task_by: TaskBy,
 
+    #[command(flatten)]
+    pub(crate) processes: ProcessArgs,
+
     /// The program and its arguments.
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    #[arg(
+        last = true,
+        required_unless_present_any = ["pid", "name"],
+        value_name = "PROGRAM"
+    )]
     pub(crate) program: Vec<OsString>,
 }
 

@@ -6,6 +6,7 @@ mod compare;
 mod debuginfod;
 mod doctor;
 mod import;
+mod processes;
 mod query;
 mod quota;
 mod record;
@@ -31,6 +32,7 @@ pub(crate) use compare::{CompareArgs, CompareFormat, TimeSpan};
 pub(crate) use debuginfod::DebuginfodUrls;
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};
 pub(crate) use import::ImportArgs;
+pub(crate) use processes::ProcessArgs;
 pub(crate) use query::{
     AskArgs, FileFormat, ProfileArgs, ProfileFormat, ProfileSort, RangeArgs, RowFormat, Stacks,
     TaskOutcome, TasksArgs, TasksFormat, ThreadDumpArgs, ViewArgs, WorkersArgs, WorkersCommand,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::ProcessArgs;
 use crate::launch::TaskBy;
 
 /// `emberline record`
@@ -12,11 +13,14 @@ use crate::launch::TaskBy;
 #[command(after_help = "Examples:\n  \
     emberline record -o report.html -- sort big.txt\n  \
     emberline record -o report.html -- make -j4\n  \
+    emberline record -o report.html --pid 1234 -d 30\n  \
     emberline record -o report.html  programs that you start yourself\n\n\
     The program after -- is not changed: a library that is loaded into it and its children (LD_PRELOAD) \
     starts an agent 50 ms after each has begun. Its streams, arguments and exit code are as without this command, \
     which ends with the same code or signal, or with 1 if only the report failed. Static and set-uid programs, \
     Go, sanitizers and sandboxes are not profiled, which is said.\n\n\
+    A process that already runs (--pid, --name) is profiled from outside, whatever it is: it is neither stopped nor \
+    changed, and Ctrl-C ends the recording only.\n\n\
     Agents report to a socket of this user alone, in a new folder below TMPDIR; its address is in \
     EMBERLINE_URL. Without a program the address is the first line of stdout, and the report is written when \
     stdin ends. Data is in memory only. The JSON is written next to the document, as by `emberline report`.")]
@@ -30,9 +34,13 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "TEXT", env = "EMBERLINE_REPORT_PROGRAM")]
     pub(crate) about: Option<String>,
 
-    /// Name of the task to which a thread's time belongs.
-    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    /// Name of the task to which a thread's time belongs: the command of its process, its own name,
+    /// or the outermost function that matches (symbol:REGEX, with --pid and --name).
+    #[arg(long, value_name = "process|thread|symbol:REGEX", default_value_t, value_parser = TaskBy::parse)]
     pub(crate) task_by: TaskBy,
+
+    #[command(flatten)]
+    pub(crate) processes: ProcessArgs,
 
     /// The program and its arguments.
     #[arg(last = true, value_name = "PROGRAM")]

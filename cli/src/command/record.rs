@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use super::report;
 use super::server::local_server::{self, LocalServer};
 use crate::args::RecordArgs;
+use crate::attach::{AttachOptions, Attached};
 use crate::client::{Client, Query};
 use crate::exit::{self, BadInput, Reported};
 use crate::launch::{self, Inherited, Journal, JournalCounts, LaunchOptions};
@@ -82,7 +83,19 @@ fn record(
 ) -> anyhow::Result<()> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let client = Client::with_token(&recording.server.url, None)?;
-    let Ran { status, counts } = if args.program.is_empty() {
+    let mut program = args.about.clone().or_else(|| command_line(&args.program));
+    let Ran { status, counts } = if args.processes.is_wanted() {
+        let options = AttachOptions {
+            url: recording.server.url.clone(),
+            worker: None,
+            labels: vec![launch::run_label(&["attached".into()])],
+            task_by: args.task_by.clone(),
+        };
+        let attached = Attached::start(&args.processes, options)?;
+        program.get_or_insert_with(|| attached.command_lines());
+        attached.watch(recording.runtime, stop);
+        Ran::default()
+    } else if args.program.is_empty() {
         wait_for_others(&recording.server.url, recording.runtime, stop)?;
         Ran::default()
     } else {
@@ -93,7 +106,6 @@ fn record(
     let range = Query::default()
         .with("from", started.as_secs().to_string())
         .with("to", (stopped.as_secs() + 1).to_string());
-    let program = args.about.clone().or_else(|| command_line(&args.program));
     let written = report::write_whole(&client, range, program.as_deref(), [&args.output, json]);
     if let Some(line) = counts.line() {
         say(&line);
@@ -179,7 +191,7 @@ fn run_program(
         url: &server.url,
         worker: None,
         labels: &[launch::run_label(&args.program)],
-        task_by: args.task_by,
+        task_by: args.task_by.clone(),
         journal: Some(&journal),
         inherited: recording.inherited,
     };

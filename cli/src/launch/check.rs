@@ -85,14 +85,14 @@ impl Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Obstacle::Static => {
-                "it is statically linked, so nothing can be loaded into it; link it dynamically, or build the \
-                 crate emberline-agent into it"
+                "it is statically linked, so nothing can be loaded into it; profile it from outside while it runs: \
+                 --pid or --name"
             }
             Obstacle::Privileged => {
                 "it is set-uid or set-gid, so the system loads nothing of another user into it; run it as its owner"
             }
             Obstacle::Go => {
-                "Go's runtime replaces all signal handlers; use net/http/pprof, which `emberline serve --scrape` reads"
+                "Go's runtime replaces all signal handlers; profile it from outside while it runs: --pid or --name"
             }
             Obstacle::Sanitizer => {
                 "it is built with a sanitizer, which must be alone; build it without -fsanitize"

@@ -8,9 +8,12 @@ mod sys;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use regex::Regex;
 
 use self::check::Program;
 pub(crate) use self::inherited::Inherited;
@@ -32,17 +35,47 @@ const MISSING_CODE: u8 = 127;
 const NOT_EXECUTABLE_CODE: u8 = 126;
 
 /// Name of the task to which the time of a thread belongs.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum TaskBy {
     /// The command of its process.
     #[default]
     Process,
     /// Its own name.
     Thread,
+    /// The outermost function that matches, if there is one, and else the command.
+    Symbol(Regex),
+}
+
+impl TaskBy {
+    /// Reads a word of the command line.
+    ///
+    /// # Errors
+    /// What is expected.
+    pub(crate) fn parse(text: &str) -> Result<TaskBy, String> {
+        match (text, text.split_once(':')) {
+            ("process", _) => Ok(TaskBy::Process),
+            ("thread", _) => Ok(TaskBy::Thread),
+            (_, Some(("symbol", expression))) if !expression.is_empty() => {
+                let expression = Regex::new(expression).map_err(|error| error.to_string())?;
+                Ok(TaskBy::Symbol(expression))
+            }
+            _ => Err("expected process, thread or symbol:REGEX".to_owned()),
+        }
+    }
+}
+
+impl Display for TaskBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TaskBy::Process => f.write_str("process"),
+            TaskBy::Thread => f.write_str("thread"),
+            TaskBy::Symbol(expression) => write!(f, "symbol:{expression}"),
+        }
+    }
 }
 
 /// How a program's agents report.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LaunchOptions<'a> {
     /// The collector's URL.
     pub(crate) url: &'a str,
@@ -97,11 +130,15 @@ pub(crate) fn command(
     if let Some(worker) = options.worker {
         command.env(WORKER_VARIABLE, worker);
     }
-    if options.task_by == TaskBy::Thread {
-        command.env(TASK_BY_VARIABLE, "thread");
-    } else {
-        command.env_remove(TASK_BY_VARIABLE);
-    }
+    match &options.task_by {
+        TaskBy::Process => command.env_remove(TASK_BY_VARIABLE),
+        TaskBy::Thread => command.env(TASK_BY_VARIABLE, "thread"),
+        TaskBy::Symbol(_) => {
+            let text = "--task-by symbol:REGEX is for processes that already run (--pid, --name); expected process or \
+                        thread before a program";
+            return Err(BadInput(text.to_owned()).into());
+        }
+    };
     if let Some(journal) = options.journal {
         command.env(JOURNAL_VARIABLE, journal.path());
     }
@@ -198,6 +235,16 @@ mod tests {
             (&[], None, ""),
         ] {
             assert_eq!(labels(own, others.map(OsString::from)), expected);
+        }
+    }
+
+    #[test]
+    fn a_task_is_named_by_process_thread_or_function() {
+        for text in ["process", "thread", "symbol:^handle_"] {
+            assert_eq!(TaskBy::parse(text).unwrap().to_string(), text);
+        }
+        for invalid in ["", "symbol", "symbol:", "symbol:(", "name:x"] {
+            assert!(TaskBy::parse(invalid).is_err(), "{invalid}");
         }
     }
 

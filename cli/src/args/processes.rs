@@ -1,0 +1,64 @@
+//! Processes that already run.
+
+use std::time::Duration;
+
+use clap::Args;
+use regex::Regex;
+
+/// Longest recording of a process.
+const DURATION_MAX_S: f64 = 604_800.0;
+
+/// Processes that already run.
+#[derive(Args, Debug)]
+pub(crate) struct ProcessArgs {
+    /// Profile the process with this id from outside, until it ends; may be repeated.
+    #[arg(long, value_name = "PID", conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pid: Vec<u32>,
+
+    /// Profile from outside the processes of this user whose name or program file matches,
+    /// also those that start later.
+    #[arg(long, value_name = "REGEX", conflicts_with = "program")]
+    pub(crate) name: Option<Regex>,
+
+    /// End after this time.
+    #[arg(short, long, value_name = "SECONDS", conflicts_with = "program", value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Sample running threads by stopping each 100 times a second for some 40 us, where the kernel
+    /// refuses to sample them. System calls that wait may fail with EINTR.
+    #[arg(long, conflicts_with = "program")]
+    pub(crate) ptrace: bool,
+}
+
+impl ProcessArgs {
+    /// Whether processes that already run are wanted.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.pid.is_empty() || self.name.is_some()
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.strip_suffix('s').unwrap_or(text).parse().ok();
+    match seconds {
+        Some(seconds) if seconds > 0.0 && seconds <= DURATION_MAX_S => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err(format!(
+            "expected seconds, more than 0 and at most {DURATION_MAX_S}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_a_number_of_seconds() {
+        assert_eq!(parse_duration("2.5"), Ok(Duration::from_millis(2_500)));
+        assert_eq!(parse_duration("30s"), Ok(Duration::from_secs(30)));
+        for invalid in ["", "0", "-1", "nan", "1e9", "1m"] {
+            assert!(parse_duration(invalid).is_err(), "{invalid}");
+        }
+    }
+}
