@@ -129,7 +129,7 @@ fn headers_at(memory: Memory, mapping: &Mapping<'_>) -> Option<Headers> {
     if memory.read(at, &mut entries) < entries.len() {
         return None;
     }
-    let kind = |entry: &[u8]| Some(read_i32(entry, 0)?.cast_unsigned());
+    let kind = |entry: &[u8]| Some(read_i32(entry, 0)? as u32);
     let first = entries
         .chunks_exact(ENTRY_BYTES)
         .find(|entry| kind(entry) == Some(LOADED))?;
@@ -179,7 +179,7 @@ fn section_of_frames(executable: &Path) -> Option<Range<u64>> {
     let names_at = word(section(names)?, 24)?;
     (0..count).find_map(|index| {
         let section = section(index)?;
-        let name_at = names_at.checked_add(u64::from(read_i32(section, 0)?.cast_unsigned()))?;
+        let name_at = names_at.checked_add(u64::from(read_i32(section, 0)? as u32))?;
         let mut name = [0; NAME.len()];
         file.read_exact_at(&mut name, name_at).ok()?;
         let start = word(section, 16)?;
