@@ -128,7 +128,8 @@ struct Joined<'a> {
     samples: Vec<u64>,
     time_deltas: Vec<f64>,
     start_time: Option<f64>,
-    end_time: Option<f64>,
+    /// From its start to its end, both by one clock: those of a tree may have another one than its event.
+    length: Option<f64>,
     /// That of its first event.
     thread: &'a str,
 }
@@ -136,7 +137,7 @@ struct Joined<'a> {
 impl<'a> Joined<'a> {
     fn add(&mut self, part: Part<'a>) -> Result<(), ImportError> {
         self.start_time = self.start_time.or(part.start_time);
-        self.end_time = part.end_time.or(self.end_time);
+        self.end(self.start_time, part.end_time);
         if let Some(tree) = part.cpu_profile {
             check_table("too many nodes of a profile", self.nodes.len())?;
             self.nodes.extend(tree.nodes.into_vec());
@@ -146,10 +147,15 @@ impl<'a> Joined<'a> {
                 self.time_deltas.extend(tree.time_deltas);
             }
             self.start_time = self.start_time.or(tree.start_time);
-            self.end_time = tree.end_time.or(self.end_time);
+            self.end(tree.start_time.or(self.start_time), tree.end_time);
         }
         self.time_deltas.extend(part.time_deltas);
         Ok(())
+    }
+
+    fn end(&mut self, start: Option<f64>, end: Option<f64>) {
+        let length = start.zip(end).map(|(start, end)| end - start);
+        self.length = length.or(self.length);
     }
 
     fn into_profile(self) -> Profile<'a> {
@@ -159,7 +165,7 @@ impl<'a> Joined<'a> {
             may_lack_nodes: true,
             nodes: self.nodes,
             start_time,
-            end_time: self.end_time.unwrap_or(last_sample).max(last_sample),
+            end_time: last_sample.max(start_time + self.length.unwrap_or(0.0)),
             samples: self.samples,
             time_deltas: self.time_deltas,
         }

@@ -225,6 +225,32 @@ fn time_deltas_that_are_written_twice_count_once() {
     );
 }
 
+/// The event of a profile may have another clock than its tree.
+#[test]
+fn the_end_of_a_tree_belongs_to_its_own_start() {
+    let file = |times: Value| {
+        let mut tree = times;
+        tree["nodes"] = json!([{ "id": 1, "callFrame": frame("main", 1) }]);
+        tree["samples"] = json!([1, 1]);
+        let events = vec![
+            event("Profile", "0x1", 8, json!({ "startTime": 7_000_000 })),
+            event(
+                "ProfileChunk",
+                "0x1",
+                8,
+                json!({ "cpuProfile": tree, "timeDeltas": [10, 500] }),
+            ),
+        ];
+        of(Value::from(events).to_string())
+    };
+    let other_clock =
+        file(json!({ "startTime": 470_029_996_751_u64, "endTime": 470_029_997_351_u64 }));
+    assert_eq!(other_clock.total_ns(), 590_000);
+    let same_clock = file(json!({ "endTime": 7_000_600 }));
+    assert_eq!(same_clock.total_ns(), 590_000);
+    assert_eq!(file(json!({})).total_ns(), 500_000);
+}
+
 /// A program that ends early leaves the list of its events open.
 #[test]
 fn a_list_without_an_end_is_whole() {
