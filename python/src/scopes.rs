@@ -225,13 +225,14 @@ pub(crate) fn suspend(before: usize, scope: Option<Py<Scope>>) {
     if depth() <= before {
         return;
     }
+    // The phase of the thread ends before the other one begins: together they are no longer than their task.
+    truncate(before);
     if let Some(scope) = &scope {
         wait_in(scope.get());
     }
-    truncate(before);
 }
 
-/// Continues the phase of a context that waits. The thread is still in its task.
+/// Continues the phase of a context that waits.
 fn wait_in(scope: &Scope) {
     let Some(phase) = &scope.phase else { return };
     let _task = scope.task.enter();
