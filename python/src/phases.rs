@@ -9,6 +9,12 @@ use crate::scopes::{self, Scope};
 use crate::{lifecycle, text};
 
 /// Puts the current task into a phase during a `with` block; it goes on while a coroutine waits.
+///
+/// ```text
+/// >>> with task("load"), phase("disk-read"):
+/// ...     pass
+///
+/// ```
 #[pyclass(frozen, name = "Phase", module = "emberline._native")]
 pub(crate) struct PhaseScope {
     name: String,

@@ -19,6 +19,12 @@ fn take<T>(value: &Mutex<Option<T>>) -> Option<T> {
 }
 
 /// A transfer between this process and another end, during a `with` block.
+///
+/// ```text
+/// >>> with transfer("incoming", "worker-2", keys=["x-1"], type_name="Matrix") as matrix:
+/// ...     matrix.add_bytes(1_000)
+///
+/// ```
 #[pyclass(frozen, module = "emberline._native")]
 pub(crate) struct Transfer {
     direction: Direction,
@@ -115,6 +121,11 @@ impl Transfer {
 }
 
 /// Announces further tasks of a name, so that the collector shows how far the fleet is.
+///
+/// ```text
+/// >>> expect("load", 20)
+///
+/// ```
 #[pyfunction]
 pub(crate) fn expect(name: &Bound<'_, PyAny>, tasks: i128) -> PyResult<()> {
     let name = text::name(name, "name of a task")?;
@@ -124,6 +135,11 @@ pub(crate) fn expect(name: &Bound<'_, PyAny>, tasks: i128) -> PyResult<()> {
 
 /// Reports how much data the program keeps in memory by its own count, and how much of it it has spilled to disk, both
 /// in bytes. The resources of the process show the latest values.
+///
+/// ```text
+/// >>> report_memory(1_000_000, 0)
+///
+/// ```
 #[pyfunction]
 pub(crate) fn report_memory(managed: i128, spilled: i128) -> PyResult<()> {
     let managed = text::count(managed, 0, "number of managed bytes")?;
@@ -133,6 +149,12 @@ pub(crate) fn report_memory(managed: i128, spilled: i128) -> PyResult<()> {
 }
 
 /// A period that has a name, during a `with` block.
+///
+/// ```text
+/// >>> with mark_run("nightly"):
+/// ...     pass
+///
+/// ```
 #[pyclass(frozen, module = "emberline._native")]
 pub(crate) struct Run {
     name: String,

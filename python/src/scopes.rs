@@ -263,6 +263,13 @@ fn entered_by(py: Python<'_>, mut scope: Option<Py<Scope>>, handle: usize) -> Op
 /// A reference to a task, to hand it to other threads: `with handle:`, or `handle.run(function)`.
 ///
 /// It can be entered after the task has ended; samples then still belong to the task's name.
+///
+/// ```text
+/// >>> with task("load"):
+/// ...     current_task().run(sum, [1, 2])
+/// 3
+///
+/// ```
 #[pyclass(frozen, module = "emberline")]
 pub(crate) struct TaskHandle {
     pub(crate) scope: Py<Scope>,
@@ -364,6 +371,12 @@ pub(crate) fn handle_for_pool(py: Python<'_>) -> PyResult<Option<TaskHandle>> {
 }
 
 /// Returns a handle of the current task, to hand it to other threads. Empty if there is none.
+///
+/// ```text
+/// >>> current_task()
+/// <TaskHandle, empty>
+///
+/// ```
 #[pyfunction]
 pub(crate) fn current_task(py: Python<'_>) -> PyResult<TaskHandle> {
     match innermost(py)? {

@@ -97,6 +97,15 @@ def start(worker=None, collector=None, **settings) -> Agent:
     collector.
 
     Raises ValueError for a bad setting, and StartError if an agent runs already or the system refuses one.
+
+    >>> agent = start("worker-2", labels={"zone": "a"}, flush_timeout=0.1)
+    >>> start("worker-3")
+    Traceback (most recent call last):
+    ...
+    emberline.StartError: an agent is already running in this process; one agent samples all its threads
+    >>> agent.stop()
+    >>> agent.mode
+    'stopped'
     """
     global _settings
     _warn_once(_native.find_interpreter("start"))

@@ -22,6 +22,14 @@ class task(_native.Task):
     A decorated generator or coroutine is inside its task while it runs, and not while it waits. With an event loop
     that is not asyncio's own, such as uvloop, decorate coroutines: a `with` block with `await` in it would give the
     task's samples to others.
+
+    >>> with task("load", key="load-17", attempt=2, labels={"role": "reader"}) as load:
+    ...     load.result_bytes(1_000)
+    >>> @task("count")
+    ... def count(limit):
+    ...     yield from range(limit)
+    >>> list(count(3))
+    [0, 1, 2]
     """
 
     __slots__ = ()

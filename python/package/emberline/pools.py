@@ -1,9 +1,12 @@
 """Pools of threads and processes: each call is a task, named by its function.
 
->>> import emberline.pools                                          # doctest: +SKIP
->>> emberline.pools.install()                                       # doctest: +SKIP
->>> with ProcessPoolExecutor() as pool:                             # doctest: +SKIP
-...     pool.map(resize, files)
+>>> import emberline.pools
+>>> from concurrent.futures import ThreadPoolExecutor
+>>> emberline.pools.install()
+>>> with ThreadPoolExecutor() as pool:
+...     list(pool.map(abs, [-1, 2]))
+[1, 2]
+>>> emberline.pools.uninstall()
 
 `traced(function)` does the same for one function, in any pool that pickles it: joblib's, Ray's, one of your own.
 """
