@@ -405,6 +405,9 @@ pub const WORKERS_DEFAULT: usize = 1_000;
 /// Most steps of a timeline.
 pub const TIMELINE_STEPS_MAX: u64 = 4_000;
 
+/// Most periods of the tables that the steps of an answer consist of: a step of 90 s consists of seconds.
+pub const STEP_PERIODS_MAX: u64 = 500_000;
+
 /// Most steps of the durations of a task name, unless a step is given.
 pub const DURATION_STEPS_DEFAULT: u64 = 200;
 

@@ -95,6 +95,16 @@ pub enum QueryError {
         steps: u64,
         limit: u64,
     },
+    #[error(
+        "step={step} would be summed from {periods} periods of {period_s} s; at most {limit} are allowed: take a \
+         step of whole minutes, hours or days, or a shorter range"
+    )]
+    StepPeriods {
+        step: String,
+        period_s: u32,
+        periods: u64,
+        limit: u64,
+    },
     #[error("after needs the order of ids; omit sort=attention")]
     AfterByAttention,
     #[error("run already sets the range; omit from and to")]
@@ -107,10 +117,9 @@ pub enum QueryError {
     )]
     Points { limit: usize },
     #[error(
-        "the range has {count} seconds with samples; by second at most {limit} are allowed: ask for a \
-         shorter range"
+        "the range has more than {limit} seconds with samples, the most by second: ask for a shorter range"
     )]
-    Seconds { count: usize, limit: usize },
+    Seconds { limit: usize },
     #[error(
         "single seconds of this range are no longer retained: ask for a newer range, or omit group=second"
     )]

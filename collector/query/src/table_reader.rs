@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use profiler_core::{NodeId, TimeRange, Timestamp, WorkerId};
 
@@ -37,6 +37,7 @@ pub trait Allowance: Send + Sync {
 pub struct Cancel {
     is_set: AtomicBool,
     allowance: Option<Arc<dyn Allowance>>,
+    rows_read: AtomicU64,
 }
 
 impl Cancel {
@@ -44,7 +45,17 @@ impl Cancel {
         Cancel {
             is_set: AtomicBool::new(false),
             allowance,
+            rows_read: AtomicU64::new(0),
         }
+    }
+
+    /// Rows that the query has read from tables: its cost.
+    pub fn rows_read(&self) -> u64 {
+        self.rows_read.load(Ordering::Relaxed)
+    }
+
+    fn count_rows(&self, rows: usize) {
+        self.rows_read.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
     pub fn set(&self) {
@@ -69,6 +80,8 @@ pub(crate) struct TableReader<'a> {
     manifest: Arc<Manifest>,
     pub plan: Plan,
     coverage: Coverage,
+    /// The seconds of the plan to read; `None` for all.
+    spans: Option<Vec<Range<Second>>>,
     /// Names of unreadable files, which are missing from the answer.
     damaged: BTreeSet<String>,
 }
@@ -155,6 +168,7 @@ impl<'a> TableReader<'a> {
                     manifest,
                     plan,
                     coverage,
+                    spans: None,
                     damaged,
                 };
                 return (stored, unsealed);
@@ -165,6 +179,7 @@ impl<'a> TableReader<'a> {
 
     /// Reads other seconds from here on.
     pub(crate) fn plan_for(&mut self, seconds: Range<Second>) {
+        self.spans = None;
         self.plan = self.coverage.plan(seconds);
     }
 
@@ -174,6 +189,23 @@ impl<'a> TableReader<'a> {
         if plan.seconds == self.plan.seconds {
             self.plan = plan;
         }
+    }
+
+    /// Plans the same seconds in periods of `coarsest` at most, if these cover them exactly, and only those that overlap
+    /// `spans`; `None` for all. Returns whether it did.
+    pub(crate) fn refine(&mut self, coarsest: Tier, spans: Option<&[Range<Second>]>) -> bool {
+        let plan = self.coverage.plan_in(self.plan.seconds.clone(), coarsest);
+        let is_exact = plan.seconds == self.plan.seconds;
+        if is_exact {
+            self.narrow(&plan, spans);
+        }
+        is_exact
+    }
+
+    /// Reads the part of a plan of the same seconds that overlaps `spans`; `None` for all of it.
+    pub(crate) fn narrow(&mut self, plan: &Plan, spans: Option<&[Range<Second>]>) {
+        self.plan = spans.map_or_else(|| plan.clone(), |spans| plan.within(spans));
+        self.spans = spans.map(<[_]>::to_vec);
     }
 
     /// The files of the plan's periods, those of a piece together.
@@ -252,11 +284,13 @@ impl<'a> TableReader<'a> {
             let Piece { tier, periods } = piece;
             let scan = Scan {
                 periods: periods.clone(),
+                spans: self.spans.as_deref(),
                 tasks: asked.tasks,
                 workers: asked.workers,
                 columns: asked.columns,
             };
             let mut each = |batch: &Batch| {
+                self.cancel.count_rows(batch.row_count());
                 let rows = Rows {
                     batch,
                     tier,
@@ -307,6 +341,7 @@ impl<'a> TableReader<'a> {
         {
             self.cancel.check()?;
             let mut each = |rows: Vec<SealedTask>| {
+                self.cancel.count_rows(rows.len());
                 rows.iter().for_each(|task| visit(&task.row));
                 match self.cancel.check() {
                     Ok(()) => ControlFlow::Continue(()),
@@ -372,6 +407,7 @@ impl<'a> TableReader<'a> {
         {
             self.cancel.check()?;
             let mut each = |rows: Vec<R>| {
+                self.cancel.count_rows(rows.len());
                 rows.iter().for_each(&mut visit);
                 match self.cancel.check() {
                     Ok(()) => ControlFlow::Continue(()),

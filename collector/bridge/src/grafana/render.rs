@@ -215,7 +215,7 @@ fn timeline(query: GrafanaQuery, asking: &Asking<'_>) -> Result<Timeline, ErrorA
     Ok(Timeline {
         start_time: seconds(answer.first),
         samples: samples.unwrap_or_default(),
-        duration_delta: step_s,
+        duration_delta: answer.step_ns / SECOND_NS,
     })
 }
 

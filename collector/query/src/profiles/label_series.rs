@@ -12,7 +12,7 @@ use crate::parameters::label_scope::{LabelScope, TASK_LABEL};
 use crate::profiles::cycles::Cycles;
 use crate::profiles::profile::windows_in;
 use crate::profiles::step_sums::{Cell, StepScan, Steps, WorkerGroups};
-use crate::profiles::timeline::{coarsest_in, period_ns};
+use crate::profiles::timeline::{coarsest_in, period_ns, rounded_step_ns};
 use crate::table_reader::{Cancel, TableReader};
 use base::limits::{SERIES_MAX, SERIES_STEPS_MAX};
 use base::sync::read;
@@ -38,7 +38,7 @@ pub struct LabelSeriesQuery {
 }
 
 impl LabelSeriesQuery {
-    /// The step is in seconds.
+    /// The step is in seconds. It is rounded up if its time would have to be read in too small periods.
     pub fn new(
         range: TimeRange,
         matchers: LabelMatchers,
@@ -48,7 +48,7 @@ impl LabelSeriesQuery {
         if step_s.is_nan() || step_s < 1.0 {
             return Err(QueryError::StepSeconds { seconds: step_s });
         }
-        let step_ns = (step_s * SECOND_NS).round() as u64;
+        let step_ns = rounded_step_ns(range, (step_s * SECOND_NS).round() as u64);
         let group_by = Vec::new();
         Ok(LabelSeriesQuery {
             range,

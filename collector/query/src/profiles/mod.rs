@@ -1,5 +1,6 @@
 //! Profiles: sums of weights by stack, group, thread and time.
 
+pub(crate) mod busy;
 pub(crate) mod cycles;
 pub(crate) mod group;
 pub(crate) mod label_series;

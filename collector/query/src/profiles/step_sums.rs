@@ -15,6 +15,8 @@ use state::windows::WindowSnapshot;
 use store::rows::StoredWindow;
 use store::{Column, SumTable, WorkerNumber};
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 /// Steps that cover a range. They start at multiples of their length since the Unix epoch, so that
 /// a moving range keeps its steps; the first and last may be partial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,6 +131,8 @@ impl ShownWindow {
 pub(crate) struct Cell {
     /// Start of its period.
     pub(crate) start: Timestamp,
+    /// Length of its period.
+    pub(crate) period_ns: u64,
     /// Length of the worker's windows if they are spread, else 0.
     pub(crate) length_ns: u64,
     /// Number in the tables of a worker whose windows are spread, else 0: the rounded parts of its windows are its own.
@@ -215,7 +219,8 @@ impl<'a> StepScan<'a> {
         self.visit_stored(stored, visit)
     }
 
-    fn visit_windows(self, windows: &[Arc<StoredWindow>], visit: &mut Visit<'_>) {
+    /// Visits the windows of a snapshot.
+    pub(crate) fn visit_windows(self, windows: &[Arc<StoredWindow>], visit: &mut Visit<'_>) {
         let mut sums = NeighborSums::new(visit);
         for window in windows {
             let start = window.second().start();
@@ -233,6 +238,7 @@ impl<'a> StepScan<'a> {
                 let Ok(top) = top else { continue };
                 let cell = Cell {
                     start,
+                    period_ns: SECOND_NS,
                     length_ns,
                     worker: 0,
                     group,
@@ -246,7 +252,8 @@ impl<'a> StepScan<'a> {
         }
     }
 
-    fn visit_stored(
+    /// Visits the rows of the plan's periods.
+    pub(crate) fn visit_stored(
         self,
         stored: &mut TableReader<'_>,
         visit: &mut Visit<'_>,
@@ -298,6 +305,7 @@ impl<'a> StepScan<'a> {
                     let Some(group) = group else { return };
                     let mut cell = Cell {
                         start: rows.start(index),
+                        period_ns,
                         length_ns: 0,
                         worker: 0,
                         group,

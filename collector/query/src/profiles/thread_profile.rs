@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{
-    CallTrie, Filter, Frame, FrameKind, NoStack, NodeId, Profile, State, ThreadKind, Timestamp,
-    Weight, WorkerId,
+    CallTrie, Filter, Frame, FrameKind, NoStack, NodeId, Profile, State, StateSet, ThreadKind,
+    Timestamp, Weight, WorkerId,
 };
 
 use crate::Queries;
@@ -19,9 +19,10 @@ use crate::error::echo;
 use crate::parameters::parameter::Parameter;
 use crate::parameters::params::Params;
 use crate::parameters::time::format_time;
+use crate::profiles::busy::{BusyPeriods, busy_in_tables, busy_seconds, check_count};
 use crate::profiles::cycles::{Cycles, LongWindows};
 use crate::profiles::profile::{ProfileQuery, sample_columns};
-use crate::profiles::step_sums::Steps;
+use crate::profiles::step_sums::{StepScan, Steps};
 use crate::profiles::timeline::period_ns;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
 use base::id_set::IdSet;
@@ -117,12 +118,12 @@ struct Rows {
     samples: Vec<Row>,
     /// By thread: the same time.
     threads: Vec<Row>,
-    /// Starts of the periods to read; `None` for all.
-    shown: Option<BTreeSet<Timestamp>>,
+    /// The periods to read; `None` for all.
+    shown: Option<BusyPeriods>,
     /// Whether rows were dropped for lack of room.
     omitted: bool,
-    /// Whether some periods are longer than a second.
-    has_long_periods: bool,
+    /// Lengths of the periods that are longer than a second, by start.
+    long_periods: KeyedMap<Timestamp, u64>,
 }
 
 impl Rows {
@@ -181,7 +182,7 @@ impl Queries<'_> {
             return Ok(Profile::default());
         }
         let rows = self.read_rows(query, stored, view, tops, cancel)?;
-        if rows.has_long_periods && query.group.is_some() {
+        if !rows.long_periods.is_empty() && query.group.is_some() {
             return Err(QueryError::SecondsExpired);
         }
         let held = read(&self.tree).node_count();
@@ -233,33 +234,37 @@ impl Queries<'_> {
         tops: &[TopNode],
         cancel: &Cancel,
     ) -> Result<Rows, QueryError> {
-        let numbers = stored.worker_numbers(&query.filter.workers);
+        let limit = if query.group.is_some() {
+            SECONDS_MAX
+        } else {
+            usize::MAX
+        };
         let mut rows = Rows::default();
-        let mut shown = None;
         if !query.threads.is_all() {
+            busy_in_tables(stored, |stored| {
+                let mut coarse = Rows::default();
+                coarse.read_stored(SumTable::Threads, query, stored, tops)?;
+                let found = coarse.busy(self, &query.threads);
+                check_count(&found, limit)?;
+                Ok(found)
+            })?;
             rows.read(SumTable::Threads, query, stored, view, tops, cancel)?;
-            let selected = rows.cells_of(self, &query.threads);
-            let starts = rows
-                .cells
-                .iter()
-                .filter(|(_, number)| selected.contains(**number));
-            shown = Some(starts.map(|(cell, _)| cell.start).collect());
+            let shown = rows.busy(self, &query.threads);
+            check_count(&shown, limit)?;
+            rows.shown = Some(shown);
         } else if query.group.is_some() {
-            shown =
-                Some(self.busy_starts(&query.phases, stored, view, tops, numbers.as_deref())?);
+            let numbers = stored.worker_numbers(&query.filter.workers);
+            let nodes = query.phases.nodes(&self.tree);
+            let scan = StepScan {
+                tops,
+                numbers: numbers.as_deref(),
+                states: StateSet::ALL,
+                nodes: nodes.as_deref(),
+                groups: None,
+                long: None,
+            };
+            rows.shown = Some(busy_seconds(scan, stored, view, limit)?);
         }
-        if query.group.is_some()
-            && let Some(count) = shown
-                .as_ref()
-                .map(BTreeSet::len)
-                .filter(|count| *count > SECONDS_MAX)
-        {
-            return Err(QueryError::Seconds {
-                count,
-                limit: SECONDS_MAX,
-            });
-        }
-        rows.shown = shown;
         rows.read(SumTable::Samples, query, stored, view, tops, cancel)?;
         Ok(rows)
     }
@@ -370,10 +375,7 @@ impl Rows {
             }
         }
         if shown.len() > SECONDS_MAX {
-            return Err(QueryError::Seconds {
-                count: shown.len(),
-                limit: SECONDS_MAX,
-            });
+            return Err(QueryError::Seconds { limit: SECONDS_MAX });
         }
         let parts: usize = self
             .samples
@@ -389,16 +391,25 @@ impl Rows {
         Ok(cells)
     }
 
-    /// The cells in which any of the selected threads has time.
-    fn cells_of(&self, state: &CollectorState, threads: &ThreadFilter) -> IdSet {
+    /// The periods in which any of the selected threads has time.
+    fn busy(&self, state: &CollectorState, threads: &ThreadFilter) -> BusyPeriods {
         let held = read(&state.tree).node_count();
         let known = self.nodes().iter().filter(|node| *node < held).collect();
         let excerpt = state.excerpt(known);
         let mut is_selected = selection(&excerpt, threads);
         let rows = self.threads.iter().filter(|row| row.node < held);
-        rows.filter(|row| is_selected(row.node))
+        let selected: IdSet = rows
+            .filter(|row| is_selected(row.node))
             .map(|row| row.cell)
-            .collect()
+            .collect();
+        let mut found = BusyPeriods::default();
+        for (cell, number) in &self.cells {
+            if selected.contains(*number) {
+                let length_ns = self.long_periods.get(&cell.start).copied();
+                found.add(cell.start, length_ns.unwrap_or(period_ns(Tier::Second)));
+            }
+        }
+        found
     }
 
     /// Reads a table, of the tasks `tops` and of the periods that are shown.
@@ -440,6 +451,17 @@ impl Rows {
                 }
             }
         }
+        self.read_stored(table, query, stored, tops)
+    }
+
+    /// Reads a table's rows in files.
+    fn read_stored(
+        &mut self,
+        table: SumTable,
+        query: &ProfileQuery,
+        stored: &mut TableReader<'_>,
+        tops: &[TopNode],
+    ) -> Result<(), QueryError> {
         let numbers = stored.worker_numbers(&query.filter.workers);
         let workers: Vec<u32> = stored
             .all_workers()
@@ -469,7 +491,9 @@ impl Rows {
                     let number = batch.worker[index].checked_sub(1);
                     let worker = number.and_then(|number| workers.get(number as usize));
                     if let (true, true, Some(worker)) = (last.1, self.shows(start), worker) {
-                        self.has_long_periods |= !asked_rows.are_seconds();
+                        if !asked_rows.are_seconds() {
+                            self.long_periods.insert(start, asked_rows.period_ns());
+                        }
                         self.add_stored(table, *worker, start, batch, index);
                     }
                 });
@@ -489,9 +513,7 @@ impl Rows {
     }
 
     fn shows(&self, start: Timestamp) -> bool {
-        self.shown
-            .as_ref()
-            .is_none_or(|shown| shown.contains(&start))
+        self.shown.as_ref().is_none_or(|shown| shown.has(start))
     }
 
     fn add_stored(

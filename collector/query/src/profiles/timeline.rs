@@ -1,12 +1,12 @@
 //! Timelines: each task's time, step by step.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
-use profiler_core::{Filter, FrameKind, StateSet, TimeRange, Timestamp, Weight};
+use profiler_core::{Filter, FrameKind, TimeRange, Timestamp, Weight};
 
 use crate::Queries;
 use crate::QueryError;
+use crate::error::echo;
 use crate::parameters::parameter::{Parameter, Parameters};
 use crate::parameters::params::{Filters, Params};
 use crate::parameters::range::{RANGE, asked_range, parse_step_ns};
@@ -16,12 +16,11 @@ use crate::profiles::profile::{Provenance, windows_in};
 use crate::profiles::step_sums::{StepScan, Steps};
 use crate::table_reader::{Cancel, TableReader};
 use crate::tasks::phases::parse_phases;
-use base::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
+use base::limits::{STEP_PERIODS_MAX, TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
 use base::sync::read;
 use state::CollectorState;
 use state::tree::{PhaseFilter, TopNode};
-use state::windows::WindowSnapshot;
-use store::{Tier, WorkerNumber};
+use store::Tier;
 
 /// Default steps: the first that is not too small is used.
 const STEPS_S: [u64; 14] = [
@@ -63,7 +62,7 @@ impl TimelineQuery {
         let params = Params::of(pairs, TimelineQuery::PARAMETERS)?;
         let (range, _) = asked_range(&params, state, now)?;
         let step_ns = match params.one("step")? {
-            Some(text) => parse_step_ns(text, |step_ns| Steps::new(range, step_ns).count)?,
+            Some(text) => parse_period_step_ns(text, range)?,
             None => chosen_step_ns(range, TIMELINE_STEPS_MAX),
         };
         let phases = parse_phases(&params, state)?;
@@ -79,6 +78,42 @@ impl TimelineQuery {
     }
 }
 
+/// The `step` parameter of a query that reads periods which each lie in one step.
+///
+/// # Errors
+/// If there are too many steps, or too many periods: a step of 3,599 s consists of seconds.
+pub(crate) fn parse_period_step_ns(text: &str, range: TimeRange) -> Result<u64, QueryError> {
+    let step_ns = parse_step_ns(text, |step_ns| Steps::new(range, step_ns).count)?;
+    let tier = coarsest_in(step_ns);
+    let periods = Steps::new(range, period_ns(tier)).count;
+    if periods > STEP_PERIODS_MAX {
+        return Err(QueryError::StepPeriods {
+            step: echo(text),
+            period_s: tier.seconds(),
+            periods,
+            limit: STEP_PERIODS_MAX,
+        });
+    }
+    Ok(step_ns)
+}
+
+/// The smallest step of at least `step_ns` that consists of few enough periods.
+pub(crate) fn rounded_step_ns(range: TimeRange, step_ns: u64) -> u64 {
+    let steps = Tier::ALL.map(|tier| {
+        step_ns
+            .checked_next_multiple_of(period_ns(tier))
+            .unwrap_or(step_ns)
+    });
+    let has_few_periods = |step_ns: &u64| {
+        let period_ns = period_ns(coarsest_in(*step_ns));
+        Steps::new(range, period_ns).count <= STEP_PERIODS_MAX
+    };
+    steps
+        .into_iter()
+        .find(has_few_periods)
+        .unwrap_or(steps[Tier::Day as usize])
+}
+
 /// The smallest default step of which at most `steps_max` cover the range.
 pub(crate) fn chosen_step_ns(range: TimeRange, steps_max: u64) -> u64 {
     let steps = STEPS_S.into_iter().map(|seconds| seconds * 1_000_000_000);
@@ -86,7 +121,10 @@ pub(crate) fn chosen_step_ns(range: TimeRange, steps_max: u64) -> u64 {
     steps
         .clone()
         .find(|step_ns: &u64| Steps::new(range, *step_ns).count <= steps_max)
-        .unwrap_or(range.length_ns() / (steps_max - 2) + 1)
+        .unwrap_or_else(|| {
+            let step_ns = range.length_ns() / (steps_max - 2) + 1;
+            step_ns.next_multiple_of(period_ns(Tier::Day))
+        })
 }
 
 /// One series of a timeline.
@@ -181,33 +219,6 @@ impl Queries<'_> {
     }
 }
 
-impl Queries<'_> {
-    /// The starts of the plan's periods in which any of the tasks `tops` has time in the phases.
-    pub(crate) fn busy_starts(
-        &self,
-        phases: &PhaseFilter,
-        stored: &mut TableReader<'_>,
-        view: &WindowSnapshot,
-        tops: &[TopNode],
-        numbers: Option<&[WorkerNumber]>,
-    ) -> Result<BTreeSet<Timestamp>, QueryError> {
-        let nodes = phases.nodes(&self.tree);
-        let scan = StepScan {
-            tops,
-            numbers,
-            states: StateSet::ALL,
-            nodes: nodes.as_deref(),
-            groups: None,
-            long: None,
-        };
-        let mut starts = BTreeSet::new();
-        scan.visit(stored, view, &mut |cell, _| {
-            starts.insert(cell.start);
-        })?;
-        Ok(starts)
-    }
-}
-
 /// The coarsest tier whose periods each lie in one step.
 pub(crate) fn coarsest_in(step_ns: u64) -> Tier {
     Tier::ALL
@@ -273,7 +284,37 @@ mod tests {
         check_step(-1, 3_999 * SECOND_NS, 1);
         check_step(-1, 4_000 * SECOND_NS, 2);
         check_step(0, 86_400 * SECOND_NS, 30);
-        check_step(0, 1_769_860_800 * SECOND_NS, 442_686);
+        check_step(0, 1_769_860_800 * SECOND_NS, 6 * 86_400);
+    }
+
+    #[test]
+    fn a_step_of_many_periods_is_refused_or_rounded_up() {
+        const DAY_S: u64 = 86_400;
+        check_periods(30, "86399s", None, DAY_S);
+        check_periods(30, "1441m", Some(86_460), 86_460);
+        check_periods(7, "605s", None, 660);
+        check_periods(1, "59s", Some(59), 59);
+        check_periods(400, "601m", None, 36_600);
+        check_periods(20_000, "40d", Some(40 * DAY_S), 40 * DAY_S);
+    }
+
+    /// The step of a timeline over `days`, if it is allowed, and that of a series, in seconds.
+    fn check_periods(days: i64, step: &str, allowed_s: Option<u64>, rounded_s: u64) {
+        let stop_ns = days * 86_400_000_000_000;
+        let [from, to] = [0, stop_ns].map(Timestamp::from_unix_ns);
+        let range = TimeRange::new(from, to).unwrap();
+        let parsed = parse_period_step_ns(step, range).ok();
+        assert_eq!(
+            parsed.map(|step_ns| step_ns / 1_000_000_000),
+            allowed_s,
+            "{step}"
+        );
+        let step_ns = parse_step_ns(step, |_| 1).unwrap();
+        assert_eq!(
+            rounded_step_ns(range, step_ns) / 1_000_000_000,
+            rounded_s,
+            "{step}"
+        );
     }
 
     fn check_step(from_ns: i64, to_ns: i64, expected: u64) {

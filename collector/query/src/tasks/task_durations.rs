@@ -6,9 +6,9 @@ use crate::Queries;
 use crate::QueryError;
 use crate::parameters::parameter::{Parameter, Parameters, names};
 use crate::parameters::params::{LABEL, Params, TASK, WORKER, known_tasks, known_workers};
-use crate::parameters::range::{RANGE, asked_range, parse_step_ns};
+use crate::parameters::range::{RANGE, asked_range};
 use crate::profiles::step_sums::Steps;
-use crate::profiles::timeline::{chosen_step_ns, coarsest_in};
+use crate::profiles::timeline::{chosen_step_ns, coarsest_in, parse_period_step_ns};
 use crate::table_reader::Cancel;
 use crate::tasks::ended_each::EndedTasks;
 use base::limits::DURATION_STEPS_DEFAULT;
@@ -74,7 +74,7 @@ impl TaskDurationsQuery {
         let params = Params::of(pairs, TaskDurationsQuery::PARAMETERS)?;
         let (range, _) = asked_range(&params, state, now)?;
         let step_ns = match params.one("step")? {
-            Some(text) => parse_step_ns(text, |step_ns| Steps::new(range, step_ns).count)?,
+            Some(text) => parse_period_step_ns(text, range)?,
             None => chosen_step_ns(range, DURATION_STEPS_DEFAULT),
         };
         let filter = TaskFilter {

@@ -54,6 +54,7 @@ impl FilesCluster {
             .as_ref()
             .map(|list| list.iter().copied().map(WorkerNumber).collect::<Vec<_>>());
         let scan = Scan {
+            spans: None,
             periods: periods.clone(),
             tasks: tasks.as_deref(),
             workers: workers.as_deref(),

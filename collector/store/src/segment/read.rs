@@ -22,7 +22,7 @@ use super::decode_checked;
 use super::schema::check_facts;
 use crate::sums::row::{Fields, Key, Row, WorkerNumber};
 use crate::sums::table::{Column, SumTable};
-use crate::sums::tier::{Period, Tier};
+use crate::sums::tier::{Period, Second, Tier};
 
 /// Most rows of a [`Batch`]: its columns fit in the L2 cache.
 const BATCH_ROWS: usize = 8_192;
@@ -39,6 +39,8 @@ const CHECK_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Scan<'a> {
     pub periods: Range<Period>,
+    /// The seconds of these periods to read, in rising order; `None` for all.
+    pub spans: Option<&'a [Range<Second>]>,
     /// In rising order; `None` for all.
     pub tasks: Option<&'a [NodeId]>,
     /// In rising order; `None` for all.
@@ -206,13 +208,16 @@ impl Segment {
         let group = self.footer.row_group(index);
         let rows = usize::try_from(group.num_rows()).unwrap_or(0);
         let bounds = self.period_bounds(&scan.periods);
-        let by_period = |min: i64, max: i64| max >= bounds.start && min < bounds.end;
+        let by_period = |min: i64, max: i64| {
+            max >= bounds.start && min < bounds.end && self.may_be_in(scan.spans, min, max)
+        };
         if !chunk_bounds(group, 0).is_none_or(|(min, max)| by_period(min, max)) {
             return Vec::new();
         }
         let mut ranges = std::iter::once(0..rows).collect::<Vec<_>>();
-        let all_periods = chunk_bounds(group, 0)
-            .is_some_and(|(min, max)| min >= bounds.start && max < bounds.end);
+        let all_periods = scan.spans.is_none()
+            && chunk_bounds(group, 0)
+                .is_some_and(|(min, max)| min >= bounds.start && max < bounds.end);
         if !all_periods {
             ranges = intersection(&ranges, &self.pages(index, 0, rows, by_period));
         }
@@ -252,6 +257,16 @@ impl Segment {
         }
         let rows = usize::try_from(facts.num_rows()).unwrap_or(0);
         intersection(&ranges, &self.pages(group, column, rows, may))
+    }
+
+    /// Whether a period that starts from `min_ms` to `max_ms` may have seconds of the spans.
+    fn may_be_in(&self, spans: Option<&[Range<Second>]>, min_ms: i64, max_ms: i64) -> bool {
+        let Some(spans) = spans else { return true };
+        let first = spans.partition_point(|span| i64::from(span.end.0) * 1_000 <= min_ms);
+        let stop_ms = max_ms + self.period_ms();
+        spans
+            .get(first)
+            .is_some_and(|span| i64::from(span.start.0) * 1_000 < stop_ms)
     }
 
     fn period_bounds(&self, periods: &Range<Period>) -> Range<i64> {

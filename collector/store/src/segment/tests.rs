@@ -90,6 +90,7 @@ fn read(segment: &Arc<Segment>, scan: &Scan<'_>, tier: Tier) -> Result<Vec<Row>,
 
 fn everything() -> Scan<'static> {
     Scan {
+        spans: None,
         periods: ALL_PERIODS,
         tasks: None,
         workers: None,
@@ -329,6 +330,7 @@ fn a_scan_returns_all_matches_and_few_other_rows() {
             periods.contains(&ts) && tasks.as_ref().is_none_or(|tasks| tasks.contains(&task))
         };
         let scan = Scan {
+            spans: None,
             periods: periods.clone(),
             tasks: tasks.as_deref(),
             workers: None,
@@ -363,6 +365,7 @@ fn unrequested_columns_are_empty() {
     let entry = place(&objects, sum_table, tier, &write(sum_table, tier, &rows));
     let segment = Arc::new(Segment::open(&objects, &entry, sum_table, tier).unwrap());
     let scan = Scan {
+        spans: None,
         periods: ALL_PERIODS,
         tasks: None,
         workers: None,

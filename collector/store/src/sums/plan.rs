@@ -23,6 +23,42 @@ pub struct Plan {
     pub seconds: Range<Second>,
 }
 
+impl Plan {
+    /// The periods of it that overlap `spans`, which rise. Periods between two spans stay if they share a file with
+    /// both, so that it is read once.
+    pub fn within(&self, spans: &[Range<Second>]) -> Plan {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for Piece { tier, periods } in &self.pieces {
+            let length = tier.seconds();
+            for span in spans {
+                let start = periods.start.max(Period(span.start.0 / length));
+                let end = periods.end.min(Period(span.end.0.div_ceil(length)));
+                if start < end {
+                    add_span(&mut pieces, *tier, start..end);
+                }
+            }
+        }
+        Plan {
+            pieces,
+            seconds: self.seconds.clone(),
+        }
+    }
+}
+
+/// Adds periods, which rise, to the last piece if they follow it or begin in the file in which it ends.
+fn add_span(pieces: &mut Vec<Piece>, tier: Tier, periods: Range<Period>) {
+    let file = |period: u32| period / tier.periods_in_file();
+    match pieces.last_mut().filter(|last| last.tier == tier) {
+        Some(last)
+            if periods.start <= last.periods.end
+                || file(last.periods.end.0 - 1) == file(periods.start.0) =>
+        {
+            last.periods.end = last.periods.end.max(periods.end);
+        }
+        _ => pieces.push(Piece { tier, periods }),
+    }
+}
+
 /// The stored time. Each tier is complete from some point on, because retention drops the oldest
 /// partitions of the fine tiers first.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -330,6 +366,40 @@ mod tests {
             fewest[at as usize] = if to(at) { Some(0) } else { steps.min() };
         }
         from.iter().filter_map(|at| fewest[*at as usize]).min()
+    }
+
+    /// The pieces of three hours by second within some spans, by their first and last seconds.
+    fn check_within(spans: &[(u32, u32)], expected: &[(u32, u32)]) {
+        let plan = Plan {
+            pieces: vec![Piece {
+                tier: Tier::Second,
+                periods: Period(7_200)..Period(18_000),
+            }],
+            seconds: Second(7_200)..Second(18_000),
+        };
+        let spans: Vec<_> = spans
+            .iter()
+            .map(|(from, to)| Second(*from)..Second(*to))
+            .collect();
+        let found = plan.within(&spans);
+        let pieces = found.pieces.iter();
+        let found: Vec<(u32, u32)> = pieces
+            .map(|piece| (piece.periods.start.0, piece.periods.end.0))
+            .collect();
+        assert_eq!(found, expected, "{spans:?}");
+    }
+
+    #[test]
+    fn a_part_of_a_plan_has_a_piece_for_each_file() {
+        check_within(&[], &[]);
+        check_within(&[(0, 7_200), (18_000, 18_001)], &[]);
+        check_within(&[(7_100, 7_201), (10_700, 10_701)], &[(7_200, 10_701)]);
+        check_within(
+            &[(7_205, 7_206), (10_800, 10_802)],
+            &[(7_205, 7_206), (10_800, 10_802)],
+        );
+        check_within(&[(10_799, 10_800), (10_800, 10_801)], &[(10_799, 10_801)]);
+        check_within(&[(0, 90_000)], &[(7_200, 18_000)]);
     }
 
     fn second_of() -> impl Strategy<Value = u64> {

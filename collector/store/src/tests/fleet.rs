@@ -597,6 +597,7 @@ pub(crate) fn rows(tables: &Tables) -> BTreeMap<Numbers, u64> {
         };
         let columns = [Column::Task, Column::Worker, Column::Kind, Column::Node];
         let scan = Scan {
+            spans: None,
             periods: file.from..file.to,
             tasks: None,
             workers: None,

@@ -239,6 +239,7 @@ struct RowStream {
 impl RowStream {
     fn open(tables: &Tables, file: &FileEntry, tier: Tier) -> Result<RowStream, StoreError> {
         let scan = Scan {
+            spans: None,
             periods: file.from..file.to,
             tasks: None,
             workers: None,

@@ -463,6 +463,7 @@ impl Check<'_> {
 
     fn read_counting(&mut self, file: &FileEntry, tier: Tier) -> Result<u64, StoreError> {
         let scan = Scan {
+            spans: None,
             periods: file.from..file.to,
             tasks: None,
             workers: None,
