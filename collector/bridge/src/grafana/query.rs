@@ -108,15 +108,22 @@ impl GrafanaQuery {
         end_ms: i64,
     ) -> Result<GrafanaQuery, ErrorAnswer> {
         let time = |ms: i64| Timestamp::from_unix_ns(ms.saturating_mul(1_000_000));
-        // As for Pyroscope, a profile that begins at the end is in the range.
-        let with_end = TimeRange::new(time(start_ms), time(end_ms.saturating_add(1)));
-        let range = with_end.filter(|_| start_ms < end_ms).ok_or_else(|| {
+        let range = TimeRange::new(time(start_ms), time(end_ms)).ok_or_else(|| {
             let [start, end] = [start_ms, end_ms].map(|ms| format_time(time(ms)));
             invalid(format!(
                 "the range is empty: it starts at {start} and ends at {end}"
             ))
         })?;
-        GrafanaQuery::of(profile_type, matchers, range)
+        Ok(GrafanaQuery::of(profile_type, matchers, range)?.with_end())
+    }
+
+    /// The query whose range contains its end, as ranges of Pyroscope do: a profile that begins there counts.
+    pub(super) fn with_end(self) -> GrafanaQuery {
+        let with_end = TimeRange::new(self.range.start(), self.range.stop().shifted(1_000_000));
+        GrafanaQuery {
+            range: with_end.unwrap_or(self.range),
+            ..self
+        }
     }
 
     pub(super) fn of(

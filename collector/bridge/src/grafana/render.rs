@@ -98,7 +98,7 @@ pub fn render(asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
     params.choice("format", &[("json", ())])?;
     let query = query_of(&params, ["query", "from", "until"], asking)?;
     let nodes = asked_nodes(&params)?;
-    let profile = query.profile(asking)?;
+    let profile = query.clone().with_end().profile(asking)?;
     answer::json(&Rendered {
         version: 1,
         flamebearer: Bars::new(flamegraph::flamebearer(&profile, nodes)),
@@ -119,14 +119,15 @@ pub fn render_diff(asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
     let left = query_of(&params, LEFT, asking)?;
     let right = query_of(&params, RIGHT, asking)?;
     let nodes = asked_nodes(&params)?;
-    let before = left.profile(asking)?;
-    let after = right.profile(asking)?;
+    let kind = left.kind;
+    let before = left.with_end().profile(asking)?;
+    let after = right.with_end().profile(asking)?;
     let bars = flamegraph::diff_flamebearer(&before, &after, nodes);
     let [left_ticks, right_ticks] = [0, 1].map(|side| bars.totals_ns.get(side).copied());
     answer::json(&Rendered {
         version: 1,
         flamebearer: Bars::new(bars),
-        metadata: Metadata::new("double", left.kind),
+        metadata: Metadata::new("double", kind),
         timeline: None,
         left_ticks,
         right_ticks,
@@ -201,7 +202,7 @@ fn asked_nodes(params: &Params<'_>) -> Result<usize, ErrorAnswer> {
     Ok(nodes_max(number))
 }
 
-/// The sums of a query by step.
+/// The sums of a query by step. Unlike the flame graph, Pyroscope's timeline has no step at its end.
 fn timeline(query: GrafanaQuery, asking: &Asking<'_>) -> Result<Timeline, ErrorAnswer> {
     let GrafanaQuery {
         kind,

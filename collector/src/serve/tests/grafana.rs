@@ -415,6 +415,18 @@ async fn the_older_paths_answer_the_same() {
     assert_eq!(rendered["timeline"]["startTime"], from);
     assert_eq!(rendered["timeline"]["durationDelta"], 1);
     assert_eq!(rendered["timeline"]["samples"][10], 9);
+    let to_its_start = format!(
+        "/pyroscope/render?query={}&from={from}&until={}",
+        query("{region=\"eu\"}"),
+        from + 10
+    );
+    let answer = get(running.address, &to_its_start).await;
+    let rendered: Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(
+        rendered["flamebearer"]["numTicks"], 9,
+        "the end is in the range"
+    );
+    assert_eq!(rendered["timeline"]["samples"], json!(vec![0; 10]));
     let path = format!(
         "/pyroscope/render-diff?leftQuery={}&leftFrom={from}&leftUntil={until}&rightQuery={}&\
          rightFrom={from}&rightUntil={until}",
