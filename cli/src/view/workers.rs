@@ -8,10 +8,10 @@ use flamegraph::text::{duration, printable};
 use jiff::Timestamp;
 use profiler_core::WorkerId;
 
-use super::services::service_notes;
+use super::services::{service_notes, shown_names};
 use super::settings::interval;
 use super::{View, aggregated, counted, grouped, or_dash, percentage};
-use crate::grid::Align::{Left, Right};
+use crate::grid::Align::{Left, Right, Sentence};
 use crate::grid::Grid;
 
 /// Most notes about quotas.
@@ -146,8 +146,10 @@ impl View for WorkersAnswer {
 
     /// A row for each life of a worker.
     fn text(&self) -> String {
+        let names = shown_names(&self.workers);
+        let worker = if names.is_empty() { Left } else { Sentence };
         let mut grid = Grid::new(&[
-            ("WORKER", Left),
+            ("WORKER", worker),
             ("STATE", Left),
             ("LAST SEEN", Right),
             ("INTERVAL", Right),
@@ -165,8 +167,9 @@ impl View for WorkersAnswer {
             workers.sort_by(|a, b| a.worker.cmp(&b.worker));
         }
         for worker in workers {
+            let name = names.get(worker.worker.as_str()).unwrap_or(&worker.worker);
             for epoch in &worker.epochs {
-                grid.push(cells(&worker.worker, epoch, &self.now));
+                grid.push(cells(name, epoch, &self.now));
             }
         }
         grid.text()
