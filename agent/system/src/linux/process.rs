@@ -247,7 +247,7 @@ impl Memory {
     pub fn read(self, address: u64, buffer: &mut [u8]) -> usize {
         match self {
             Memory::Own => read_memory(address, buffer),
-            Memory::Of(process) => read_memory_of(process.cast_signed(), address, buffer),
+            Memory::Of(process) => read_memory_of(process as i32, address, buffer),
         }
     }
 }

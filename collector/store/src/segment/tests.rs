@@ -342,7 +342,7 @@ fn a_scan_returns_all_matches_and_few_other_rows() {
             "{periods:?} {tasks:?}: {} rows read",
             found.len()
         );
-        assert_eq!(kept(&found, &is_wanted), kept(&rows, &is_wanted));
+        assert_eq!(kept(&found, is_wanted), kept(&rows, is_wanted));
     };
     check(0..600, None, 600_000);
     check(0..0, None, 0);
