@@ -115,6 +115,9 @@ class Workers(CollectorCase):
             failed.get(PATIENCE_S)
         with self.assertRaises(KeyError):
             app.retry.delay().get(PATIENCE_S)
+        if "eventlet" in options:
+            # Its worker does not always end in a way that flushes.
+            self.wait_for_rows(name, 24)
         self.stop(worker)
         rows = self.collector.rows(name)
         counts = Counter((row["name"], row["outcome"]) for row in rows)
@@ -126,6 +129,11 @@ class Workers(CollectorCase):
         self.assertEqual(row["phases"][0]["name"], "queue")
         self.assertEqual(sorted(row["attempt"] for row in rows if row["name"] == "app.retry"), [1, 2, 3])
         return rows
+
+    def wait_for_rows(self, name, number):
+        deadline = time.monotonic() + PATIENCE_S
+        while sum(row["outcome"] in ("ok", "failed") for row in self.collector.rows(name)) < number:
+            self.assertLess(time.monotonic(), deadline)
 
     def test_processes(self):
         rows = self.check("prefork", "-P", "prefork")
