@@ -53,8 +53,20 @@ def workloads(tasks):
     }
 
 
-def measure(contestant, work, url):
-    """Returns seconds of the computation, CPU seconds of the workers and of the process with the scheduler."""
+def agent_seconds():
+    """Returns the CPU seconds of the agent's threads in this process."""
+    total_ns = 0
+    for thread in os.listdir("/proc/self/task"):
+        folder = f"/proc/self/task/{thread}"
+        with open(f"{folder}/comm") as name, open(f"{folder}/schedstat") as times:
+            if name.read().startswith("emberline-"):
+                total_ns += int(times.read().split()[0])
+    return total_ns / 1e9
+
+
+def measure(contestant, work, url, repeat):
+    """Returns seconds of the computation; CPU seconds of the workers, of the agents' threads in them, and of the process
+    with the scheduler."""
     enabled = contestant == "Dask's profiler"
     with dask.config.set({"distributed.worker.profile.enabled": enabled}):
         with LocalCluster(n_workers=4, threads_per_worker=2, dashboard_address=None, silence_logs=50) as cluster:
@@ -63,28 +75,33 @@ def measure(contestant, work, url):
                     client.register_plugin(emberline.dask.Plugin(url))
                 client.gather(client.map(increment, range(100)))
                 before = sum(client.run(time.process_time).values())
+                agents = sum(client.run(agent_seconds).values())
                 own = time.process_time()
                 start = time.perf_counter()
-                work(client)
+                for _ in range(repeat):
+                    work(client)
                 wall = time.perf_counter() - start
                 scheduler = time.process_time() - own
                 workers = sum(client.run(time.process_time).values()) - before
-    return {"wall s": wall, "workers' CPU s": workers, "scheduler's CPU s": scheduler}
+                agents = sum(client.run(agent_seconds).values()) - agents
+    return {"wall s": wall, "workers' CPU s": workers, "agents' part s": agents, "scheduler's CPU s": scheduler}
 
 
-def compare(rounds, tasks, url):
+def compare(rounds, tasks, repeat, url):
     for name, work in workloads(tasks).items():
         results = defaultdict(list)
         for turn in range(rounds):
             shift = turn % len(CONTESTANTS)
             for contestant in CONTESTANTS[shift:] + CONTESTANTS[:shift]:
-                results[contestant].append(measure(contestant, work, url))
+                results[contestant].append(measure(contestant, work, url, repeat))
         print(f"\n| {name} | neither | Dask's profiler | ratio | Emberline | ratio |\n|---|--:|--:|--:|--:|--:|")
         for value in results["neither"][0]:
             cells = [f"{statistics.median(it[value] for it in results['neither']):.2f}"]
             for contestant in CONTESTANTS[1:]:
                 own = [it[value] for it in results[contestant]]
-                ratios = [mine / none[value] for mine, none in zip(own, results["neither"])]
+                # Of the agents' part, to all CPU time of the workers.
+                whole = "workers' CPU s" if value == "agents' part s" else value
+                ratios = [mine / none[whole] for mine, none in zip(own, results["neither"])]
                 cells.append(f"{statistics.median(own):.2f}")
                 cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})")
             print(f"| {value} | {' | '.join(cells)} |", flush=True)
@@ -185,6 +202,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tasks", type=int, default=10_000, help="tiny tasks of a round (10,000)")
+    parser.add_argument("--repeat", type=int, default=1, help="times that a round computes the same (1)")
     parser.add_argument("--ledger", type=int, default=0, help="tiny tasks of the check of the ledger (none)")
     parser.add_argument("--shares", action="store_true", help="check shares against the truth")
     options = parser.parse_args()
@@ -192,7 +210,7 @@ def main():
     collector = _program.Child(serve, r"collector on (http://[^;]*);", subprocess.STDOUT)
     try:
         if options.rounds:
-            compare(options.rounds, options.tasks, collector.url)
+            compare(options.rounds, options.tasks, options.repeat, collector.url)
         if options.shares:
             check_shares(collector.url)
         if options.ledger:
