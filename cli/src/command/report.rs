@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use api::{Run, TasksAnswer, TimelineAnswer};
+use api::{Run, TasksAnswer, TimeRange, TimelineAnswer};
 use profiler_core::WorkerId;
 use serde::Serialize;
 
@@ -33,6 +33,10 @@ const NS_PER_SECOND: i64 = 1_000_000_000;
 
 /// Longest tasks with full records.
 const LONGEST_MAX: u32 = 10;
+
+/// Most steps of each series of resources in a range of more than 150 s, about 55 bytes each. A process has 20 series.
+const RESOURCE_STEPS_MAX: u64 = 200;
+const LONG_S: u64 = 150;
 
 /// Newest events; the collector holds few more.
 const EVENTS_MAX: u32 = 1000;
@@ -169,7 +173,7 @@ pub(super) fn write_parts(
     file: Option<&Path>,
     parts: impl FnOnce(&Query) -> Vec<Part>,
 ) -> anyhow::Result<()> {
-    let written = write(client, scope, file, None, parts)?;
+    let written = write(client, scope, file, None, |query, _| parts(query))?;
     if let Some(file) = file {
         say(&format!(
             "wrote {} ({} bytes)",
@@ -215,7 +219,7 @@ pub(super) fn write(
     scope: &Scope<'_>,
     file: Option<&Path>,
     json: Option<&Path>,
-    parts: impl FnOnce(&Query) -> Vec<Part>,
+    parts: impl FnOnce(&Query, &TimeRange) -> Vec<Part>,
 ) -> anyhow::Result<Written> {
     let timeline: TimelineAnswer = client.get_json("timeline", &scope.timeline)?;
     // All parts have the same range, even if it ends now.
@@ -235,7 +239,7 @@ pub(super) fn write(
         program: scope.program,
         version: env!("CARGO_PKG_VERSION"),
     };
-    let parts = parts(&same_range);
+    let parts = parts(&same_range, &timeline.range);
     let in_document = |out: &mut dyn Write, json: &mut dyn Write| -> anyhow::Result<u64> {
         let mut report = Report::start(out, json)?;
         report.part("about", &mut serde_json::to_vec(&about)?.as_slice())?;
@@ -299,11 +303,19 @@ fn no_data(timeline: &TimelineAnswer) -> BadInput {
     ))
 }
 
-fn whole_report(same_range: &Query) -> Vec<Part> {
+fn whole_report(same_range: &Query, range: &TimeRange) -> Vec<Part> {
     let mut parts = vec![summary_part(same_range.clone())];
     parts.extend(task_parts(same_range));
-    parts.extend(other_parts(same_range));
+    parts.extend(other_parts(same_range, resource_step(range)));
     parts
+}
+
+/// The step of resources in a long range, in whole seconds; in others the collector's choice is right.
+fn resource_step(range: &TimeRange) -> Option<String> {
+    let second_ns = NS_PER_SECOND.unsigned_abs();
+    let length_ns = u64::try_from(range.to_ns - range.from_ns).unwrap_or(0);
+    let step_s = length_ns.div_ceil(RESOURCE_STEPS_MAX * second_ns);
+    (length_ns > LONG_S * second_ns).then(|| format!("{step_s}s"))
 }
 
 /// Totals of tasks by name.
@@ -333,8 +345,11 @@ pub(super) fn task_parts(query: &Query) -> [Part; 3] {
     })
 }
 
-fn other_parts(same_range: &Query) -> Vec<Part> {
+fn other_parts(same_range: &Query, resource_step: Option<String>) -> Vec<Part> {
     let query = || same_range.clone();
+    let resources = resource_step
+        .into_iter()
+        .fold(query(), |query, step| query.with("step", step));
     let profile = |threads: &str, states: &[&str]| {
         query()
             .with("format", "columns")
@@ -348,7 +363,7 @@ fn other_parts(same_range: &Query) -> Vec<Part> {
         part("blocked", "profile", profile("program", &["wait"])),
         part("agent", "profile", profile("agent", &["cpu"])),
         part("threads", "thread-time", query().with("by", "thread")),
-        part("resources", "resources", query()),
+        part("resources", "resources", resources),
         part("transfers", "transfers", query().with("summary", "true")),
         part(
             "workers",
@@ -365,4 +380,23 @@ fn other_parts(same_range: &Query) -> Vec<Part> {
 
 fn part(name: &'static str, path: &'static str, query: Query) -> Part {
     Part { name, path, query }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_ranges_have_a_limited_number_of_steps() {
+        let step = |seconds: i64| {
+            resource_step(&TimeRange {
+                to_ns: seconds * NS_PER_SECOND,
+                ..TimeRange::default()
+            })
+        };
+        assert_eq!(step(150), None);
+        assert_eq!(step(151).as_deref(), Some("1s"));
+        assert_eq!(step(600).as_deref(), Some("3s"));
+        assert_eq!(step(86_400).as_deref(), Some("432s"));
+    }
 }
