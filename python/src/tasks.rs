@@ -162,10 +162,6 @@ impl Task {
     #[new]
     #[pyo3(signature = (name, *, key=None, attempt=None, labels=None, parent=None, queued_for=None,
         earlier_phases=Vec::new()))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is a keyword of the Python class"
-    )]
     fn new(
         name: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
