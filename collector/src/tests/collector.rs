@@ -480,6 +480,7 @@ fn seal(collector: &Collector) {
 
 mod comparison;
 mod damage;
+mod groups;
 mod invalid;
 mod long_windows;
 mod lost;
