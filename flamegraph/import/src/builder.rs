@@ -119,12 +119,12 @@ impl<'a> Builder<'a> {
             self.invalid_build_ids += 1;
             self.note("invalid build ids were left out");
         }
-        let frame = Frame {
+        let valid = Frame {
             build_id,
             ..frame.clone()
         };
-        let frame = frame.map(|text| self.name(text));
-        self.named_frame(frame)
+        let named = valid.map(|text| self.name(text));
+        self.named_frame(named)
     }
 
     /// The number of a name, which is cut to its limit.

@@ -234,7 +234,10 @@ impl<'a> Tables<'a> {
             }
             6 => {
                 check_table("too many texts", self.texts.len())?;
-                self.texts.push(String::from_utf8_lossy(bytes));
+                // Valid text is checked by words, and searched for invalid bytes one by one.
+                let text = str::from_utf8(bytes).map(Cow::Borrowed);
+                self.texts
+                    .push(text.unwrap_or_else(|_| String::from_utf8_lossy(bytes)));
             }
             11 => self.period_type = Some(builder.decoded("period type", 1, bytes)?),
             _ => {}

@@ -1,5 +1,6 @@
 //! Files of our exports and of other profilers are imported with their stacks and sums.
 
+mod allocations;
 mod chrome;
 mod collapsed;
 mod columns;

@@ -1,0 +1,54 @@
+//! Allocations of reading a pprof: a text for each name, and little else.
+
+use flamegraph::messages::pprof as proto;
+use prost::Message as _;
+
+use super::*;
+
+/// A message with a sample of each group of ten functions.
+fn message(functions: u64) -> Vec<u8> {
+    let mut texts = vec![String::new(), "cpu".to_owned(), "nanoseconds".to_owned()];
+    let mut message = proto::Profile {
+        sample_type: vec![proto::ValueType { kind: 1, unit: 2 }],
+        ..Default::default()
+    };
+    for id in 1..=functions {
+        texts.push(format!("example.com/shop/store.(*Cache).Get{id}"));
+        message.function.push(proto::Function {
+            id,
+            name: texts.len() as i64 - 1,
+            filename: 0,
+        });
+        let line = vec![proto::Line {
+            function_id: id,
+            line: 7,
+        }];
+        message.location.push(proto::Location {
+            id,
+            line,
+            ..Default::default()
+        });
+    }
+    let ids: Vec<u64> = (1..=functions).collect();
+    for stack in ids.chunks(10) {
+        message.sample.push(proto::Sample {
+            location_id: stack.to_vec(),
+            value: vec![1],
+            label: Vec::new(),
+        });
+    }
+    message.string_table = texts;
+    message.encode_to_vec()
+}
+
+#[test]
+fn reading_pprof_allocates_a_text_for_each_name_and_little_else() {
+    let message = message(2_000);
+    let options = ImportOptions {
+        format: Some(ImportFormat::Pprof),
+        ..ImportOptions::default()
+    };
+    let measured = allocation_counter::measure(|| drop(import(&message, &options).unwrap()));
+    // The rest is one for each of 200 samples, and tables that grow by doubling.
+    assert!(measured.count_total < 2_000 + 400, "{measured:?}");
+}
