@@ -4,7 +4,7 @@
 //! A program is made from a seed. By default a few short ones run, with the bounds that hold on a machine
 //! with any load. `EMBERLINE_LAW_PROGRAMS=100` runs other and larger ones with the strict bounds. A failure
 //! prints the seed; `EMBERLINE_LAW_SEED=7` runs only that one (with `EMBERLINE_LAW_SHORT=1` in its short
-//! form). `EMBERLINE_LAW_DETAIL=1` prints where the time is.
+//! form and with the bounds of that). `EMBERLINE_LAW_DETAIL=1` prints where the time is.
 
 #![cfg(all(
     target_os = "linux",
@@ -39,8 +39,10 @@ const STACK_BYTES: usize = 256 << 10;
 const TASKS: u64 = 5;
 /// How long threads wait before they begin tasks later.
 const WAIT: Duration = Duration::from_secs(1);
-/// Seeds of the default run: nested tasks of 3 threads, and 50 that compute in futures.
-const SEEDS: [u64; 2] = [27, 3];
+/// Seeds of the default run, which takes about 12 s: nested tasks of 3 threads; 50 that compute in futures, and 50 in
+/// tasks from birth on at depth 400, both under a load of 20; and 200 of which half compute later, at depth 100 under a
+/// load of 4.
+const SEEDS: [u64; 4] = [27, 3, 197, 1220];
 /// A wait of a program that does not end.
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -77,24 +79,31 @@ struct Bounds {
     cpu: f64,
     elapsed: f64,
     waited: f64,
-    /// Of the time of all threads, in tasks and outside. On a machine on which the sampler gets some ticks
-    /// a second, up to 6 % of it were missing outside of tasks.
-    missing: f64,
+    /// With a load besides the program.
+    waited_loaded: f64,
+    /// Variables that a run of one seed with these bounds needs.
+    replay: &'static str,
 }
 
 const STRICT: Bounds = Bounds {
     cpu: 0.01,
     elapsed: 0.01,
     waited: 0.05,
-    missing: 0.1,
+    // 101 s were counted as 125 s under a load of 20.
+    waited_loaded: 0.3,
+    replay: "",
 };
 /// They hold if the sampler gets a tick a second. What the law guards against left nothing in the tasks.
 const LOADED: Bounds = Bounds {
     cpu: 0.2,
     elapsed: 0.2,
     waited: 0.4,
-    missing: 0.4,
+    waited_loaded: 0.4,
+    replay: "EMBERLINE_LAW_SHORT=1 ",
 };
+/// Part of the time of all threads, in tasks and outside, that may neither be counted nor reported as lost, however rare
+/// ticks are.
+const MISSING: f64 = 0.01;
 
 /// A xorshift generator.
 struct Random(u64);
@@ -142,7 +151,6 @@ impl Program {
     fn short(self) -> Program {
         Program {
             seconds: Duration::from_secs(1),
-            load: self.load.min(4),
             ..self
         }
     }
@@ -553,7 +561,7 @@ fn violations(program: Program, outcome: &Outcome, bounds: Bounds) -> Vec<&'stat
         ),
         (
             "thread time",
-            (outcome.threads[0].mul_f64(1.0 - bounds.missing)..outcome.threads_max.mul_f64(1.01))
+            (outcome.threads[0].mul_f64(1.0 - MISSING)..outcome.threads_max.mul_f64(1.01))
                 .contains(&(outcome.threads[1] + outcome.lost)),
         ),
         (
@@ -564,7 +572,11 @@ fn violations(program: Program, outcome: &Outcome, bounds: Bounds) -> Vec<&'stat
             "waiting for a processor",
             is_near(
                 outcome.waited,
-                bounds.waited,
+                if program.load > 0 {
+                    bounds.waited_loaded
+                } else {
+                    bounds.waited
+                },
                 outcome.elapsed[0].mul_f64(0.02) + outcome.turns,
             ),
         ),
@@ -586,7 +598,8 @@ fn check(program: Program, bounds: Bounds) {
     println!("  in the tasks: {:.3?}", outcome.states);
     assert!(
         violations.is_empty(),
-        "EMBERLINE_LAW_SEED={}: {violations:?}",
+        "{}EMBERLINE_LAW_SEED={}: {violations:?}",
+        bounds.replay,
         program.seed
     );
 }
@@ -602,7 +615,11 @@ fn the_law_holds_for_random_programs() {
     if let Some(seed) = number_of("EMBERLINE_LAW_SEED") {
         let is_short = std::env::var_os("EMBERLINE_LAW_SHORT").is_some();
         let program = Program::of_seed(seed, if is_short { 200 } else { 3_000 });
-        return check(if is_short { program.short() } else { program }, STRICT);
+        return if is_short {
+            check(program.short(), LOADED)
+        } else {
+            check(program, STRICT)
+        };
     }
     if let Some(count) = number_of("EMBERLINE_LAW_PROGRAMS") {
         let first = u64::from(std::process::id());
