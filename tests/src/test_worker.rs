@@ -5,6 +5,7 @@
 //! test-worker truth  ID URL SECONDS   three threads spend known shares of time in three functions
 //! test-worker steady ID URL           works until its standard input ends
 //! test-worker patient ID URL          likewise, and flushes for up to a minute
+//! test-worker ending ID URL           likewise, within the default time, and tells how long its threads lived
 //! test-worker attacked ID URL FLUSH_SECONDS
 //!                                     runs 400 tasks and prints what the agent has cost; runs 100
 //!                                     more when its standard input ends, and flushes
@@ -60,7 +61,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
         bail!(
-            "usage: test-worker truth|steady|patient|attacked|blocking|known|stacks|deep|doomed|expecting|traced|slowing|unseen|many|clock|sequence|reported ID URL [NUMBERS]"
+            "usage: test-worker truth|steady|patient|ending|attacked|blocking|known|stacks|deep|doomed|expecting|traced|slowing|unseen|many|clock|sequence|reported ID URL [NUMBERS]"
         );
     };
     tracing_subscriber::fmt()
@@ -92,6 +93,7 @@ fn main() -> Result<()> {
             let tasks = steady();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
         }
+        "ending" => ending(builder)?,
         "attacked" => attacked(builder.flush_timeout(seconds()?).start()?),
         "unseen" => {
             let agent = builder.flush_timeout(FLUSH_TIMEOUT).start()?;
@@ -363,6 +365,27 @@ fn steady() -> u64 {
         .into_iter()
         .map(|thread| thread.join().expect("it does not panic"))
         .sum()
+}
+
+/// Works until standard input ends. Returns also the least and the most time that its threads can have lived under the
+/// agent: this one and the agent's, and two that work.
+fn ending(builder: AgentBuilder) -> Result<Value> {
+    let starting = Instant::now();
+    let agent = builder.start()?;
+    let started = Instant::now();
+    let threads = u32::try_from(std::fs::read_dir("/proc/self/task")?.count())? + 2;
+    steady();
+    let least = started.elapsed() * threads;
+    let finishing = Instant::now();
+    let report = report(&agent.finish());
+    // A thread of the agent may have started later.
+    let most = starting.elapsed() * (threads + 1);
+    Ok(json!({
+        "report": report,
+        "finish_ms": finishing.elapsed().as_millis(),
+        "lived_least_ns": least.as_nanos() as u64,
+        "lived_most_ns": most.as_nanos() as u64,
+    }))
 }
 
 /// Runs tasks under attack, and some after it.

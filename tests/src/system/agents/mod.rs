@@ -4,6 +4,7 @@ pub(crate) mod account;
 pub(crate) mod clocks;
 pub(crate) mod deep;
 pub(crate) mod edges;
+pub(crate) mod ending;
 pub(crate) mod guests;
 pub(crate) mod hostile;
 pub(crate) mod hostile_collector;
