@@ -57,10 +57,15 @@ const FOREIGN_MODULE: &str = "python";
 
 /// Selects functions by their names.
 #[derive(Clone)]
+#[cfg_attr(
+    not(feature = "outside"),
+    allow(unreachable_pub, reason = "only `crate::outside` shows it")
+)]
 pub struct SymbolPattern(Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
 impl SymbolPattern {
     /// Selects those for which `matches` is true.
+    #[cfg(feature = "outside")]
     pub fn new(matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> SymbolPattern {
         SymbolPattern(Arc::new(matches))
     }
