@@ -2,6 +2,7 @@
 //! it, and each of their processes is a worker with samples.
 
 mod made_code;
+mod outside;
 mod programs;
 mod record;
 
@@ -13,7 +14,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Collector, emberline, output, wait_for};
+use crate::harness::{Collector, emberline, output, unwrapped, wait_for};
 
 /// Programs that are compiled once for all tests.
 struct Programs {

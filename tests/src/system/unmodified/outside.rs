@@ -1,0 +1,360 @@
+//! Processes that already run, profiled from outside (`--pid`, `--name`).
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Child;
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::*;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A process that runs until it is dropped.
+struct Target(Child);
+
+impl Target {
+    /// Starts a program and waits for its first line.
+    fn start(program: &Path, arguments: &[&str]) -> Target {
+        let mut command = plain(program);
+        command.args(arguments).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut ready = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        lines.read_line(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        Target(child)
+    }
+
+    fn id(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// CPU time of all threads in nanoseconds, to the last change of threads.
+    fn exact_cpu_ns(&self) -> u64 {
+        let folder = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+        let threads = folder.map(|entry| {
+            let counts = fs::read_to_string(entry.unwrap().path().join("schedstat")).unwrap();
+            counts.split(' ').next().unwrap().parse::<u64>().unwrap()
+        });
+        threads.sum()
+    }
+
+    /// CPU time in nanoseconds.
+    fn cpu_ns(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let ticks: u64 = fields
+            .split(' ')
+            .skip(11)
+            .take(2)
+            .map(|field| field.parse::<u64>().unwrap())
+            .sum();
+        // The kernel's unit here is 10 ms.
+        ticks * 10_000_000
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Compiles a file of this folder.
+fn compiled(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/system/unmodified/split.c");
+    let program = folder.join(name);
+    let mut command = Command::new("cc");
+    command
+        .args(["-O1", "-g", "-pthread"])
+        .args(options)
+        .arg("-o")
+        .arg(&program)
+        .arg(source);
+    let done = output(&mut command);
+    assert!(done.status.success(), "{done:?}");
+    program
+}
+
+/// Profiles a process into a collector until it has used that much CPU time: so a busy machine takes longer and has as
+/// many samples. Returns what the command said.
+fn attach(collector: &Collector, target: &Target, options: &[&str], cpu_ns: u64) -> String {
+    let mut command = plain("env");
+    command.arg("--default-signal").arg(emberline());
+    command
+        .args([
+            "run",
+            "--collector",
+            &collector.url(),
+            "--pid",
+            &target.id(),
+        ])
+        .args(options)
+        .stderr(Stdio::piped());
+    let before = target.cpu_ns();
+    let running = command.spawn().unwrap();
+    wait_for("CPU time", || {
+        (target.cpu_ns() > before + cpu_ns).then_some(())
+    });
+    kill(Pid::from_raw(running.id().cast_signed()), Signal::SIGINT).unwrap();
+    let done = running.wait_with_output().unwrap();
+    let said = unwrapped(&done.stderr);
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    said
+}
+
+/// Time of the lines of a profile that have all these parts, in its unit.
+fn time_of(collapsed: &str, parts: &[&str]) -> u64 {
+    let matching = collapsed
+        .lines()
+        .filter(|line| parts.iter().all(|part| line.contains(part)));
+    let time = matching.map(|line| {
+        let (_, time) = line.rsplit_once(' ').unwrap();
+        time.parse::<u64>().unwrap()
+    });
+    time.sum()
+}
+
+/// Checks that the CPU time of two functions is divided 3 : 1, below `main`.
+fn check_split(text: &str, names: [&str; 2], root: &str) {
+    let [heavy, light] = names.map(|name| time_of(text, &[root, name]));
+    let share = heavy as f64 / (heavy + light) as f64;
+    assert!((share - 0.75).abs() < 0.03, "{share}: {text}");
+    let named = (heavy + light) as f64 / time_of(text, &[""]) as f64;
+    assert!(named > 0.97, "{named}: {text}");
+}
+
+fn cpu_profile(collector: &Collector) -> String {
+    let (status, text) = collector.get("/api/v1/profile.collapsed?state=cpu");
+    assert_eq!(status, 200, "{text}");
+    text
+}
+
+#[test]
+fn the_split_of_running_and_waiting_time_is_that_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::start(&compiled(folder.path(), "split", &[]), &[]);
+    let collector = Collector::start();
+    let before = target.cpu_ns();
+    let begin = Instant::now();
+    let said = attach(&collector, &target, &[], 3 * SECOND_NS);
+    let elapsed_ns = begin.elapsed().as_nanos() as u64;
+    let used = target.cpu_ns() - before;
+    assert!(said.contains("(split) from outside"), "{said}");
+    assert!(said.contains(" 0 s of it lost"), "{said}");
+    let text = cpu_profile(&collector);
+    check_split(&text, [";heavy ", ";light "], "split;");
+    assert!(time_of(&text, &["main;heavy "]) > 0, "{text}");
+    let cpu_ns = time_of(&text, &[""]);
+    // The program's own count has whole 10 ms, and goes on while this command starts and ends.
+    assert!(cpu_ns <= used + 30_000_000, "{cpu_ns} of {used}");
+    let (_, sleep) = collector.get("/api/v1/profile.collapsed?state=sleep");
+    let slept = time_of(&sleep, &["sleep_on;rest;"]);
+    // It does nothing else, but the command needs a while to start and to end.
+    assert!(
+        slept > elapsed_ns / 2 && slept <= elapsed_ns,
+        "{slept} of {elapsed_ns}: {sleep}"
+    );
+    assert!(time_of(&sleep, &["main;rest;"]) > 0, "{sleep}");
+    let (worker, epoch) = &workers_of(&collector, "split")[0];
+    assert!(worker.starts_with(&format!("split-{}-", target.id())));
+    assert_eq!(reason(epoch), "clean");
+    let (_, threads) = collector.get("/api/v1/thread-time");
+    assert!(threads.contains("sleeper"), "{threads}");
+}
+
+#[test]
+fn static_programs_and_programs_in_go_have_stacks_and_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start();
+    let program = compiled(folder.path(), "whole", &["-static"]);
+    let target = Target::start(&program, &[]);
+    attach(&collector, &target, &[], 3 * SECOND_NS);
+    let text = cpu_profile(&collector);
+    check_split(&text, [";heavy ", ";light "], ";main;");
+    drop(target);
+    // Go is not on every machine.
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/system/unmodified/split.go");
+    let program = folder.path().join("gopher");
+    let mut command = Command::new("go");
+    command
+        .env("GOCACHE", folder.path().join("cache"))
+        .env("GOFLAGS", "-mod=mod")
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(source);
+    if !command.output().is_ok_and(|done| done.status.success()) {
+        return;
+    }
+    let target = Target::start(&program, &[]);
+    let collector = Collector::start();
+    attach(&collector, &target, &[], 3 * SECOND_NS);
+    let text = cpu_profile(&collector);
+    check_split(&text, ["main.heavy ", "main.light "], "main.main;");
+}
+
+/// The process is stopped by a signal before and after: so the kernel's count has exactly the recorded time.
+#[test]
+fn counted_and_lost_time_is_what_the_kernel_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::start(&compiled(folder.path(), "exact", &[]), &[]);
+    let process = Pid::from_raw(target.0.id().cast_signed());
+    kill(process, Signal::SIGSTOP).unwrap();
+    let before = target.exact_cpu_ns();
+    let collector = Collector::start();
+    let mut command = plain("env");
+    command.arg("--default-signal").arg(emberline());
+    command.args(["run", "--collector", &collector.url()]);
+    command.args(["--pid", &target.id()]).stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let mut lines = BufReader::new(running.stderr.take().unwrap());
+    let mut said = String::new();
+    lines.read_line(&mut said).unwrap();
+    assert!(said.contains("from outside"), "{said}");
+    kill(process, Signal::SIGCONT).unwrap();
+    wait_for("CPU time", || {
+        (target.exact_cpu_ns() > before + 3 * SECOND_NS / 2).then_some(())
+    });
+    kill(process, Signal::SIGSTOP).unwrap();
+    wait_for("the stop", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", target.id())).unwrap();
+        stat.contains(") T ").then_some(())
+    });
+    let used = target.exact_cpu_ns() - before;
+    kill(Pid::from_raw(running.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert!(running.wait().unwrap().success());
+    let counted = time_of(&cpu_profile(&collector), &[""]);
+    let (worker, epoch) = &workers_of(&collector, "exact")[0];
+    let lost = epoch["account"]["lost_queue_ns"].as_u64().unwrap_or(0);
+    let difference = (counted + lost).abs_diff(used);
+    assert!(
+        difference < used / 100 + 2_000_000,
+        "{counted} and {lost} of {used}: {worker} {epoch}"
+    );
+}
+
+#[test]
+fn functions_are_tasks_if_that_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::start(&compiled(folder.path(), "served", &[]), &[]);
+    let collector = Collector::start();
+    let options = ["--task-by", "symbol:^hea"];
+    attach(&collector, &target, &options, SECOND_NS / 2);
+    let text = cpu_profile(&collector);
+    let all = time_of(&text, &["heavy"]);
+    let below = text.lines().filter(|line| line.starts_with("heavy;"));
+    assert!(
+        below.count() > 0 && all == time_of(&text, &["main;heavy "]),
+        "{text}"
+    );
+    let others = text.lines().filter(|line| line.contains(";light "));
+    assert!(others.clone().count() > 0, "{text}");
+    assert!(
+        others.into_iter().all(|line| line.starts_with("served;")),
+        "{text}"
+    );
+}
+
+/// Where the kernel refuses to sample running threads, they may be stopped for a moment.
+#[test]
+fn stopped_threads_show_the_same_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::start(&compiled(folder.path(), "split", &[]), &[]);
+    let collector = Collector::start();
+    let said = attach(&collector, &target, &["--ptrace"], 2 * SECOND_NS);
+    assert!(said.contains("stopping running threads"), "{said}");
+    let text = cpu_profile(&collector);
+    let [heavy, light] = ["heavy", "light"].map(|name| time_of(&text, &["main;", name]));
+    let share = heavy as f64 / (heavy + light) as f64;
+    assert!((share - 0.75).abs() < 0.06, "{share}: {text}");
+}
+
+#[test]
+fn a_report_is_written_when_the_process_ends_and_on_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "split", &[]);
+    let file = folder.path().join("report.html");
+    let record = |target: &Target| {
+        let mut command = plain("env");
+        command.arg("--default-signal").arg(emberline());
+        command
+            .args(["record", "--pid", &target.id(), "-o"])
+            .arg(&file)
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let check = |child: Child, what: &str| {
+        let done = child.wait_with_output().unwrap();
+        let said = unwrapped(&done.stderr);
+        assert_eq!(done.status.code(), Some(0), "{what}: {said}");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.trim_end().ends_with("</html>"), "{what}");
+        let data = fs::read_to_string(file.with_extension("json")).unwrap();
+        assert!(data.contains("heavy"), "{what}: {said}");
+        fs::remove_file(&file).unwrap();
+    };
+    let mut target = Target::start(&program, &["once"]);
+    let recording = record(&target);
+    target.0.wait().unwrap();
+    check(recording, "the process ended");
+    let mut target = Target::start(&program, &[]);
+    let mut recording = record(&target);
+    let mut lines = BufReader::new(recording.stderr.take().unwrap());
+    let mut said = String::new();
+    lines.read_line(&mut said).unwrap();
+    assert!(said.contains("from outside"), "{said}");
+    // Enough for some samples.
+    let before = target.cpu_ns();
+    wait_for("CPU time", || {
+        (target.cpu_ns() > before + SECOND_NS / 2).then_some(())
+    });
+    kill(Pid::from_raw(recording.id().cast_signed()), Signal::SIGINT).unwrap();
+    check(recording, "a signal");
+    assert!(target.0.try_wait().unwrap().is_none(), "it goes on");
+}
+
+#[test]
+fn processes_are_found_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "found-by-name", &[]);
+    let targets = [(); 2].map(|()| Target::start(&program, &[]));
+    let collector = Collector::start();
+    let mut command = plain(emberline());
+    command.args(["run", "--collector", &collector.url(), "-d", "2"]);
+    let done = output(command.args(["--name", "^found-by-.ame$"]));
+    let said = unwrapped(&done.stderr);
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    let workers = workers_of(&collector, "found-by-name");
+    for target in &targets {
+        let name = format!("found-by-name-{}-", target.id());
+        assert!(
+            workers.iter().any(|(worker, _)| worker.starts_with(&name)),
+            "{name}: {said}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_process_to_profile_is_said_with_the_way_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    for (arguments, expected) in [
+        (&["--pid", "4194303"][..], "process 4194303 does not exist"),
+        (&["--pid", "0"], "0 is not in 1"),
+        (&["--name", "^no-such-program$"], "no process of this user"),
+        (&["--name", "("], "unclosed group"),
+        (&["--pid", "1", "-d", "0"], "expected seconds, more than 0"),
+        (&["--pid", "1", "--", "true"], "cannot be used with"),
+    ] {
+        let mut command = plain(emberline());
+        command.args(["record", "-o"]).arg(&file).args(arguments);
+        let done = output(&mut command);
+        let said = unwrapped(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
