@@ -125,7 +125,9 @@ impl<'a> Attached<'a> {
         })?;
         let how = match recording.samples {
             RunningSamples::Events => "",
-            RunningSamples::UserEvents => ", where the kernel does not tell of its own work",
+            RunningSamples::UserEvents => {
+                ", without the kernel's own work, which needs more rights"
+            }
             RunningSamples::Stops => ", stopping running threads for a moment",
         };
         say(&format!(

@@ -6,7 +6,7 @@
 //! ([`agent::outside`]), so the profile is the same as from inside.
 //!
 //! Reading order: [`target`] (which process), [`recording`] (the loop), [`watched`] (one thread in one tick),
-//! [`running`] (who samples running threads).
+//! [`running`] (sources of samples of running threads).
 
 mod recording;
 mod running;

@@ -1,4 +1,4 @@
-//! Who samples threads while they run.
+//! Sources of samples of threads while they run.
 
 use std::fmt;
 use std::fs;

@@ -60,7 +60,7 @@ pub enum Obstacle {
     },
     /// The system protects it from other processes of its user.
     Protected {
-        /// What the system answers.
+        /// The system's answer.
         error: io::Error,
     },
     /// It is for another processor than this program.
@@ -152,8 +152,8 @@ impl Target {
         let matching = ids.into_iter().filter(|process| {
             let facts = fs::metadata(format!("/proc/{process}"));
             let is_own = facts.is_ok_and(|facts| facts.uid() == user);
-            let program = fs::read_link(format!("/proc/{process}/exe")).ok();
-            let program = program.as_deref().and_then(|path| path.file_name());
+            let path = fs::read_link(format!("/proc/{process}/exe")).ok();
+            let program = path.as_deref().and_then(|path| path.file_name());
             is_own
                 && (wanted(&command(*process))
                     || program.is_some_and(|name| wanted(&name.to_string_lossy())))
@@ -232,8 +232,8 @@ fn check_program(process: u32) -> Result<(), Option<io::Error>> {
 fn check_memory(process: u32) -> io::Result<()> {
     fs::read_to_string(format!("/proc/{process}/task/{process}/syscall"))?;
     let maps = text(process, "maps")?;
-    let start = maps.lines().find_map(|line| line.split_once('-'));
-    let start = start.and_then(|(start, _)| u64::from_str_radix(start, 16).ok());
+    let range = maps.lines().find_map(|line| line.split_once('-'));
+    let start = range.and_then(|(start, _)| u64::from_str_radix(start, 16).ok());
     let mut byte = [0];
     match start {
         Some(start) if Memory::Of(process).read(start, &mut byte) == 0 => {

@@ -32,13 +32,13 @@ pub(crate) struct OpenFiles(Arc<AtomicUsize>);
 #[derive(Debug)]
 pub(crate) struct ThreadFiles {
     folder: String,
-    schedstat: Kept,
-    syscall: Kept,
+    schedstat: RetainedFile,
+    syscall: RetainedFile,
 }
 
 /// A file that may stay open.
 #[derive(Debug)]
-struct Kept {
+struct RetainedFile {
     name: &'static str,
     file: Option<File>,
     open: OpenFiles,
@@ -46,7 +46,7 @@ struct Kept {
 
 impl ThreadFiles {
     pub(crate) fn new(process: u32, thread: u32, open: &OpenFiles) -> ThreadFiles {
-        let kept = |name| Kept {
+        let kept = |name| RetainedFile {
             name,
             file: None,
             open: open.clone(),
@@ -77,7 +77,7 @@ impl ThreadFiles {
         counts.ok_or(Gone)
     }
 
-    /// What the thread does; `None` if it is gone or the system does not tell.
+    /// The present activity; `None` if it is gone or the system does not tell.
     pub(crate) fn activity(&mut self) -> Option<ThreadActivity> {
         let mut buffer = [0; 256];
         ThreadActivity::parse(self.syscall.read(&self.folder, &mut buffer)?)
@@ -97,7 +97,7 @@ impl ThreadFiles {
     }
 }
 
-impl Kept {
+impl RetainedFile {
     fn read<'b>(&mut self, folder: &str, buffer: &'b mut [u8]) -> Option<&'b str> {
         if let Some(file) = &self.file {
             let length = file.read_at(buffer, 0).ok()?;
@@ -114,7 +114,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for RetainedFile {
     fn drop(&mut self) {
         if self.file.is_some() {
             self.open.0.fetch_sub(1, Ordering::Relaxed);

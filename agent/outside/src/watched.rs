@@ -1,7 +1,8 @@
 //! One thread of the process, in one tick.
 
 use agent::outside::{
-    BlockedSite, Place, ProcessSamples, RunningStack, ThreadActivity, ThreadLabel, ThreadTime,
+    BlockedSite, ProcessSamples, RunningStack, SampleAttribution, ThreadActivity, ThreadLabel,
+    ThreadTime,
 };
 use profiler_core::{NoStack, State, Weight};
 
@@ -48,13 +49,13 @@ pub(crate) struct Watched {
 /// Where a thread was seen blocked.
 #[derive(Clone, Copy, Debug)]
 struct Blocked {
-    place: Place,
+    place: SampleAttribution,
     state: State,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LastSample {
-    place: Place,
+    place: SampleAttribution,
     at_ns: u64,
 }
 

@@ -25,7 +25,7 @@ use system::process::descriptor_kind_of;
 use system::processor::REGISTERS;
 use system::task_list::ThreadName;
 
-/// What a thread of another process does, as the kernel reports it.
+/// Activity of a thread of another process, as the kernel reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ThreadActivity {
     /// On a processor or ready for one.
@@ -135,7 +135,7 @@ impl ThreadTime {
         self.account.unattributed_cpu_ns()
     }
 
-    /// Takes what is left below a quantum, of a thread that has ended.
+    /// Takes remainders below a quantum, of a thread that has ended.
     pub fn take_remainder(&mut self) -> Weight {
         self.account.take_remainder(|_| true)
     }
@@ -176,7 +176,7 @@ impl ThreadLabel {
 
 /// Where time is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place(Attribution);
+pub struct SampleAttribution(Attribution);
 
 /// Code and stack of a thread that runs.
 #[derive(Clone, Copy, Debug)]
@@ -286,7 +286,11 @@ impl ProcessSamples {
     }
 
     /// The place of a running thread.
-    pub fn place_running(&mut self, thread: &mut ThreadLabel, stack: RunningStack<'_>) -> Place {
+    pub fn place_running(
+        &mut self,
+        thread: &mut ThreadLabel,
+        stack: RunningStack<'_>,
+    ) -> SampleAttribution {
         let registers = Registers::all(stack.registers);
         let read = copied(stack.at, stack.words);
         self.unwinder.unwind(registers, read, &mut self.stack);
@@ -294,7 +298,11 @@ impl ProcessSamples {
     }
 
     /// The place of a blocked thread. It counts only if the thread has not run meanwhile.
-    pub fn place_blocked(&mut self, thread: &mut ThreadLabel, site: BlockedSite) -> Place {
+    pub fn place_blocked(
+        &mut self,
+        thread: &mut ThreadLabel,
+        site: BlockedSite,
+    ) -> SampleAttribution {
         let BlockedSite(site) = site;
         self.remote.reset(site.sp);
         let registers = Registers::of_caller(site.pc, site.sp, None);
@@ -304,7 +312,7 @@ impl ProcessSamples {
         self.place_of_stack(thread)
     }
 
-    fn place_of_stack(&mut self, thread: &mut ThreadLabel) -> Place {
+    fn place_of_stack(&mut self, thread: &mut ThreadLabel) -> SampleAttribution {
         self.stack.truncate(STACK_FRAMES_MAX);
         let levels = self.levels(thread);
         let node = self.tree.node_of(&levels, &self.stack);
@@ -312,7 +320,11 @@ impl ProcessSamples {
     }
 
     /// The place of time without a stack.
-    pub fn place_without_stack(&mut self, thread: &mut ThreadLabel, reason: NoStack) -> Place {
+    pub fn place_without_stack(
+        &mut self,
+        thread: &mut ThreadLabel,
+        reason: NoStack,
+    ) -> SampleAttribution {
         let levels = self.levels(thread);
         let node = self.tree.node_without_stack(&levels, reason);
         self.place(thread, &levels, node)
@@ -323,12 +335,12 @@ impl ProcessSamples {
         thread: &mut ThreadLabel,
         levels: &TaskLevels,
         node: profiler_core::NodeId,
-    ) -> Place {
+    ) -> SampleAttribution {
         let frame = self.frame_of(thread);
         let thread = self
             .thread_frames
             .node_or_root(&mut self.tree, levels, frame);
-        Place(Attribution { node, thread })
+        SampleAttribution(Attribution { node, thread })
     }
 
     fn frame_of(&mut self, thread: &mut ThreadLabel) -> Result<FrameId, Full> {
@@ -353,7 +365,7 @@ impl ProcessSamples {
     }
 
     /// Counts time.
-    pub fn add(&mut self, place: Place, weight: Weight) {
+    pub fn add(&mut self, place: SampleAttribution, weight: Weight) {
         self.tree.add(place.0, weight);
     }
 

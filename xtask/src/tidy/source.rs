@@ -58,7 +58,13 @@ const CONFINED: &[Confined] = &[
             "nix :: sys :: signal",
         ],
         inside: "agent",
-        homes: &["agent/system", "agent/src/sampler/sys", "agent/tests"],
+        homes: &[
+            "agent/system",
+            "agent/src/sampler/sys",
+            "agent/tests",
+            // Another process's signals, which stopped it and are delivered.
+            "agent/outside/src/stopped",
+        ],
     },
     Confined {
         rule: "protocols",

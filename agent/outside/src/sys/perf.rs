@@ -107,7 +107,7 @@ pub(crate) struct Event {
     words: Vec<u64>,
 }
 
-/// Which code of a thread is sampled.
+/// Code of a thread that is sampled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
     /// Also while it runs in the kernel, where its user code made a call.

@@ -249,8 +249,10 @@ mod tests {
         let found = of_process(Memory::Own, &maps, executable, &[]);
         let (_, expected) = super::super::load(&[]);
         for module in &expected {
-            let other = found.iter().find(|other| other.base == module.base);
-            let other = other.unwrap_or_else(|| panic!("{} is missing", module.path));
+            let mut with_base = found.iter().filter(|other| other.base == module.base);
+            let Some(other) = with_base.next() else {
+                panic!("{} is missing", module.path);
+            };
             assert_eq!(other.range, module.range, "{}", module.path);
             assert_eq!(other.build_id, module.build_id, "{}", module.path);
             assert_eq!(other.tables.is_some(), module.tables.is_some());
