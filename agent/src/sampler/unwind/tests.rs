@@ -96,7 +96,7 @@ impl Overlay {
 
 fn read_word(at: u64) -> Result<u64, ()> {
     let mut word = [0; 8];
-    let read = read_memory(at, &mut word);
+    let read = Memory::Own.read(at, &mut word);
     (read == word.len())
         .then(|| u64::from_le_bytes(word))
         .ok_or(())
