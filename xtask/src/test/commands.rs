@@ -200,17 +200,16 @@ pub(super) const TEST_DOC: CargoCommand = CargoCommand {
     ..TEST_ALL
 };
 
-/// Tests whose figures or deadlines depend on the machine take turns. Without a third thread, two of them
-/// would often wait for each other while all others wait for both.
+/// Tests whose figures or deadlines depend on the machine take turns, so most of the four threads may wait for one.
 pub(super) const SYSTEM_ALL: CargoCommand = CargoCommand {
     arguments: &["--test=system"],
-    inner_arguments: &["--test-threads=3", "--include-ignored"],
+    inner_arguments: &["--test-threads=4", "--include-ignored"],
     ..TEST_ALL
 };
 
 /// The same without the tests that are marked as long.
 pub(super) const SYSTEM: CargoCommand = CargoCommand {
-    inner_arguments: &["--test-threads=3"],
+    inner_arguments: &["--test-threads=4"],
     ..SYSTEM_ALL
 };
 

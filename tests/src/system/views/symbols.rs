@@ -544,6 +544,7 @@ fn c_library() -> PathBuf {
 
 /// The demo's program as built and stripped, at the same time on the same machine.
 #[test]
+#[ignore = "long"]
 fn a_stripped_fleet_with_uploaded_symbols_has_the_flame_graph_of_an_unstripped_one() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

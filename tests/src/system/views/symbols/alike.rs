@@ -128,6 +128,7 @@ fn as_text(stack: &[ShownFrame]) -> String {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_program_has_the_same_frames_by_its_agent_and_by_the_collector() {
     let _alone = alone();
     let programs = Programs::new();
