@@ -8,11 +8,14 @@ use regex::Regex;
 /// Longest recording of a process.
 const DURATION_MAX_S: f64 = 604_800.0;
 
+/// Highest id that Linux gives to a process.
+const PROCESS_MAX: u32 = 1 << 22;
+
 /// Processes that already run.
 #[derive(Args, Debug)]
 pub(crate) struct ProcessArgs {
     /// Profile the process with this id from outside, until it ends; may be repeated.
-    #[arg(long, value_name = "PID", conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", conflicts_with = "program", value_parser = parse_process)]
     pub(crate) pid: Vec<u32>,
 
     /// Profile from outside the processes of this user whose name or program file matches,
@@ -37,6 +40,12 @@ impl ProcessArgs {
     }
 }
 
+fn parse_process(text: &str) -> Result<u32, String> {
+    let id = text.parse().ok();
+    id.filter(|id| (1..=PROCESS_MAX).contains(id))
+        .ok_or_else(|| format!("expected the id of a process, 1 to {PROCESS_MAX}; see: ps -e"))
+}
+
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.strip_suffix('s').unwrap_or(text).parse().ok();
     match seconds {
@@ -52,6 +61,16 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_named_by_its_id() {
+        assert_eq!(parse_process("1"), Ok(1));
+        assert_eq!(parse_process("4194304"), Ok(4_194_304));
+        for invalid in ["", "0", "-1", "bash", "4194305", "1 2"] {
+            let error = parse_process(invalid).unwrap_err();
+            assert!(error.contains("1 to 4194304"), "{invalid}: {error}");
+        }
+    }
 
     #[test]
     fn a_duration_is_a_number_of_seconds() {

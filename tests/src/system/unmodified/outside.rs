@@ -344,7 +344,10 @@ fn what_is_no_process_to_profile_is_said_with_the_way_on() {
     let file = folder.path().join("report.html");
     for (arguments, expected) in [
         (&["--pid", "4194303"][..], "process 4194303 does not exist"),
-        (&["--pid", "0"], "0 is not in 1"),
+        (
+            &["--pid", "0"],
+            "expected the id of a process, 1 to 4194304",
+        ),
         (&["--name", "^no-such-program$"], "no process of this user"),
         (&["--name", "("], "unclosed group"),
         (&["--pid", "1", "-d", "0"], "expected seconds, more than 0"),
