@@ -1,5 +1,7 @@
 //! The collector asks services for profiles.
 
+use serde_json::Value;
+
 use crate::harness::{Collector, Worker, number, run, wait_for};
 
 #[test]
@@ -26,8 +28,14 @@ fn a_service_with_pprof_is_scraped_and_one_that_is_down_is_shown() {
         let is_stored = number(&second, "stored") >= 2;
         (is_stored && first["failure"].is_string()).then_some(())
     });
-    let profile = collector.json("/api/v1/profile?from=-5m&label=service_name=shop");
-    assert!(number(&profile, "sampled_ns") > 0, "{profile}");
+    // An idle service may have no sample in a second.
+    wait_for("time of the service", || {
+        service.epochs();
+        let path = "/api/v1/profile?from=-5m&label=service_name=shop";
+        let (status, body) = collector.get(path);
+        let profile: Value = serde_json::from_str(&body).unwrap();
+        (status == 200 && number(&profile, "sampled_ns") > 0).then_some(())
+    });
     let workers = run(&["workers", "--url", &collector.url()]);
     let notes = String::from_utf8_lossy(&workers.stderr);
     let expected = "down: no profile from http://127.0.0.1:1/debug/pprof/profile: ";
