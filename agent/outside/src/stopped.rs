@@ -5,11 +5,11 @@
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use system::process::Memory;
 use system::processor::REGISTERS;
+
+use crate::sys::trace::{Traced, detach, traced};
 
 /// Most bytes of a stack that are copied.
 const STACK_BYTES: usize = 64 << 10;
@@ -83,13 +83,10 @@ impl Stopper {
             words,
         } = self;
         asked.retain(|thread| {
-            let status = match waited(*thread) {
-                Ok(None) => return true,
-                Ok(Some(status)) => status,
-                Err(_) => return false,
-            };
-            let Some(signal) = stopped_by(status) else {
-                return false;
+            let signal = match traced(thread.as_raw()) {
+                Ok(Traced::Runs) => return true,
+                Ok(Traced::Stopped(signal)) => signal,
+                Ok(Traced::Ended) | Err(_) => return false,
             };
             let registers = registers_of(*thread);
             if let Some(registers) = &registers {
@@ -99,40 +96,14 @@ impl Stopper {
                 words.clear();
                 words.extend(chunks.iter().map(|bytes| u64::from_ne_bytes(*bytes)));
             }
-            // A signal that stopped it is delivered.
-            let _ = ptrace::detach(*thread, signal);
+            // It fails if the thread has just been killed.
+            let _ = detach(thread.as_raw(), signal);
             if let Some(registers) = registers {
                 let id = thread.as_raw().cast_unsigned();
                 each(id, Stopped { registers, words });
             }
             false
         });
-    }
-}
-
-/// Whether a thread has stopped or ended, without waiting.
-fn waited(thread: Pid) -> Result<Option<WaitStatus>, Errno> {
-    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
-    match waitpid(thread, Some(flags)) {
-        Ok(WaitStatus::StillAlive) => Ok(None),
-        Ok(status) => Ok(Some(status)),
-        // A number of a signal that is not in the list: stopped too.
-        Err(Errno::EINVAL) => Ok(Some(WaitStatus::Stopped(thread, Signal::SIGTRAP))),
-        Err(error) => Err(error),
-    }
-}
-
-/// The signal to deliver to a thread that has stopped: `Some(None)` for none; `None` if it has ended.
-#[expect(clippy::option_option, reason = "the kernel takes an optional signal")]
-fn stopped_by(status: WaitStatus) -> Option<Option<Signal>> {
-    match status {
-        WaitStatus::Stopped(_, Signal::SIGTRAP) => Some(None),
-        WaitStatus::Stopped(_, signal) => Some(Some(signal)),
-        WaitStatus::PtraceEvent(..) | WaitStatus::PtraceSyscall(_) => Some(None),
-        WaitStatus::Exited(..)
-        | WaitStatus::Signaled(..)
-        | WaitStatus::Continued(_)
-        | WaitStatus::StillAlive => None,
     }
 }
 

@@ -58,13 +58,7 @@ const CONFINED: &[Confined] = &[
             "nix :: sys :: signal",
         ],
         inside: "agent",
-        homes: &[
-            "agent/system",
-            "agent/src/sampler/sys",
-            "agent/tests",
-            // Another process's signals, which stopped it and are delivered.
-            "agent/outside/src/stopped",
-        ],
+        homes: &["agent/system", "agent/src/sampler/sys", "agent/tests"],
     },
     Confined {
         rule: "protocols",

@@ -41,8 +41,8 @@ fn protocols_signals_and_formats_have_a_home() {
         "agent/src/folder.rs",
         code,
         expect![[r#"
-            agent/src/folder.rs:1: `SigSet` belongs in agent/system, agent/src/sampler/sys, agent/tests, agent/outside/src/stopped only [signals]
-            agent/src/folder.rs:1: `nix::sys::signal` belongs in agent/system, agent/src/sampler/sys, agent/tests, agent/outside/src/stopped only [signals]
+            agent/src/folder.rs:1: `SigSet` belongs in agent/system, agent/src/sampler/sys, agent/tests only [signals]
+            agent/src/folder.rs:1: `nix::sys::signal` belongs in agent/system, agent/src/sampler/sys, agent/tests only [signals]
         "#]],
     );
     let protocol = "use h2::client;";
