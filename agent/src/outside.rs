@@ -55,7 +55,7 @@ pub struct OutsideOptions {
     pub task: String,
     /// Whether names of threads are tasks instead.
     pub tasks_by_thread: bool,
-    /// Functions that are tasks, instead of the process, for the time in and below them.
+    /// Functions whose calls are tasks instead of the process: each has the time of the function and of its callees.
     pub names_task: Option<SymbolPattern>,
     /// Time between two ticks.
     pub interval_ns: u64,

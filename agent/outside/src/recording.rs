@@ -53,7 +53,7 @@ pub struct RecordingOptions {
     pub labels: Vec<(String, String)>,
     /// Whether names of threads are tasks, in place of the command.
     pub tasks_by_thread: bool,
-    /// Functions that are tasks, for the time in and below them.
+    /// Functions whose calls are tasks: each has the time of the function and of its callees.
     pub names_task: Option<SymbolPattern>,
     /// How running threads are sampled.
     pub source: RunningSource,

@@ -108,7 +108,7 @@ impl Stat {
         Stat::parse(&text(process, "stat").ok()?)
     }
 
-    fn parse(text: &str) -> Option<Stat> {
+    pub(crate) fn parse(text: &str) -> Option<Stat> {
         let (_, fields) = text.rsplit_once(") ")?;
         let mut fields = fields.split_ascii_whitespace();
         let state = *fields.next()?.as_bytes().first()?;

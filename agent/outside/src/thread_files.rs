@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent::outside::ThreadActivity;
 
+use crate::target::Stat;
+
 /// Most files that stay open, of all threads of a process.
 const OPEN_MAX: usize = 128;
 
@@ -86,8 +88,7 @@ impl ThreadFiles {
     /// Whether a signal or a debugger has stopped it.
     pub(crate) fn is_stopped(&self) -> bool {
         let stat = std::fs::read_to_string(format!("{}/stat", self.folder)).unwrap_or_default();
-        let state = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-        state.starts_with(['T', 't'])
+        Stat::parse(&stat).is_some_and(|stat| matches!(stat.state, b'T' | b't'))
     }
 
     /// Its name; empty if it is gone.

@@ -286,23 +286,21 @@ impl Watched {
     /// Counts the rest of its time, at the end of the recording, or of the thread: then it ended at some time since the
     /// last visit, on average in the middle.
     pub(crate) fn finish(&mut self, end: End, shared: &mut Shared) {
-        match end {
+        let end_ns = match end {
             End::OfRecording { now_ns } => {
                 if let Ok(counts) = self.files.counts() {
                     self.time.advance(now_ns, counts.cpu_ns, counts.delay_ns);
                 }
+                now_ns
             }
             End::OfThread { about_ns } => {
                 let was_running = self.blocked.is_none();
                 self.time.advance_ended(about_ns, was_running);
+                about_ns
             }
-        }
-        self.take_events(shared);
-        let now_ns = match end {
-            End::OfRecording { now_ns } => now_ns,
-            End::OfThread { about_ns } => about_ns,
         };
-        self.count_running(now_ns, &mut shared.samples);
+        self.take_events(shared);
+        self.count_running(end_ns, &mut shared.samples);
         self.count_off_cpu(&mut shared.samples);
     }
 }
