@@ -55,6 +55,7 @@ pub(super) struct Thread {
     pub(super) request: Option<Request>,
     /// Whether it is among the threads without a timer.
     pub(super) is_watched: bool,
+    pub(super) handlers: ThreadHandlers,
     /// It is not asked before this time, because it blocks the signal.
     pub(super) signal_blocked_until_ns: u64,
     /// Since when it is known to block the signal; 0 if it does not.
@@ -82,6 +83,15 @@ pub(super) struct Thread {
     /// Where it was last sampled while it ran.
     pub(super) last_sample: Option<LastSample>,
     pub(super) pace: Pace,
+}
+
+/// Handlers that a thread may be in.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct ThreadHandlers {
+    /// Number of changes whose calls have ended.
+    pub(super) changes: u32,
+    /// Its CPU time when it began to wait for the end of others.
+    pub(super) waits_from_cpu_ns: Option<u64>,
 }
 
 /// Run delay that is not in the thread's account yet.
@@ -173,6 +183,7 @@ impl Thread {
             last: None,
             request: None,
             is_watched: false,
+            handlers: ThreadHandlers::default(),
             signal_blocked_until_ns: 0,
             signal_blocked_since_ns: 0,
             signal_blocked_since_cpu_ns: 0,

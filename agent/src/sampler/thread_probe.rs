@@ -4,6 +4,7 @@ mod attribute;
 mod blocked;
 mod change;
 mod early;
+mod handlers;
 mod request;
 mod span;
 mod unarmed;
@@ -13,6 +14,7 @@ use std::ops::Range;
 use profiler_core::{NoStack, State, Weight};
 
 use self::early::{Waits, YoungThreads};
+use self::handlers::HandlerChanges;
 use self::span::learn_span;
 use self::unarmed::UnarmedThread;
 use super::addresses::{AddressTrie, Attribution};
@@ -83,6 +85,7 @@ pub(super) struct ThreadProbe {
     stop: Range<u64>,
     unwinder: Unwinder,
     modules_after: u32,
+    handlers: HandlerChanges,
     /// The program has replaced our signal handler since the mode was last updated.
     signal_lost: bool,
     pub(super) quantum_ns: u64,
@@ -121,6 +124,7 @@ impl ThreadProbe {
             stop: 0..0,
             unwinder,
             modules_after: 0,
+            handlers: HandlerChanges::default(),
             signal_lost: false,
             quantum_ns,
             remainders: Remainders::default(),
@@ -191,23 +195,6 @@ impl ThreadProbe {
     pub(super) fn update_mode(&mut self) -> bool {
         let signal_lost = std::mem::take(&mut self.signal_lost);
         self.mode.update() || signal_lost
-    }
-
-    /// Checks the program's signal handlers: those of faults, or `all`. If it has replaced ours, no
-    /// thread is asked any more.
-    pub(super) fn check_handlers(&mut self, threads: &mut ThreadTable, all: bool) {
-        let Some(slots) = &self.slots else { return };
-        if slots.are_ours() {
-            return slots.keep_off_alternate_stacks(all);
-        }
-        threads
-            .iter_mut()
-            .for_each(|thread| self.release_slot(thread));
-        self.unarmed.clear();
-        self.slots = None;
-        self.mode
-            .lose_running("the program installed its own handler for the signal".to_owned());
-        self.signal_lost = true;
     }
 
     /// Whether running threads answer.

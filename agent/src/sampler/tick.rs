@@ -501,6 +501,7 @@ impl Sampler {
         if let Some(cell) = self.cells.get(&id) {
             self.probe.set_cell(thread, cell.clone());
         }
+        self.probe.note_found(thread);
         self.probe.watch_unarmed(thread);
         self.visits.add(thread);
     }

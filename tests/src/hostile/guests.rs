@@ -19,7 +19,7 @@ const TURNS: u64 = 15_000_000;
 /// the program's own arrangements, `after` them, or `never`.
 pub(crate) fn run(mode: &str, rest: &[&str]) -> Option<Value> {
     let record = match (mode, rest) {
-        ("null-reads", [start, bytes, flags]) => null_reads(start, bytes, flags),
+        ("null-reads", [start, bytes, flags, turns]) => null_reads(start, bytes, flags, turns),
         ("unused-alternate-stack", [start, bytes]) => unused_alternate_stack(start, bytes),
         ("no-clock", [start]) => on_threads(start, || {
             faults::forbid_clock();
@@ -58,20 +58,24 @@ fn of_program(recording: &Recording) -> u64 {
     of_program.map(|(_, weight)| weight.total_ns()).sum()
 }
 
-/// Threads find null pointers by their faults, whose handler runs on small alternate stacks.
-fn null_reads(start: &str, bytes: &str, flags: &str) -> Value {
+/// Threads find null pointers by their faults, whose handler runs on small alternate stacks and works for so
+/// many turns.
+fn null_reads(start: &str, bytes: &str, flags: &str, turns: &str) -> Value {
     let bytes: usize = bytes.parse().expect("a number");
     let flags = flags.parse().expect("a number");
+    let turns = turns.parse().expect("a number");
+    // While a handler works, each thread is more likely to be in one when the agent finds it.
+    let threads = if turns == 0 { THREADS } else { 4 * THREADS };
     let mut installed = None;
     let agent = with_agent(start, || {
-        faults::handle_null_reads(flags);
+        faults::handle_null_reads(flags, turns);
         installed = Some(sys::action(libc::SIGSEGV));
     });
-    join(move || {
+    join(threads, move || {
         assert!(faults::use_alternate_stack(bytes), "the system allows it");
         let begin = Instant::now();
         while begin.elapsed() < BUSY {
-            (0..100).for_each(|_| faults::read_null());
+            faults::read_null();
         }
         assert!(
             faults::is_guard_untouched(),
@@ -101,12 +105,12 @@ fn unused_alternate_stack(start: &str, bytes: &str) -> Value {
 
 fn on_threads(start: &str, body: impl Fn() + Send + Copy + 'static) -> Value {
     let agent = with_agent(start, || {});
-    join(body);
+    join(THREADS, body);
     record(agent)
 }
 
-fn join(body: impl Fn() + Send + Copy + 'static) {
-    let threads: Vec<_> = (0..THREADS).map(|_| thread::spawn(body)).collect();
+fn join(threads: u64, body: impl Fn() + Send + Copy + 'static) {
+    let threads: Vec<_> = (0..threads).map(|_| thread::spawn(body)).collect();
     threads
         .into_iter()
         .for_each(|thread| thread.join().expect("it does not panic"));

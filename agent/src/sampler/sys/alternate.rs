@@ -53,15 +53,20 @@ impl Action {
     }
 }
 
-/// Makes handlers that use alternate stacks block `own`: those of faults, or `all`.
-pub(super) fn block_in_handlers(own: Signal, all: bool) {
+/// Makes handlers that use alternate stacks block `own`: those of faults, or `all`. Returns whether one was changed.
+///
+/// A handler that runs meanwhile, or whose signal the kernel has begun to deliver, does not block it yet.
+pub(super) fn block_in_handlers(own: Signal, all: bool) -> bool {
+    let mut has_changed = false;
     if all {
-        (1..=SIGNALS_MAX)
-            .filter(|signal| *signal != own as libc::c_int)
-            .for_each(|signal| block_in(signal, own));
+        let others = (1..=SIGNALS_MAX).filter(|signal| *signal != own as libc::c_int);
+        others.for_each(|signal| has_changed |= block_in(signal, own));
     } else {
-        FAULTS.into_iter().for_each(|signal| block_in(signal, own));
+        FAULTS
+            .into_iter()
+            .for_each(|signal| has_changed |= block_in(signal, own));
     }
+    has_changed
 }
 
 /// Undoes [`block_in_handlers`], where the program has not installed another handler since.
@@ -76,12 +81,12 @@ pub(super) fn unblock_in_handlers(own: Signal) {
     }
 }
 
-fn block_in(signal: libc::c_int, own: Signal) {
+fn block_in(signal: libc::c_int, own: Signal) -> bool {
     let Some(before) = action_of(signal) else {
-        return;
+        return false;
     };
     if !before.uses_alternate_stack() || before.blocked & bit(own) != 0 {
-        return;
+        return false;
     }
     CHANGED[signal as usize].store(before.handler, Ordering::Relaxed);
     exchange(signal, before, |action| {
@@ -89,6 +94,7 @@ fn block_in(signal: libc::c_int, own: Signal) {
             action.blocked |= bit(own);
         }
     });
+    true
 }
 
 /// Changes an action that was `before`. If the program has installed another one since, that is put

@@ -137,10 +137,10 @@ impl Slots {
     }
 
     /// Makes handlers of the program that use alternate stacks block the signal: those of faults, or
-    /// `all`. A thread that is asked after this call can have no other handler, unless it or another
-    /// one installs it from then on.
-    pub(in crate::sampler) fn keep_off_alternate_stacks(&self, all: bool) {
-        alternate::block_in_handlers(self.signal, all);
+    /// `all`. Returns whether one was changed: then a thread may still be in a call of it that does not
+    /// block the signal.
+    pub(in crate::sampler) fn keep_off_alternate_stacks(&self, all: bool) -> bool {
+        alternate::block_in_handlers(self.signal, all)
     }
 
     /// A slot for one thread; `None` if all are in use.

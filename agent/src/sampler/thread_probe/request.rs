@@ -46,7 +46,7 @@ impl ThreadProbe {
         stat: &ThreadStat,
         now: u64,
     ) {
-        let Some(slots) = &mut self.slots else {
+        let Some(slots) = &self.slots else {
             return;
         };
         if stat.blocks(slots.signal()) {
@@ -66,9 +66,15 @@ impl ThreadProbe {
             return self.stop_asking(thread);
         }
         thread.signal_blocked_since_ns = 0;
-        if thread.request.is_some() || self.refused_until_ns > now {
+        if thread.request.is_some()
+            || self.refused_until_ns > now
+            || self.may_be_in_old_handler(thread)
+        {
             return;
         }
+        let Some(slots) = &mut self.slots else {
+            return;
+        };
         match Request::new(slots, thread.id, thread.time.cpu_ns()) {
             Ok(request) => {
                 let index = request.slot.index();

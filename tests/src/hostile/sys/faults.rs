@@ -12,10 +12,17 @@ pub(crate) fn resolved() -> u64 {
     RESOLVED.load(Ordering::Relaxed)
 }
 
+/// Turns that each fault's handler works for.
+static WORK_TURNS: AtomicU64 = AtomicU64::new(0);
+
 /// Goes on after the instruction of [`read_null`], as a runtime does that finds null pointers by their
 /// faults.
 extern "C" fn resume(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     RESOLVED.fetch_add(1, Ordering::Relaxed);
+    let mut turns = WORK_TURNS.load(Ordering::Relaxed);
+    while turns > 0 {
+        turns = hint::black_box(turns) - 1;
+    }
     // SAFETY: under SA_SIGINFO the kernel passes a valid context.
     let machine = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
     #[cfg(target_arch = "x86_64")]
@@ -28,8 +35,9 @@ extern "C" fn resume(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     }
 }
 
-/// Installs the handler of null reads, on the alternate stack.
-pub(crate) fn handle_null_reads(extra_flags: c_int) {
+/// Installs the handler of null reads, on the alternate stack. Each call of it works for so many turns.
+pub(crate) fn handle_null_reads(extra_flags: c_int, work_turns: u64) {
+    WORK_TURNS.store(work_turns, Ordering::Relaxed);
     // SAFETY: every byte pattern of zeros is a valid `sigaction`.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     action.sa_sigaction = resume as *const () as usize;

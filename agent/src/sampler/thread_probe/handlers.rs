@@ -1,0 +1,66 @@
+//! Handlers of the program that run on alternate stacks, where the sampler's signal may have no room.
+//!
+//! They are made to block the signal, but a call that began before does not. So a thread has no timer until
+//! such a call must have ended.
+
+use super::*;
+use crate::sampler::thread::ThreadHandlers;
+
+/// CPU time after which a call of a handler that began before has ended.
+const CALL_MAX_CPU_NS: u64 = 1_000_000;
+
+/// Numbers of checks that made handlers block the signal.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct HandlerChanges {
+    /// Before the last check. Threads that were found before it may have begun a call before it.
+    before: u32,
+    now: u32,
+}
+
+impl ThreadProbe {
+    /// Checks the program's signal handlers: those of faults, or `all`. If it has replaced ours, no
+    /// thread is asked any more.
+    pub(in crate::sampler) fn check_handlers(&mut self, threads: &mut ThreadTable, all: bool) {
+        let Some(slots) = &self.slots else { return };
+        if slots.are_ours() {
+            let has_changed = slots.keep_off_alternate_stacks(all);
+            self.handlers.before = self.handlers.now;
+            self.handlers.now += u32::from(has_changed);
+            return;
+        }
+        threads
+            .iter_mut()
+            .for_each(|thread| self.release_slot(thread));
+        self.unarmed.clear();
+        self.slots = None;
+        self.mode
+            .lose_running("the program installed its own handler for the signal".to_owned());
+        self.signal_lost = true;
+    }
+
+    /// A thread was found before the check of this tick, and may have started before that of the last one.
+    pub(in crate::sampler) fn note_found(&self, thread: &mut Thread) {
+        thread.handlers.changes = self.handlers.before;
+    }
+
+    /// Whether the thread may be in a handler that does not block the signal, because the call began before
+    /// the handler was changed. It waits once, however often a program installs its handlers.
+    pub(super) fn may_be_in_old_handler(&self, thread: &mut Thread) -> bool {
+        let handlers = &mut thread.handlers;
+        if handlers.changes == self.handlers.now {
+            return false;
+        }
+        let Some(cpu_ns) = process::thread_cpu_ns(thread.id) else {
+            return true;
+        };
+        let waits_from_ns = *handlers.waits_from_cpu_ns.get_or_insert(cpu_ns);
+        let has_ended = cpu_ns.saturating_sub(waits_from_ns) >= CALL_MAX_CPU_NS;
+        if has_ended {
+            *handlers = ThreadHandlers {
+                changes: self.handlers.now,
+                waits_from_cpu_ns: None,
+            };
+        }
+        !has_ended
+    }
+}
