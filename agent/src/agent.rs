@@ -14,6 +14,7 @@ use self::local::Recorder;
 use crate::builder::{AgentBuilder, StartError};
 use crate::sampler::{self, OverheadCounters, Sampler, SamplerOptions};
 use crate::spawn::{self, spawn};
+use crate::symbol_pattern::SymbolPattern;
 use crate::symbolizer::{Sink, Symbolizer};
 use crate::{Overhead, Recording, SamplerMode, fork, log, wanted};
 use ship::control::Control;
@@ -303,6 +304,7 @@ struct Launch {
     control: Arc<Control>,
     tables: Arc<Mutex<Tables>>,
     has_log: bool,
+    names_task: Option<SymbolPattern>,
 }
 
 /// The work of the first thread, which starts the others.
@@ -340,6 +342,7 @@ impl Launch {
             control: Arc::new(Control::new(options.settings())),
             tables: Arc::new(Mutex::new(Tables::default())),
             has_log: builder.has_log,
+            names_task: builder.names_task.clone(),
         })
     }
 
@@ -351,6 +354,7 @@ impl Launch {
             control,
             tables,
             has_log,
+            names_task,
         } = self;
         let overhead: Arc<OverheadCounters> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
@@ -374,7 +378,8 @@ impl Launch {
             let lines = log::open();
             threads.log = Some(spawn("log", move || log::write(&lines))?);
         }
-        let symbolizer = Symbolizer::new(options, tables, overhead.clone(), control.clone());
+        let symbolizer = Symbolizer::new(options, tables, overhead.clone(), control.clone())
+            .tasks_by_symbol(names_task);
         let first = FirstThread {
             alive,
             options,

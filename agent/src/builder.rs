@@ -20,6 +20,7 @@ use crate::LocalAgent;
 use crate::foreign;
 #[cfg(sampler)]
 use crate::registry::{self, NameId};
+use crate::symbol_pattern::SymbolPattern;
 #[cfg(feature = "ship")]
 use system::environment;
 use system::process;
@@ -47,6 +48,7 @@ pub struct AgentBuilder {
     pub(crate) symbols: Option<Symbols>,
     pub(crate) default_task: Option<String>,
     pub(crate) tasks_by_thread: bool,
+    pub(crate) names_task: Option<SymbolPattern>,
     #[cfg(feature = "ship")]
     pub(crate) symbol_upload: Option<bool>,
     #[cfg(feature = "ship")]
@@ -72,6 +74,7 @@ impl Default for AgentBuilder {
             symbols: None,
             default_task: None,
             tasks_by_thread: false,
+            names_task: None,
             #[cfg(feature = "ship")]
             symbol_upload: None,
             #[cfg(feature = "ship")]
@@ -171,6 +174,23 @@ impl AgentBuilder {
     /// 1,280 threads and names, further ones share the task of other threads. The default is `false`.
     pub fn tasks_by_thread(mut self, by_thread: bool) -> Self {
         self.tasks_by_thread = by_thread;
+        self
+    }
+
+    /// Makes functions tasks: time belongs to the outermost function of its stack whose name `matches`, and only if
+    /// there is none to the task that its thread is in. The agent's own thread calls `matches` once for each place in
+    /// the tree of stacks.
+    ///
+    /// ```
+    /// use emberline_agent::Agent;
+    ///
+    /// let builder = Agent::builder().tasks_by_symbol(|name| name.starts_with("shop::handlers::"));
+    /// ```
+    pub fn tasks_by_symbol(
+        mut self,
+        matches: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.names_task = Some(SymbolPattern::new(matches));
         self
     }
 

@@ -83,6 +83,7 @@ mod resources;
 #[cfg(sampler)]
 mod sampler;
 mod spawn;
+mod symbol_pattern;
 #[cfg(sampler)]
 mod symbolizer;
 #[cfg(sampler)]

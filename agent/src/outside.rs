@@ -19,7 +19,7 @@ pub use crate::sampler::outside::{
 };
 use crate::sampler::{self, OverheadCounters, SamplerOptions};
 use crate::spawn::spawn;
-pub use crate::symbolizer::SymbolPattern;
+pub use crate::symbol_pattern::SymbolPattern;
 use crate::symbolizer::{Sink, Symbolizer};
 use crate::symbols::{Resolver, Subject};
 use crate::{SamplerMode, Symbols};
@@ -146,7 +146,8 @@ pub fn record(
     let overhead: Arc<OverheadCounters> = Arc::default();
     let resolver = Resolver::of(subject.clone(), Symbols::Agent);
     let symbolizer = Symbolizer::new(sampler_options, tables, overhead, control.clone())
-        .of_other(resolver, options.names_task);
+        .of_other(resolver)
+        .tasks_by_symbol(options.names_task);
     let (cycles, sealed) = sampler::cycles(CYCLES_QUEUED_MAX);
     let mut sink = TaskSink {
         queue: parts.queue,

@@ -3,7 +3,6 @@
 
 mod ledger;
 
-use std::fmt;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,6 +24,7 @@ use crate::sampler::{
     AddressFrame, CycleReceiver, Difference, OverheadCounters, RawCycle, RawDelta, RawThread,
     RawThreadDump, SamplerOptions, TreeDelta,
 };
+use crate::symbol_pattern::SymbolPattern;
 use crate::symbols::{Address, Resolver};
 use crate::telemetry::collect::TelemetryCollector;
 use crate::threads;
@@ -54,36 +54,6 @@ const PIECE_INTERVAL: Duration = Duration::from_millis(125);
 
 /// The module of functions that an interpreter runs.
 const FOREIGN_MODULE: &str = "python";
-
-/// Selects functions by their names.
-#[derive(Clone)]
-#[cfg_attr(
-    not(feature = "outside"),
-    allow(unreachable_pub, reason = "only `crate::outside` shows it")
-)]
-pub struct SymbolPattern(Arc<dyn Fn(&str) -> bool + Send + Sync>);
-
-impl SymbolPattern {
-    /// Selects those for which `matches` is true.
-    #[cfg(feature = "outside")]
-    pub fn new(matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> SymbolPattern {
-        SymbolPattern(Arc::new(matches))
-    }
-
-    /// The first function of a path that it selects.
-    fn first_of(&self, tables: &Tables, path: &[FrameId]) -> Option<String> {
-        let mut frames = path.iter().map(|frame| tables.symbols.frame(*frame));
-        let found =
-            frames.find(|frame| frame.kind == FrameKind::Function && (self.0)(frame.function));
-        found.map(|frame| frame.function.to_owned())
-    }
-}
-
-impl fmt::Debug for SymbolPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SymbolPattern")
-    }
-}
 
 /// The destination of cycles.
 pub(crate) trait Sink: Send {
@@ -163,19 +133,19 @@ impl Symbolizer {
         }
     }
 
-    /// Names addresses by another resolver than that of this process. Functions that `names_task` matches are tasks.
+    /// Names addresses by another resolver than that of this process.
     #[cfg(feature = "outside")]
-    pub(crate) fn of_other(
-        self,
-        resolver: Resolver,
-        names_task: Option<SymbolPattern>,
-    ) -> Symbolizer {
+    pub(crate) fn of_other(self, resolver: Resolver) -> Symbolizer {
         let names_until = self.control.names_until.clone();
         Symbolizer {
             resolver: resolver.until(names_until),
-            names_task,
             ..self
         }
+    }
+
+    /// Makes the functions that `names_task` selects tasks.
+    pub(crate) fn tasks_by_symbol(self, names_task: Option<SymbolPattern>) -> Symbolizer {
+        Symbolizer { names_task, ..self }
     }
 
     /// Runs until the sampler is gone, then sends the guards' last rows in one more batch.
@@ -476,7 +446,7 @@ impl Symbolizer {
             let path = &frames[frame.0 as usize][..];
             if let Some(names_task) = names_task {
                 let is_below = in_named_task.contains(&parent.0);
-                let named = (!is_below).then(|| names_task.first_of(&tables, path));
+                let named = (!is_below).then(|| first_selected(names_task, &tables, path));
                 if is_below || named.as_ref().is_some_and(Option::is_some) {
                     // Nodes of the sampler's tree are numbered in this order.
                     in_named_task.insert(nodes.len() as u32);
@@ -496,6 +466,14 @@ impl Symbolizer {
             nodes.push(node);
         }
     }
+}
+
+/// The first function of a path that `pattern` selects.
+fn first_selected(pattern: &SymbolPattern, tables: &Tables, path: &[FrameId]) -> Option<String> {
+    let mut frames = path.iter().map(|frame| tables.symbols.frame(*frame));
+    let found =
+        frames.find(|frame| frame.kind == FrameKind::Function && pattern.selects(frame.function));
+    found.map(|frame| frame.function.to_owned())
 }
 
 /// CPU time of the calling thread.

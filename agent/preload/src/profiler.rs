@@ -3,7 +3,8 @@
 use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agent::{Agent, StartError, TaskGuard};
+use agent::{Agent, AgentBuilder, StartError, TaskGuard};
+use regex_lite::Regex;
 use system::process::leave_real_time;
 use system::{descriptors, file, probe};
 
@@ -25,7 +26,7 @@ const THREAD_PREFIX: &str = "emberline-";
 /// Names the worker in place of the command.
 const WORKER_VARIABLE: &[u8] = b"EMBERLINE_WORKER";
 
-/// `thread` makes the names of threads tasks, in place of the command.
+/// `thread` makes the names of threads tasks, in place of the command; `symbol:REGEX` the functions that match.
 const TASK_BY_VARIABLE: &[u8] = b"EMBERLINE_PRELOAD_TASK_BY";
 
 /// How long an agent ran.
@@ -99,10 +100,9 @@ fn start(command: &str) -> Option<Running> {
     let started_ms = since_epoch.map_or(0, |time| time.as_millis());
     let worker = format!("{base}-{process}-{started_ms}");
     agent::mark_agent_thread();
-    let started = Agent::builder()
+    let started = tasks_by(Agent::builder())
         .worker(&worker)
         .default_task(command)
-        .tasks_by_thread(variables::copied(TASK_BY_VARIABLE) == Some(c"thread"))
         .label("command", command)
         .label("parent", std::os::unix::process::parent_id().to_string())
         .silent()
@@ -128,6 +128,19 @@ fn start(command: &str) -> Option<Running> {
             journal::add(entry, command);
             None
         }
+    }
+}
+
+/// With the tasks that the command wants. It has checked the words.
+fn tasks_by(builder: AgentBuilder) -> AgentBuilder {
+    let copied = variables::copied(TASK_BY_VARIABLE);
+    let words = copied
+        .and_then(|words| words.to_str().ok())
+        .unwrap_or_default();
+    let pattern = words.strip_prefix("symbol:").map(Regex::new);
+    match pattern {
+        Some(Ok(pattern)) => builder.tasks_by_symbol(move |name| pattern.is_match(name)),
+        _ => builder.tasks_by_thread(words == "thread"),
     }
 }
 

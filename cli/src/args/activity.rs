@@ -237,7 +237,7 @@ pub(crate) struct RunArgs {
     pub(crate) label: Vec<(String, String)>,
 
     /// Name of the task to which a thread's time belongs: the command of its process, its own name,
-    /// or the outermost function that matches (symbol:REGEX, with --pid and --name).
+    /// or the outermost function that matches (symbol:REGEX).
     #[arg(long, value_name = "process|thread|symbol:REGEX", default_value_t, value_parser = TaskBy::parse)]
     pub(crate) task_by: TaskBy,
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use regex::Regex;
+use regex_lite::Regex;
 
 /// Longest recording of a process.
 const DURATION_MAX_S: f64 = 604_800.0;

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use regex::Regex;
+use regex_lite::Regex;
 
 use self::check::Program;
 pub(crate) use self::inherited::Inherited;
@@ -29,6 +29,9 @@ const WORKER_VARIABLE: &str = "EMBERLINE_WORKER";
 const FILTERS_VARIABLE: &str = "EMBERLINE_PRELOAD_FILTERS";
 const TASK_BY_VARIABLE: &str = "EMBERLINE_PRELOAD_TASK_BY";
 const JOURNAL_VARIABLE: &str = "EMBERLINE_PRELOAD_JOURNAL";
+
+/// Most bytes of an expression: it passes through a variable, of which the library copies some kilobytes.
+const SYMBOL_BYTES_MAX: usize = 4 << 10;
 
 /// Exit codes of shells for a program that is missing, and for one that cannot be executed.
 const MISSING_CODE: u8 = 127;
@@ -55,6 +58,9 @@ impl TaskBy {
         match (text, text.split_once(':')) {
             ("process", _) => Ok(TaskBy::Process),
             ("thread", _) => Ok(TaskBy::Thread),
+            (_, Some(("symbol", expression))) if expression.len() > SYMBOL_BYTES_MAX => Err(
+                format!("expected an expression of at most {SYMBOL_BYTES_MAX} bytes"),
+            ),
             (_, Some(("symbol", expression))) if !expression.is_empty() => {
                 let expression = Regex::new(expression).map_err(|error| error.to_string())?;
                 Ok(TaskBy::Symbol(expression))
@@ -132,12 +138,7 @@ pub(crate) fn command(
     }
     match &options.task_by {
         TaskBy::Process => command.env_remove(TASK_BY_VARIABLE),
-        TaskBy::Thread => command.env(TASK_BY_VARIABLE, "thread"),
-        TaskBy::Symbol(_) => {
-            let text = "--task-by symbol:REGEX is for processes that already run (--pid, --name); expected process or \
-                        thread before a program";
-            return Err(BadInput(text.to_owned()).into());
-        }
+        other => command.env(TASK_BY_VARIABLE, other.to_string()),
     };
     if let Some(journal) = options.journal {
         command.env(JOURNAL_VARIABLE, journal.path());

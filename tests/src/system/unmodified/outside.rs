@@ -355,7 +355,7 @@ fn what_is_no_process_to_profile_is_said_with_the_way_on() {
             "expected the id of a process, 1 to 4194304",
         ),
         (&["--name", "^no-such-program$"], "no process of this user"),
-        (&["--name", "("], "unclosed group"),
+        (&["--name", "("], "open group without closing"),
         (&["--pid", "1", "-d", "0"], "expected seconds, more than 0"),
         (&["--pid", "1", "--", "true"], "cannot be used with"),
     ] {

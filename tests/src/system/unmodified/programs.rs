@@ -37,8 +37,13 @@ fn ends_of_all_kinds_are_the_same_and_the_last_samples_arrive() {
 
 /// By default all time of a program is one task, which has its name.
 #[test]
-fn threads_are_tasks_if_that_is_wanted() {
-    for (options, task) in [(&[][..], "threads;"), (&["--task-by", "thread"], "shop;")] {
+fn threads_or_functions_are_tasks_if_that_is_wanted() {
+    for (task_by, task) in [
+        ("process", "threads;"),
+        ("thread", "shop;"),
+        ("symbol:^shop::h.*t", "shop::hottest<double>;"),
+    ] {
+        let options = &["--task-by", task_by];
         let collector = Collector::start();
         let done = output(under_emberline(&collector.url(), options).arg(&programs().cpp));
         assert_eq!(done.status.code(), Some(7), "{done:?}");
