@@ -331,10 +331,8 @@ impl ThreadProbe {
                     .time
                     .take_off_cpu_of_ended(known_ns, self.quantum_of(thread))
             }
-            // It waits for a processor, and the kernel counts that when the wait has ended; or the
-            // hypervisor took the processor.
             LastObservation::Ready if where_last_seen && thread.last.is_some() => {
-                thread.time.take_off_cpu_as_delay(self.quantum_of(thread))
+                self.take_off_cpu_of_ready(thread)
             }
             LastObservation::Ready => thread
                 .time
@@ -342,5 +340,20 @@ impl ThreadProbe {
         };
         self.add(thread, attribution, stopped + weight);
         self.add_remainder(thread, attribution, |state| state != State::Cpu);
+    }
+
+    /// Takes the time off the processor of a thread that was ready when it was last seen.
+    fn take_off_cpu_of_ready(&mut self, thread: &mut Thread) -> Weight {
+        let quantum_ns = self.quantum_of(thread);
+        match self.files.activity(thread.id, &mut thread.files) {
+            // The kernel has counted its waits for a processor, which have ended.
+            Ok(Activity::Blocked(site)) => {
+                self.update_run_delay(thread);
+                thread.time.take_off_cpu(site.state(), quantum_ns)
+            }
+            // It waits for a processor, and the kernel counts that when the wait has ended; or the
+            // hypervisor took the processor.
+            _ => thread.time.take_off_cpu_as_delay(quantum_ns),
+        }
     }
 }
