@@ -46,6 +46,8 @@ pub(super) struct Thread {
     clock_ns: u64,
     /// When it was first seen.
     since_ns: u64,
+    /// When it was found in the list of threads.
+    pub(super) found_ns: u64,
     /// The frame that it is counted under, once needed.
     pub(super) frame: Option<ThreadFrame>,
     pub(super) observation: LastObservation,
@@ -177,6 +179,7 @@ impl Thread {
             time: TimeAccount::new(since_ns),
             clock_ns: 0,
             since_ns,
+            found_ns: since_ns,
             frame: None,
             observation: LastObservation::Ready,
             idle_to_ns: 0,

@@ -2,6 +2,7 @@
 
 mod checks;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -452,7 +453,7 @@ impl Sampler {
             .thread_list
             .update(times, count, &self.threads, self.own_id);
         for id in changes.started.iter() {
-            self.add_thread(*id, changes.started_after_ns, changes.is_first);
+            self.add_thread(*id, changes.started_after_ns..now, changes.is_first);
         }
         if !changes.started.is_empty() {
             self.agent_version = 0;
@@ -487,12 +488,14 @@ impl Sampler {
         self.probe.check_handlers(&mut self.threads, all);
     }
 
-    /// Adds a thread whose time counts from `since_ns`. `is_old`: it may have run before that.
-    fn add_thread(&mut self, id: u32, since_ns: u64, is_old: bool) {
-        let mut thread = Thread::new(id, since_ns);
+    /// Adds a thread that has started within `started_ns`. Its time counts from the beginning of that. `is_old`: it may
+    /// have run before.
+    fn add_thread(&mut self, id: u32, started_ns: Range<u64>, is_old: bool) {
+        let mut thread = Thread::new(id, started_ns.start);
+        thread.found_ns = started_ns.end;
         if is_old {
             if let Some(cpu_ns) = process::thread_cpu_ns(id) {
-                thread.time.reset(since_ns, cpu_ns);
+                thread.time.reset(started_ns.start, cpu_ns);
             }
         }
         let Some(thread) = self.threads.insert(thread) else {
@@ -529,7 +532,7 @@ impl Sampler {
         }
         self.cells.insert(id, cell.clone());
         if !is_known {
-            return self.add_thread(id, self.last_tick_ns, false);
+            return self.add_thread(id, self.last_tick_ns..now, false);
         }
         let Some(thread) = self.threads.get_mut(id) else {
             return;

@@ -144,11 +144,13 @@ impl ThreadProbe {
             } else {
                 None
             };
-            let started_ns = stat.map_or(ran_from_ns, |stat| {
-                (stat.started_ns + START_ROUNDED_NS / 2)
-                    .max(listed_ns)
-                    .min(ran_from_ns)
-            });
+            let about_ns = match stat {
+                Some(stat) => stat.started_ns + START_ROUNDED_NS / 2,
+                // It has ended. It started between two looks at the list.
+                None if may_have_waited => listed_ns.midpoint(thread.found_ns),
+                None => ran_from_ns,
+            };
+            let started_ns = about_ns.max(listed_ns).min(ran_from_ns);
             thread.time.restart(Moment {
                 ns: started_ns,
                 cpu_ns: 0,
