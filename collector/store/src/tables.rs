@@ -12,7 +12,7 @@ use profiler_core::hash::KeyedMap;
 use super::error::StoreError;
 use super::manifest::{FileEntry, LostFile, LostLog, Manifest, path};
 use super::objects::Objects;
-use super::segment::{Batch, EncodedFile, ListRow, ListSegment, Scan, Segment};
+use super::segment::{Batch, EncodedFile, ListRow, ListSegment, Scan, Segment, WorkerRanges};
 use super::union::{PartFile, UnionPart};
 use super::versions::Versions;
 use crate::lists::links::{Link, Links};
@@ -21,7 +21,7 @@ use crate::seal::seal_windows::SealBuffer;
 use crate::sums::row::WorkerNumber;
 use crate::sums::table::TableName;
 use base::clock::Clock;
-use base::limits::{OPEN_FILES_BYTES_MAX, OPEN_FILES_MAX, WORKERS_MAX};
+use base::limits::{FILE_WORKERS_BYTES_MAX, OPEN_FILES_BYTES_MAX, OPEN_FILES_MAX, WORKERS_MAX};
 use base::sync::{Mutex, RwLock, lock, rank, read, write};
 
 /// Stands for the workers past [`WORKERS_MAX`].
@@ -131,6 +131,38 @@ struct OpenFiles {
     sum_table: KeyedMap<u64, Arc<Segment>>,
     lists: KeyedMap<u64, Arc<ListSegment>>,
     bytes: usize,
+    workers: FileWorkers,
+}
+
+/// The workers of files that need not be open, by file; `None` for files that do not tell.
+#[derive(Debug, Default)]
+struct FileWorkers {
+    by_file: KeyedMap<u64, Option<Arc<WorkerRanges>>>,
+    bytes: usize,
+}
+
+impl FileWorkers {
+    fn insert(&mut self, file: u64, workers: Option<Arc<WorkerRanges>>) {
+        let bytes = FileWorkers::bytes_of(workers.as_ref());
+        if self.bytes + bytes > FILE_WORKERS_BYTES_MAX {
+            *self = FileWorkers::default();
+        }
+        self.remove(file);
+        self.bytes += bytes;
+        self.by_file.insert(file, workers);
+    }
+
+    fn remove(&mut self, file: u64) {
+        if let Some(workers) = self.by_file.remove(&file) {
+            self.bytes -= FileWorkers::bytes_of(workers.as_ref());
+        }
+    }
+
+    fn bytes_of(workers: Option<&Arc<WorkerRanges>>) -> usize {
+        /// An entry of the map and the counters of an `Arc`.
+        const ENTRY_BYTES: usize = 64;
+        ENTRY_BYTES + workers.map_or(0, |workers| workers.bytes())
+    }
 }
 
 impl OpenFiles {
@@ -138,7 +170,10 @@ impl OpenFiles {
     fn make_room(&mut self, bytes: usize) {
         let count = self.sum_table.len() + self.lists.len();
         if count >= OPEN_FILES_MAX || self.bytes + bytes > OPEN_FILES_BYTES_MAX {
-            *self = OpenFiles::default();
+            *self = OpenFiles {
+                workers: std::mem::take(&mut self.workers),
+                ..OpenFiles::default()
+            };
         }
         self.bytes += bytes;
     }
@@ -286,6 +321,9 @@ impl Tables {
         if let Some(of_part) = self.part_of(file) {
             return of_part.scan(scan, visit);
         }
+        if !scan.workers.is_none_or(|asked| self.may_have(file, asked)) {
+            return Ok(());
+        }
         let segment = self.segment(file)?;
         let mut cursor = segment.cursor(scan);
         let mut batch = Batch::default();
@@ -321,6 +359,28 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// Whether a file may have rows of one of the workers, by its footer. Files that are not merged do not tell.
+    fn may_have(&self, file: &FileEntry, asked: &[WorkerNumber]) -> bool {
+        if file.level == 0 {
+            return true;
+        }
+        let known = {
+            let open = lock(&self.open_files);
+            if open.sum_table.contains_key(&file.id) {
+                return true;
+            }
+            open.workers.by_file.get(&file.id).cloned()
+        };
+        let workers = known.unwrap_or_else(|| {
+            let workers = WorkerRanges::read(&self.objects, file).map(Arc::new);
+            lock(&self.open_files)
+                .workers
+                .insert(file.id, workers.clone());
+            workers
+        });
+        workers.is_none_or(|workers| workers.may_have(asked))
     }
 
     /// Opens a sum table's file. Verifies its checksum the first time.
@@ -398,7 +458,10 @@ impl Tables {
     /// Closes files that were removed from the manifest.
     pub(super) fn close_files(&self, ids: impl IntoIterator<Item = u64>) {
         let mut open = lock(&self.open_files);
-        ids.into_iter().for_each(|id| open.close(id));
+        for id in ids {
+            open.close(id);
+            open.workers.remove(id);
+        }
     }
 
     /// Writes a file. It is part of the store, and survives a crash, once a version lists it.

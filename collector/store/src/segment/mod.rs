@@ -7,6 +7,7 @@ mod column;
 mod list;
 mod read;
 mod schema;
+mod workers;
 mod write;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +24,7 @@ pub(crate) use list::{ListSegment, ListWriter};
 pub(crate) use read::{ALL_COLUMNS, Cursor, Segment, open_checked};
 pub use read::{Batch, Scan};
 pub(crate) use schema::Compression;
+pub(crate) use workers::WorkerRanges;
 pub(crate) use write::{EncodedFile, SameRowTier, SegmentWriter};
 
 /// Runs a function that decodes a file. The checksum was verified before, so an error or a panic means

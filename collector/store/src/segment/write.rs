@@ -13,10 +13,12 @@ use parquet::schema::types::ColumnDescPtr;
 use profiler_core::NodeId;
 
 use super::schema::Compression;
+use super::workers::WorkerRanges;
 use crate::sums::row::{Fields, Key, WorkerNumber};
 use crate::sums::table::{Column, SumTable};
 use crate::sums::tier::{Period, Tier};
 use base::heartbeat;
+use base::id_set::IdSet;
 
 /// Rows of a row group, which has whole [`Key::group`]s.
 const GROUP_ROWS_TARGET: usize = 1 << 17;
@@ -48,6 +50,8 @@ pub(crate) struct SegmentWriter {
     written: u64,
     /// First period and the one after the last, of the finished row groups.
     span: Option<(u32, u32)>,
+    /// The workers of a file that is kept; `None` for others.
+    workers: Option<IdSet>,
 }
 
 /// Rows, by column.
@@ -151,6 +155,9 @@ impl SegmentWriter {
             group_at: 0,
             written: 0,
             span: None,
+            workers: (compression == Compression::Merged
+                && sum_table.columns().contains(&Column::Worker))
+            .then(IdSet::default),
         }
     }
 
@@ -214,6 +221,10 @@ impl SegmentWriter {
         let Some((from, to)) = self.span else {
             return Vec::new();
         };
+        if let Some(workers) = &self.workers {
+            let fact = WorkerRanges::of(workers).fact();
+            self.file.append_key_value_metadata(fact);
+        }
         let rows = self.written;
         let own = (self.tier, encoded_file(self.file, from, to, rows));
         let coarser = self
@@ -260,6 +271,11 @@ impl SegmentWriter {
         }
         groups.write::<Int64Type>(&self.rows.value[..count]);
         groups.close();
+        if let Some(workers) = &mut self.workers {
+            for run in self.rows.worker[..count].chunk_by(|a, b| a == b) {
+                workers.insert(run[0].cast_unsigned());
+            }
+        }
         self.written += count as u64;
         self.rows.drain(count);
         self.group_at = 0;
