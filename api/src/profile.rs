@@ -32,6 +32,9 @@ pub struct ProfileAnswer {
     pub hidden: Hidden,
     /// Functions that are folded into their callers.
     pub folded: usize,
+    /// Number of groups that are summed in `[other]`.
+    #[serde(default)]
+    pub others: usize,
     /// Whether there is no time in it.
     pub empty: bool,
     /// The span of all retained samples.
@@ -178,13 +181,13 @@ pub struct TimelineAnswer {
     pub corrupt_files: Vec<String>,
 }
 
-/// Time of a task, step by step. A kind of waiting that is 0 throughout is absent.
+/// Time of a task or other group, step by step. A kind of waiting that is 0 throughout is absent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Series {
-    /// `task`, `no_task`, `agent`, `overflow`, or `other` for the sum of several.
+    /// `task`, `no_task`, `agent`, `overflow`, `group`, or `other` for the sum of several.
     pub kind: Word,
-    /// Name of the task.
+    /// Name of the task or group.
     pub name: String,
     /// Sums of all steps.
     pub totals: Totals,

@@ -315,8 +315,14 @@ pub const THREAD_PROFILE_ROWS_MAX: usize = 4 << 20;
 /// Most seconds of a profile by second: ten minutes, which is more columns than a page has room for.
 pub const PROFILE_SECONDS_MAX: usize = 600;
 
-/// Most separate groups of a grouped profile; the lighter ones are summed in one more.
-pub const GROUPS_MAX: usize = 100;
+/// Separate groups of a profile or a timeline without a limit in the query; the lighter ones are summed in one more.
+pub const GROUPS_DEFAULT: usize = 100;
+
+/// Most separate groups of a profile or a timeline.
+pub const GROUPS_MAX: usize = 10_000;
+
+/// Most groups whose time is summed to find the heaviest, such as threads of workers: 64 MiB.
+pub const GROUPS_SUMMED_MAX: usize = 1 << 20;
 
 /// Most services of pushed profiles of one answer.
 pub const SERVICES_SHOWN_MAX: usize = 1_000;
@@ -421,8 +427,8 @@ pub const COMPARED_NAMES_DEFAULT: usize = 1_000;
 /// too short to differ from their neighbors, fewer would not show how much they differ.
 pub const COMPARED_SLICES: usize = 20;
 
-/// Most series of a timeline; the smaller ones are summed in one more.
-pub const TIMELINE_SERIES_MAX: usize = 100;
+/// Most sums, by series and step, of a timeline: 64 MiB.
+pub const TIMELINE_SUMS_MAX: u64 = 1 << 20;
 
 /// How long requests and streams may take to end at a shutdown.
 pub const SHUTDOWN_MAX: Duration = Duration::from_secs(5);

@@ -68,8 +68,12 @@ pub enum QueryError {
         format_time(Timestamp::from_unix_ns(i64::MAX))
     )]
     Time { name: &'static str, value: String },
-    #[error("limit={value:?} is not a number from 1 to {limit}")]
-    Limit { value: String, limit: usize },
+    #[error("{name}={value:?} is not a number from 1 to {limit}")]
+    Limit {
+        name: &'static str,
+        value: String,
+        limit: usize,
+    },
     #[error("the range is empty: from={from} and to={to} are both {}", format_time(*at))]
     Empty {
         from: String,
@@ -124,6 +128,11 @@ pub enum QueryError {
         "single seconds of this range are no longer retained: ask for a newer range, or omit group=second"
     )]
     SecondsExpired,
+    #[error(
+        "the times at which runs of this range start and stop are no longer retained: ask for a newer range, or omit \
+         group=run"
+    )]
+    RunsExpired,
     #[error(
         "thread and group cannot be combined, except group=second; use worker, task or phase instead of \
          group"
@@ -180,8 +189,8 @@ pub enum QueryError {
     )]
     MatchedTasks { count: usize, limit: usize },
     #[error(
-        "grouping by {} would make {count} groups; at most {limit} are allowed: match fewer workers, or \
-         group by fewer labels",
+        "grouping by {} would make {count} groups; at most {limit} are allowed: match fewer workers, group by \
+         fewer labels, or take a shorter range",
         labels.join(", ")
     )]
     LabelGroups {
@@ -190,8 +199,8 @@ pub enum QueryError {
         limit: usize,
     },
     #[error(
-        "{series} series of {steps} steps are too many: at most {limit} sums are allowed; take a larger step, fewer labels \
-         or a limit"
+        "{series} series of {steps} steps are too many: at most {limit} sums are allowed; take a larger step, or ask \
+         for fewer series"
     )]
     SeriesSteps {
         series: usize,

@@ -38,7 +38,7 @@ pub use parameters::symbol_upload::{SymbolUpload, no_parameters};
 pub use parameters::table_format::TableFormat;
 pub use parameters::time::format_time;
 pub use profiles::cycles::Sampling;
-pub use profiles::group::GroupBy;
+pub use profiles::group_by::GroupBy;
 pub use profiles::label_series::{LabelSeries, LabelSeriesAnswer, LabelSeriesQuery};
 pub use profiles::profile::{By, Format, ProfileAnswer, ProfileQuery, Provenance};
 pub use profiles::thread_profile::ThreadFilter;

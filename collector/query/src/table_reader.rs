@@ -191,6 +191,33 @@ impl<'a> TableReader<'a> {
         }
     }
 
+    /// Plans the same seconds in periods of `coarsest` at most that each lie between two neighbors of `cuts`, which rise.
+    /// Returns whether finer detail that this needs is still retained.
+    pub(crate) fn split(&mut self, cuts: &[Second], coarsest: Tier) -> bool {
+        let Range { start, end } = self.plan.seconds;
+        let inner = cuts
+            .iter()
+            .copied()
+            .filter(|cut| start < *cut && *cut < end);
+        let mut pieces = Vec::new();
+        let mut from = start;
+        for to in inner.chain([end]) {
+            let plan = self.coverage.plan_in(from..to, coarsest);
+            if plan.seconds != (from..to) {
+                return false;
+            }
+            pieces.extend(plan.pieces);
+            from = to;
+        }
+        self.plan.pieces = pieces;
+        true
+    }
+
+    /// The first second with data in tables: the period that it is read from may begin earlier.
+    pub(crate) fn first_second(&self) -> Second {
+        self.coverage.data().map_or(Second(0), |data| data.start)
+    }
+
     /// Plans the same seconds in periods of `coarsest` at most, if these cover them exactly, and only those that overlap
     /// `spans`; `None` for all. Returns whether it did.
     pub(crate) fn refine(&mut self, coarsest: Tier, spans: Option<&[Range<Second>]>) -> bool {

@@ -185,6 +185,7 @@ fn add_sampling_headers(headers: &mut HeaderMap, answer: &ProfileAnswer) {
         answer.unnamed.is_pending().to_string(),
     );
     add_header(headers, "x-emberline-folded", answer.folded.to_string());
+    add_header(headers, "x-emberline-others", answer.others.to_string());
     add_header(
         headers,
         "x-emberline-corrupt-files",

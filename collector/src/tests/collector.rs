@@ -104,6 +104,7 @@ fn whole(range: TimeRange, filter: Filter, by: By, format: Format) -> ProfileQue
     let phases = PhaseFilter::All;
     let phases_shown = false;
     let group = None;
+    let groups_max = 100;
     let view = View::default();
     let threads = ThreadFilter::default();
     ProfileQuery {
@@ -112,6 +113,7 @@ fn whole(range: TimeRange, filter: Filter, by: By, format: Format) -> ProfileQue
         phases,
         phases_shown,
         group,
+        groups_max,
         by,
         format,
         view,

@@ -1,162 +1,78 @@
-//! Profiles by worker, host, label or phase: one more level above the tasks.
+//! Profiles by worker, host, label, run or phase: one more level above the tasks.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use profiler_core::hash::KeyedMap;
-use profiler_core::{NodeId, Profile, State, Weight, WorkerId};
+use profiler_core::{NodeId, Profile, State, Weight};
 
 use crate::Queries;
 use crate::QueryError;
-use crate::error::echo;
 use crate::parameters::label_scope::NO_TASK;
-use crate::parameters::labels::{WorkerAttributes, known_key};
-use crate::parameters::params::Params;
+use crate::profiles::group_by::{GroupBy, Heaviest};
 use crate::profiles::profile::{ProfileQuery, sample_columns};
+use crate::profiles::step_sums::StepScan;
+use crate::profiles::time_groups::TimeGroups;
+use crate::profiles::weight_sums::Sums;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
-use base::id_set::IdSet;
-use base::limits::{GROUPED_SUMS_MAX, GROUPS_MAX};
+use base::limits::GROUPED_SUMS_MAX;
 use base::sync::read;
-use state::CollectorState;
-use state::ledger::EXECUTE;
-use state::tree::{Excerpt, PhaseFilter, SampleScope, TopNode};
+use state::tree::TopNode;
 use state::windows::WindowSnapshot;
-use store::SumTable;
+use store::{SumTable, Tier};
 
-/// The group of workers without a value.
-const NO_VALUE: &str = "[none]";
-
-/// The group of values past the limit.
-const OTHERS: &str = "[other]";
-
-/// The level above the tasks.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum GroupBy {
-    Worker,
-    Host,
-    /// The value of the label of this key.
-    Label(String),
-    Phase,
-    /// The second, in the order of time.
-    Second,
+/// A profile with a level of groups.
+pub(crate) struct GroupedProfile {
+    pub(crate) profile: Profile,
+    /// The number of groups in `[other]`.
+    pub(crate) others: usize,
 }
 
-impl GroupBy {
-    /// The `group` parameter.
-    pub fn parse(
-        params: &Params<'_>,
-        state: &CollectorState,
-    ) -> Result<Option<GroupBy>, QueryError> {
-        const ALLOWED: [&str; 5] = ["worker", "host", "label:KEY", "phase", "second"];
-        let Some(text) = params.one("group")? else {
-            return Ok(None);
-        };
-        Ok(Some(match text {
-            "worker" => GroupBy::Worker,
-            "host" => GroupBy::Host,
-            "phase" => GroupBy::Phase,
-            "second" => GroupBy::Second,
-            text => {
-                let allowed = ALLOWED.to_vec();
-                let form = QueryError::Form {
-                    name: "group",
-                    value: echo(text),
-                    allowed,
-                };
-                let key = text.strip_prefix("label:").ok_or(form)?;
-                known_key(state, key)?;
-                GroupBy::Label(key.to_owned())
-            }
-        }))
-    }
-
-    /// Kind of its groups, such as `worker`.
-    pub fn name(&self) -> &str {
-        match self {
-            GroupBy::Worker => "worker",
-            GroupBy::Host => "host",
-            GroupBy::Label(key) => key,
-            GroupBy::Phase => "phase",
-            GroupBy::Second => "second",
-        }
-    }
-
-    /// The group of a worker.
-    fn of(&self, worker: &WorkerId, facts: &BTreeMap<WorkerId, WorkerAttributes>) -> String {
-        let facts = facts.get(worker);
-        let said = match self {
-            GroupBy::Host => facts.map(|facts| facts.host.clone()),
-            GroupBy::Label(key) => facts.and_then(|facts| facts.labels.get(key).cloned()),
-            GroupBy::Worker | GroupBy::Phase | GroupBy::Second => Some(worker.to_string()),
-        };
-        said.filter(|name| !name.is_empty())
-            .unwrap_or_else(|| NO_VALUE.to_owned())
-    }
-}
-
-/// Nanoseconds by group, node and state.
+/// Nanoseconds by line of the answer, node and state.
 #[derive(Default)]
 struct GroupedSums {
-    names: Vec<String>,
-    numbers: KeyedMap<String, u32>,
     sums: KeyedMap<(u32, u32, u8), u64>,
     /// Whether rows were dropped for lack of room.
     omitted: bool,
 }
 
 impl GroupedSums {
-    fn group(&mut self, name: String) -> u32 {
-        let GroupedSums { names, numbers, .. } = self;
-        *numbers.entry(name).or_insert_with_key(|name| {
-            names.push(name.clone());
-            u32::try_from(names.len() - 1).expect("no more than workers")
-        })
-    }
-
-    fn add(&mut self, group: u32, node: u32, state: u8, nanoseconds: u64) {
+    fn add(&mut self, line: u32, node: u32, state: u8, nanoseconds: u64) {
         let has_room = self.sums.len() < GROUPED_SUMS_MAX;
-        match self.sums.get_mut(&(group, node, state)) {
+        match self.sums.get_mut(&(line, node, state)) {
             Some(sum) => *sum = sum.saturating_add(nanoseconds),
-            None if has_room => drop(self.sums.insert((group, node, state), nanoseconds)),
+            None if has_room => drop(self.sums.insert((line, node, state), nanoseconds)),
             None => self.omitted = true,
         }
     }
 
-    /// The sums of each group by node, the heaviest groups separately.
-    fn by_group(self) -> Vec<(String, KeyedMap<u32, Weight>)> {
-        let mut totals = vec![0u64; self.names.len()];
-        for ((group, ..), nanoseconds) in &self.sums {
-            let total = &mut totals[*group as usize];
-            *total = total.saturating_add(*nanoseconds);
-        }
-        let mut order: Vec<usize> = (0..totals.len()).collect();
-        order.sort_by_key(|group| (Reverse(totals[*group]), &self.names[*group]));
-        let mut line_of = vec![0; totals.len()];
-        let mut lines: Vec<(String, KeyedMap<u32, Weight>)> = Vec::new();
-        for (line, group) in order.into_iter().enumerate() {
-            line_of[group] = line.min(GROUPS_MAX);
-            if line <= GROUPS_MAX {
-                let name = if line < GROUPS_MAX {
-                    self.names[group].as_str()
-                } else {
-                    OTHERS
-                };
-                lines.push((name.to_owned(), KeyedMap::default()));
-            }
-        }
-        for ((group, node, state), nanoseconds) in self.sums {
-            let (_, nodes) = &mut lines[line_of[group as usize]];
+    /// The sums of each line by node.
+    fn by_line(self, names: Vec<String>) -> Vec<Group> {
+        let mut groups: Vec<Group> = names.into_iter().map(Group::new).collect();
+        for ((line, node, state), nanoseconds) in self.sums {
             if let Some(state) = State::ALL.get(usize::from(state)) {
+                let nodes = &mut groups[line as usize].nodes;
                 nodes.entry(node).or_default().count(*state, nanoseconds);
             }
         }
-        lines
+        groups
+    }
+}
+
+/// The time of a group, by node.
+struct Group {
+    name: String,
+    nodes: KeyedMap<u32, Weight>,
+}
+
+impl Group {
+    fn new(name: String) -> Group {
+        let nodes = KeyedMap::default();
+        Group { name, nodes }
     }
 }
 
 impl Queries<'_> {
-    /// The profile of each group of workers, below its name.
+    /// The profile of each group of workers or of each run, below its name.
     pub(crate) fn profile_by_worker(
         &self,
         query: &ProfileQuery,
@@ -165,22 +81,18 @@ impl Queries<'_> {
         view: &WindowSnapshot,
         tops: &[TopNode],
         cancel: &Cancel,
-    ) -> Result<Profile, QueryError> {
-        let facts = self.worker_attributes();
+    ) -> Result<GroupedProfile, QueryError> {
+        let groups = TimeGroups::of(self, by, query.range, stored, view, Tier::Day)?;
+        let heaviest = self.heaviest(query, &groups, stored, view, tops)?;
         let mut sums = GroupedSums::default();
         for window in &view.windows {
             cancel.check()?;
-            let group = sums.group(by.of(&window.worker, &facts));
+            let group = groups.of_window(window);
             for (node, state, nanoseconds) in window.samples.entries() {
-                sums.add(group, node.0, state as u8, nanoseconds);
+                sums.add(heaviest.lines[group], node.0, state as u8, nanoseconds);
             }
         }
         let numbers = stored.worker_numbers(&query.filter.workers);
-        let groups: Vec<u32> = stored
-            .all_workers()
-            .iter()
-            .map(|worker| sums.group(by.of(worker, &facts)))
-            .collect();
         let (tasks, columns) = sample_columns(&query.filter, tops, true);
         let asked = ScanFilter {
             tasks: tasks.as_deref(),
@@ -188,19 +100,21 @@ impl Queries<'_> {
             columns,
         };
         if tops.is_empty() {
-            return Ok(Profile::default());
+            return Ok(GroupedProfile {
+                profile: Profile::default(),
+                others: 0,
+            });
         }
         stored.scan_while(
             |_| SumTable::Samples,
             asked,
             |batch, rows| {
                 rows.each(|index| {
-                    let group = batch.worker[index]
-                        .checked_sub(1)
-                        .and_then(|at| groups.get(at as usize));
+                    let group = groups.of_number(batch.worker[index], || rows.start(index));
                     let state = State::ALL.get(usize::from(batch.kind[index]));
                     if let (Some(group), Some(state)) = (group, state) {
-                        sums.add(*group, batch.node[index], *state as u8, batch.values[index]);
+                        let line = heaviest.lines[group];
+                        sums.add(line, batch.node[index], *state as u8, batch.values[index]);
                     }
                 });
                 if sums.omitted {
@@ -214,11 +128,110 @@ impl Queries<'_> {
             let limit = GROUPED_SUMS_MAX;
             return Err(QueryError::Groups { limit });
         }
+        let parts = sums.by_line(heaviest.names(groups.names()));
+        Ok(GroupedProfile {
+            profile: self.below_groups(query, parts, cancel)?,
+            others: heaviest.others,
+        })
+    }
+
+    /// The groups of the answer. Only if there may be too many are their times read first, from the totals of tasks.
+    fn heaviest(
+        &self,
+        query: &ProfileQuery,
+        groups: &TimeGroups,
+        stored: &mut TableReader<'_>,
+        view: &WindowSnapshot,
+        tops: &[TopNode],
+    ) -> Result<Heaviest, QueryError> {
+        let names = groups.names();
+        if names.len() <= query.groups_max {
+            return Ok(Heaviest::all(names.len()));
+        }
+        let numbers = stored.worker_numbers(&query.filter.workers);
+        let nodes = query.phases.nodes(&self.tree);
+        let scan = StepScan {
+            tops,
+            numbers: numbers.as_deref(),
+            states: query.filter.states,
+            nodes: nodes.as_deref(),
+            groups: Some(&groups.workers),
+            node_groups: None,
+            long: None,
+        };
+        let mut times_ns = vec![0u64; names.len()];
+        scan.visit(stored, view, &mut |cell, weight| {
+            let time_ns = &mut times_ns[groups.of_cell(cell)];
+            *time_ns = time_ns.saturating_add(weight.total_ns());
+        })?;
+        Ok(Heaviest::of(&times_ns, query.groups_max, |group| {
+            names[group].clone()
+        }))
+    }
+
+    /// The profile of each phase, below its name; and of time outside of tasks.
+    pub(crate) fn profile_by_phase(
+        &self,
+        query: &ProfileQuery,
+        sums: &Sums,
+        tops: &[TopNode],
+        cancel: &Cancel,
+    ) -> Result<GroupedProfile, QueryError> {
+        let excerpt = self.excerpt(sums.touched().clone());
+        let mut names: Vec<String> = Vec::new();
+        let mut numbers: KeyedMap<&str, usize> = KeyedMap::default();
+        let mut nodes: Vec<(u32, Option<usize>)> = Vec::new();
+        let mut times_ns: Vec<u64> = Vec::new();
+        let ids = excerpt.tree_ids();
+        for ((phase, top), id) in excerpt.phases().iter().zip(excerpt.tops()).zip(&ids[1..]) {
+            let is_asked = tops.binary_search_by_key(&top, |top| top.node).is_ok();
+            let Some(phase) = phase else {
+                nodes.push((id.0, None));
+                continue;
+            };
+            let group = *numbers.entry(phase).or_insert_with(|| {
+                names.push((*phase).to_owned());
+                times_ns.push(0);
+                names.len() - 1
+            });
+            nodes.push((id.0, Some(group)));
+            if is_asked && query.phases.keeps(Some(phase)) {
+                let weight = sums.weight(*id);
+                let states = query.filter.states.states();
+                let time_ns: u64 = states.map(|state| weight.get(state)).sum();
+                times_ns[group] = times_ns[group].saturating_add(time_ns);
+            }
+        }
+        let heaviest = if names.len() <= query.groups_max {
+            Heaviest::all(names.len())
+        } else {
+            Heaviest::of(&times_ns, query.groups_max, |group| names[group].clone())
+        };
+        let mut parts: Vec<Group> = heaviest.names(&names).into_iter().map(Group::new).collect();
+        parts.push(Group::new(NO_TASK.to_owned()));
+        let no_task = parts.len() - 1;
+        for (node, group) in nodes {
+            let line = group.map_or(no_task, |group| heaviest.lines[group] as usize);
+            parts[line].nodes.insert(node, sums.weight(NodeId(node)));
+        }
+        Ok(GroupedProfile {
+            profile: self.below_groups(query, parts, cancel)?,
+            others: heaviest.others,
+        })
+    }
+
+    /// The profiles of groups, below their names.
+    fn below_groups(
+        &self,
+        query: &ProfileQuery,
+        groups: Vec<Group>,
+        cancel: &Cancel,
+    ) -> Result<Profile, QueryError> {
         let nodes_max = read(&self.tree).node_count();
-        let parts: Vec<(String, Profile)> = sums
-            .by_group()
+        let parts: Vec<(String, Profile)> = groups
             .into_iter()
-            .map(|(name, nodes)| {
+            .filter(|group| !group.nodes.is_empty())
+            .map(|Group { name, nodes }| {
                 cancel.check()?;
                 let unknown = nodes.keys().filter(|node| **node >= nodes_max).count();
                 if unknown > 0 {
@@ -226,7 +239,7 @@ impl Queries<'_> {
                         rows: unknown as u64,
                     });
                 }
-                let excerpt = self.excerpt(nodes.keys().copied().collect::<IdSet>());
+                let excerpt = self.excerpt(nodes.keys().copied().collect());
                 Ok((
                     name,
                     excerpt.profile(
@@ -242,45 +255,4 @@ impl Queries<'_> {
             filled.map(|(name, profile)| (name.as_str(), profile)),
         ))
     }
-}
-
-/// The profile of each phase, below its name; and of time outside of tasks.
-pub(crate) fn profile_by_phase(
-    query: &ProfileQuery,
-    excerpt: &Excerpt,
-    own: impl Fn(NodeId) -> Weight,
-) -> Profile {
-    let mut names = excerpt.phase_names();
-    names.insert(EXECUTE.into());
-    if let PhaseFilter::Named(asked) = &query.phases {
-        names.retain(|name| asked.iter().any(|asked| **asked == **name));
-    }
-    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-    let (shown, others) = names.split_at(names.len().min(GROUPS_MAX));
-    let mut groups: Vec<(&str, PhaseFilter)> = shown
-        .iter()
-        .map(|name| (name.as_str(), PhaseFilter::Named(vec![name.clone()])))
-        .collect();
-    if !others.is_empty() {
-        groups.push((OTHERS, PhaseFilter::Named(others.to_vec())));
-    }
-    if query.phases == PhaseFilter::All {
-        groups.push((NO_TASK, PhaseFilter::NoTask));
-    }
-    let parts: Vec<(&str, Profile)> = groups
-        .into_iter()
-        .map(|(name, phases)| {
-            let profile = excerpt.profile(
-                SampleScope {
-                    filter: &query.filter,
-                    phases: &phases,
-                },
-                &own,
-                query.form(),
-            );
-            (name, profile)
-        })
-        .filter(|(_, part)| !part.is_empty())
-        .collect();
-    Profile::grouped(parts.iter().map(|(name, profile)| (*name, profile)))
 }

@@ -142,6 +142,7 @@ impl Queries<'_> {
             states: filter.states,
             nodes: None,
             groups: Some(&workers).filter(|_| groups.workers.len() > 1),
+            node_groups: None,
             long: None,
         };
         // First the sum of each series, in the fewest periods, so that only those of the answer take memory.

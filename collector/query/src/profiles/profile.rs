@@ -15,14 +15,15 @@ use crate::parameters::params::{Filters, Params};
 use crate::parameters::range::{RANGE, asked_range};
 use crate::parameters::table_format::TableFormat;
 use crate::profiles::cycles::{Cycles, Sampling};
-use crate::profiles::group::{GroupBy, profile_by_phase};
+use crate::profiles::group::GroupedProfile;
+use crate::profiles::group_by::GroupBy;
 use crate::profiles::thread_profile::ThreadFilter;
 use crate::profiles::unnamed::Unnamed;
 use crate::profiles::view::{VIEW, parse_view};
 use crate::profiles::weight_sums::Sums;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
 use crate::tasks::phases::parse_phases;
-use base::limits::QUERY_BYTES_MAX;
+use base::limits::{GROUPS_DEFAULT, QUERY_BYTES_MAX};
 use base::sync::read;
 use naming::Naming;
 use state::CollectorState;
@@ -86,6 +87,8 @@ pub struct ProfileQuery {
     pub phases_shown: bool,
     /// The level above the tasks.
     pub group: Option<GroupBy>,
+    /// Most groups, the heaviest; the others are one more.
+    pub groups_max: usize,
     pub by: By,
     pub format: Format,
     /// The part of the profile to show, apart from the states, which are the filter's.
@@ -103,8 +106,9 @@ impl ProfileQuery {
             Parameter::text(
                 "group",
                 "worker",
-                "A first level of groups: `worker`, `host`, `label:KEY`, `phase` or `second`.",
+                "A first level of groups: `worker`, `host`, `run`, `phase`, `second` or `label:KEY`.",
             ),
+            GroupBy::LIMIT,
             Parameter::choice(
                 "by",
                 || names(&ProfileQuery::BY),
@@ -156,7 +160,8 @@ impl ProfileQuery {
             filter: Filters::parse(&params, state)?,
             phases: parse_phases(&params, state)?,
             phases_shown: params.choice("phases", &FLAG)?,
-            group: GroupBy::parse(&params, state)?,
+            group: GroupBy::parse(&params, state, GroupBy::OF_PROFILES)?,
+            groups_max: GroupBy::parse_limit(&params)?,
             view: parse_view(&params)?,
             threads: ThreadFilter::parse(&params)?,
         };
@@ -192,6 +197,7 @@ impl ProfileQuery {
             phases: PhaseFilter::All,
             phases_shown: false,
             group: None,
+            groups_max: GROUPS_DEFAULT,
             by: By::Function,
             format: Format::Json,
             view: View::default(),
@@ -239,6 +245,8 @@ pub struct ProfileAnswer {
     pub hidden: Hidden,
     /// The number of functions that are folded into their callers.
     pub folded: usize,
+    /// The number of groups in `[other]`.
+    pub others: usize,
     /// The label of the zoomed node.
     pub zoomed: Option<String>,
     /// The time of it in functions without a name.
@@ -249,7 +257,7 @@ pub struct ProfileAnswer {
 impl ProfileAnswer {
     fn new(
         query: &ProfileQuery,
-        whole: Profile,
+        whole: GroupedProfile,
         naming: &Naming,
         facts: Provenance,
     ) -> ProfileAnswer {
@@ -262,12 +270,13 @@ impl ProfileAnswer {
             hidden,
             folded,
             zoomed,
-        } = view.apply(whole);
+        } = view.apply(whole.profile);
         let unnamed = Unnamed::of(&profile, naming);
         ProfileAnswer {
             profile,
             hidden,
             folded,
+            others: whole.others,
             zoomed,
             unnamed,
             facts,
@@ -347,7 +356,8 @@ impl Queries<'_> {
             let profile =
                 self.profile_by_thread(query, &mut stored, &view, &tops, &cycles, cancel)?;
             let facts = Provenance::of(stored, view, *range, &cycles);
-            return Ok(ProfileAnswer::new(query, profile, &self.naming, facts));
+            let whole = GroupedProfile { profile, others: 0 };
+            return Ok(ProfileAnswer::new(query, whole, &self.naming, facts));
         }
         if let Some(by) = query.group.as_ref().filter(|by| **by != GroupBy::Phase) {
             let profile = self.profile_by_worker(query, by, &mut stored, &view, &tops, cancel)?;
@@ -376,7 +386,13 @@ impl Queries<'_> {
                 cluster,
             )?;
         }
-        let profile = self.profile_of(query, &sums, &tops);
+        let profile = match query.group {
+            Some(_) => self.profile_by_phase(query, &sums, &tops, cancel)?,
+            None => GroupedProfile {
+                profile: self.profile_of(query, &sums, &tops),
+                others: 0,
+            },
+        };
         let cycles = Cycles::read(&mut stored, &view, numbers.as_deref())?;
         let facts = Provenance::of(stored, view, *range, &cycles);
         Ok(ProfileAnswer::new(query, profile, &self.naming, facts))
@@ -385,8 +401,7 @@ impl Queries<'_> {
     fn profile_of(&self, query: &ProfileQuery, sums: &Sums, tops: &[TopNode]) -> Profile {
         let own = |node| sums.weight(node);
         let touched = sums.touched();
-        if query.group.is_none()
-            && query.phases == PhaseFilter::All
+        if query.phases == PhaseFilter::All
             && let Some(profile) =
                 self.shapes
                     .profile(self.named_tree(), query.form(), touched, tops, own)
@@ -394,10 +409,7 @@ impl Queries<'_> {
             return profile;
         }
         let excerpt = self.excerpt(touched.clone());
-        match query.group {
-            Some(_) => profile_by_phase(query, &excerpt, own),
-            None => excerpt.profile(query.scope(), own, query.form()),
-        }
+        excerpt.profile(query.scope(), own, query.form())
     }
 }
 

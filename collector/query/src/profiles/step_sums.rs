@@ -141,6 +141,23 @@ pub(crate) struct Cell {
     pub(crate) group: usize,
     /// Index of the first-level node.
     pub(crate) top: usize,
+    /// Group of its node, 0 if nodes have none.
+    pub(crate) node_group: u32,
+}
+
+/// Groups of the tree's nodes, such as their phases.
+pub(crate) struct NodeGroups {
+    /// By node; 0 for nodes past the end.
+    pub(crate) by_node: Vec<u32>,
+    /// The table whose rows have these nodes: samples by stack, or threads.
+    pub(crate) table: SumTable,
+}
+
+impl NodeGroups {
+    #[inline]
+    fn of(&self, node: u32) -> u32 {
+        self.by_node.get(node as usize).copied().unwrap_or(0)
+    }
 }
 
 /// Groups of workers, by index.
@@ -171,12 +188,32 @@ impl WorkerGroups {
         }
     }
 
-    fn of(&self, worker: &WorkerId) -> Option<usize> {
+    /// A group for each worker of the tables and of the snapshot.
+    pub(crate) fn of_each(
+        stored: &TableReader<'_>,
+        view: &WindowSnapshot,
+        mut group: impl FnMut(&WorkerId) -> usize,
+    ) -> WorkerGroups {
+        let mut by_worker: KeyedMap<WorkerId, usize> = KeyedMap::default();
+        for window in &view.windows {
+            if !by_worker.contains_key(&window.worker) {
+                by_worker.insert(window.worker.clone(), group(&window.worker));
+            }
+        }
+        let ids = stored.all_workers();
+        let by_number = ids.iter().map(|id| Some(group(id)));
+        WorkerGroups {
+            by_number: by_number.collect(),
+            by_worker,
+        }
+    }
+
+    pub(crate) fn of(&self, worker: &WorkerId) -> Option<usize> {
         self.by_worker.get(worker).copied()
     }
 
     #[inline]
-    fn of_number(&self, number: u32) -> Option<usize> {
+    pub(crate) fn of_number(&self, number: u32) -> Option<usize> {
         let at = number.checked_sub(1)? as usize;
         self.by_number.get(at).copied().flatten()
     }
@@ -194,6 +231,8 @@ pub(crate) struct StepScan<'a> {
     pub(crate) nodes: Option<&'a [bool]>,
     /// `None` is one group of all workers.
     pub(crate) groups: Option<&'a WorkerGroups>,
+    /// `None` is one group of all nodes.
+    pub(crate) node_groups: Option<&'a NodeGroups>,
     /// `None`: all windows count at their starts.
     pub(crate) long: Option<&'a LongWindows>,
 }
@@ -229,8 +268,11 @@ impl<'a> StepScan<'a> {
                 .groups
                 .map_or(Some(0), |groups| groups.of(&window.worker));
             let Some(group) = group else { continue };
-            for part in window
-                .samples
+            let times = match self.table() {
+                SumTable::Threads => &window.threads,
+                _ => &window.samples,
+            };
+            for part in times
                 .parts()
                 .filter(|part| self.states.contains(part.state))
             {
@@ -243,9 +285,12 @@ impl<'a> StepScan<'a> {
                     worker: 0,
                     group,
                     top,
+                    node_group: 0,
                 };
-                for (_, nanoseconds) in part.entries().filter(|(node, _)| self.has_node(node.0)) {
-                    sums.add(cell, part.state, nanoseconds);
+                for (node, nanoseconds) in part.entries().filter(|(node, _)| self.has_node(node.0))
+                {
+                    let node_group = self.node_groups.map_or(0, |groups| groups.of(node.0));
+                    sums.add(Cell { node_group, ..cell }, part.state, nanoseconds);
                 }
             }
             sums.end();
@@ -260,18 +305,14 @@ impl<'a> StepScan<'a> {
     ) -> Result<(), QueryError> {
         let tasks: Vec<NodeId> = self.tops.iter().map(|top| top.node).collect();
         // Totals by task have no phases.
-        let by_node = self.nodes.is_some();
+        let by_node = self.nodes.is_some() || self.node_groups.is_some();
         let by_worker = self.groups.is_some() || self.long.is_some();
         let columns: &[Column] = match (by_node, by_worker || self.numbers.is_some()) {
             (true, _) => &[Column::Task, Column::Worker, Column::Kind, Column::Node],
             (false, true) => &[Column::Task, Column::Worker, Column::Kind],
             (false, false) => &[Column::Task, Column::Kind],
         };
-        let table = if by_node {
-            SumTable::Samples
-        } else {
-            SumTable::Totals
-        };
+        let table = self.table();
         let asked = ScanFilter {
             tasks: Some(&tasks),
             workers: self.numbers,
@@ -310,7 +351,11 @@ impl<'a> StepScan<'a> {
                         worker: 0,
                         group,
                         top,
+                        node_group: 0,
                     };
+                    if let Some(groups) = self.node_groups {
+                        cell.node_group = groups.of(batch.node[index]);
+                    }
                     if let Some(long) = self.long {
                         let worker = batch.worker[index];
                         let length_ns = long.of_number(worker);
@@ -325,6 +370,15 @@ impl<'a> StepScan<'a> {
                 sums.end();
             },
         )
+    }
+
+    /// The table with the fewest rows that has the requested nodes.
+    fn table(&self) -> SumTable {
+        match (self.node_groups, self.nodes) {
+            (Some(groups), _) => groups.table,
+            (None, Some(_)) => SumTable::Samples,
+            (None, None) => SumTable::Totals,
+        }
     }
 
     fn has_node(&self, node: u32) -> bool {

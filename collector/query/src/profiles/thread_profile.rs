@@ -261,6 +261,7 @@ impl Queries<'_> {
                 states: StateSet::ALL,
                 nodes: nodes.as_deref(),
                 groups: None,
+                node_groups: None,
                 long: None,
             };
             rows.shown = Some(busy_seconds(scan, stored, view, limit)?);

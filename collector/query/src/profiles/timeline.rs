@@ -1,6 +1,4 @@
-//! Timelines: each task's time, step by step.
-
-use std::cmp::Reverse;
+//! Timelines: the time of each task, or other group, step by step.
 
 use profiler_core::{Filter, FrameKind, TimeRange, Timestamp, Weight};
 
@@ -12,14 +10,16 @@ use crate::parameters::params::{Filters, Params};
 use crate::parameters::range::{RANGE, asked_range, parse_step_ns};
 use crate::parameters::table_format::TableFormat;
 use crate::profiles::cycles::Cycles;
+use crate::profiles::group_by::{GroupBy, Heaviest, OTHERS};
 use crate::profiles::profile::{Provenance, windows_in};
 use crate::profiles::step_sums::{StepScan, Steps};
+use crate::profiles::timeline_lines::{Sources, ThreadNumbers, TimelineLines};
 use crate::table_reader::{Cancel, TableReader};
 use crate::tasks::phases::parse_phases;
-use base::limits::{STEP_PERIODS_MAX, TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
+use base::limits::{GROUPS_DEFAULT, STEP_PERIODS_MAX, TIMELINE_STEPS_MAX, TIMELINE_SUMS_MAX};
 use base::sync::read;
 use state::CollectorState;
-use state::tree::{PhaseFilter, TopNode};
+use state::tree::PhaseFilter;
 use store::Tier;
 
 /// Default steps: the first that is not too small is used.
@@ -35,6 +35,10 @@ pub struct TimelineQuery {
     /// The phases of tasks to keep.
     pub phases: PhaseFilter,
     pub step_ns: u64,
+    /// Kind of the series.
+    pub group: GroupBy,
+    /// Most series, the heaviest; the others are one more.
+    pub groups_max: usize,
     /// `None` is JSON.
     pub format: Option<TableFormat>,
 }
@@ -50,8 +54,31 @@ impl TimelineQuery {
     pub const PARAMETERS: Parameters = &[
         &RANGE,
         &Filters::PARAMETERS,
-        &[STEP, TableFormat::PARAMETER],
+        &[
+            STEP,
+            Parameter::text(
+                "group",
+                "worker",
+                "Kind of the series: `task`, `worker`, `host`, `run`, `phase`, `thread` or `label:KEY`.",
+            )
+            .default("task"),
+            GroupBy::LIMIT,
+            TableFormat::PARAMETER,
+        ],
     ];
+
+    /// A query for the time of tasks.
+    pub fn of(range: TimeRange, filter: Filter, step_ns: u64) -> TimelineQuery {
+        TimelineQuery {
+            range,
+            filter,
+            phases: PhaseFilter::All,
+            step_ns,
+            group: GroupBy::Task,
+            groups_max: GROUPS_DEFAULT,
+            format: None,
+        }
+    }
 
     /// Parses the parameters; relative times are relative to `now`.
     pub fn parse(
@@ -68,11 +95,14 @@ impl TimelineQuery {
         let phases = parse_phases(&params, state)?;
         let format = params.choice("format", &TableFormat::CHOICES)?;
         let filter = Filters::parse(&params, state)?;
+        let group = GroupBy::parse(&params, state, GroupBy::OF_TIMELINES)?;
         Ok(TimelineQuery {
             range,
             step_ns,
             filter,
             phases,
+            group: group.unwrap_or(GroupBy::Task),
+            groups_max: GroupBy::parse_limit(&params)?,
             format,
         })
     }
@@ -150,7 +180,7 @@ pub struct TimelineAnswer {
 }
 
 impl Queries<'_> {
-    /// Sums, for each step, the windows that start in it and in the range, by first-level node. Windows that are longer
+    /// Sums, for each step, the windows that start in it and in the range, by first-level node or other group. Windows that are longer
     /// than a period of the tables are spread over their length.
     pub fn timeline(
         &self,
@@ -164,6 +194,7 @@ impl Queries<'_> {
             step_ns,
             ..
         } = query;
+        let steps = Steps::new(*range, *step_ns);
         let coarsest = coarsest_in(*step_ns);
         let (mut stored, view) = TableReader::of(
             self,
@@ -177,34 +208,53 @@ impl Queries<'_> {
         let nodes = phases.nodes(&self.tree);
         let cycles = Cycles::read(&mut stored, &view, numbers.as_deref())?;
         let long = cycles.long_windows(&stored, period_ns(coarsest));
+        let sources = Sources {
+            stored: &mut stored,
+            view: &view,
+            coarsest,
+        };
+        let lines = TimelineLines::of(self, &query.group, *range, &tops, sources)?;
         let scan = StepScan {
             tops: &tops,
             numbers: numbers.as_deref(),
             states: filter.states,
             nodes: nodes.as_deref(),
-            groups: None,
+            groups: lines.workers(),
+            node_groups: lines.nodes(),
             long: None,
         };
-        let steps = Steps::new(*range, *step_ns);
-        // First the weight of each series, in the fewest periods, so that only displayed ones take
+        // First the weight of each line, in the fewest periods, so that only displayed ones take
         // memory.
         let plan = stored.plan.clone();
-        stored.coarsen();
-        let mut totals = vec![Weight::ZERO; tops.len()];
+        lines.coarsen(&mut stored)?;
+        let mut threads = ThreadNumbers::default();
+        let mut totals: Vec<Weight> = Vec::new();
         scan.visit(&mut stored, &view, &mut |cell, weight| {
-            totals[cell.top] += *weight;
+            if let Some(line) = lines.number(cell, &mut threads) {
+                if line >= totals.len() {
+                    totals.resize(line + 1, Weight::ZERO);
+                }
+                totals[line] += *weight;
+            }
         })?;
+        threads.check()?;
         stored.plan = plan;
-        let (mut series, line_of, others) = lines(&tops, &totals);
-        for line in &mut series {
-            line.weights = vec![Weight::ZERO; steps.count as usize];
-        }
+        let times_ns: Vec<u64> = totals.iter().map(Weight::total_ns).collect();
+        let heaviest = Heaviest::of(&times_ns, query.groups_max, |line| {
+            (lines.name(line, &threads), line)
+        });
+        let names = heaviest
+            .shown
+            .iter()
+            .map(|line| lines.name(*line, &threads));
+        let mut series = empty_series(names.collect(), heaviest.others, steps)?;
         let scan = scan.spreading(&long);
         scan.visit(&mut stored, &view, &mut |cell, weight| {
-            if let Some(line) = line_of[cell.top] {
-                let sums = &mut series[line].weights;
+            let line = lines.number(cell, &mut threads);
+            let shown = line.and_then(|line| heaviest.lines.get(line));
+            if let Some(series) = shown.and_then(|shown| series.get_mut(*shown as usize)) {
                 steps.split(cell.start, cell.length_ns, weight, |step, part| {
-                    sums[step] += part
+                    series.weights[step] += part;
                 });
             }
         })?;
@@ -213,7 +263,7 @@ impl Queries<'_> {
             step_ns: *step_ns,
             steps: steps.count,
             series,
-            others,
+            others: heaviest.others,
             facts: Provenance::of(stored, view, *range, &cycles),
         })
     }
@@ -233,42 +283,35 @@ pub(crate) fn period_ns(tier: Tier) -> u64 {
     u64::from(tier.seconds()) * 1_000_000_000
 }
 
-/// Series for the heaviest first-level nodes and one for the rest; the series of each node with
-/// weight; and the number of nodes in the last series.
-fn lines(tops: &[TopNode], totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>>, usize) {
-    let mut order: Vec<usize> = (0..totals.len())
-        .filter(|top| !totals[*top].is_zero())
+/// Series with these names, and one for others if there are any.
+///
+/// # Errors
+/// If they have too many steps.
+fn empty_series(
+    names: Vec<(FrameKind, String)>,
+    others: usize,
+    steps: Steps,
+) -> Result<Vec<Series>, QueryError> {
+    let mut names: Vec<(Option<FrameKind>, String)> = names
+        .into_iter()
+        .map(|(kind, name)| (Some(kind), name))
         .collect();
-    order.sort_by_key(|top| {
-        (
-            Reverse(totals[*top].total_ns()),
-            tops[*top].kind,
-            &tops[*top].name,
-            *top,
-        )
-    });
-    let mut line_of = vec![None; totals.len()];
-    for (line, top) in order.iter().enumerate() {
-        line_of[*top] = Some(line.min(TIMELINE_SERIES_MAX));
-    }
-    let shown = order.iter().take(TIMELINE_SERIES_MAX).map(|top| {
-        let TopNode { kind, name, .. } = &tops[*top];
-        Series {
-            kind: Some(*kind),
-            name: name.to_string(),
-            weights: Vec::new(),
-        }
-    });
-    let mut series: Vec<Series> = shown.collect();
-    let others = order.len() - series.len();
     if others > 0 {
-        series.push(Series {
-            kind: None,
-            name: "[other]".to_owned(),
-            weights: Vec::new(),
+        names.push((None, OTHERS.to_owned()));
+    }
+    if names.len() as u64 * steps.count > TIMELINE_SUMS_MAX {
+        return Err(QueryError::SeriesSteps {
+            series: names.len(),
+            steps: steps.count,
+            limit: TIMELINE_SUMS_MAX,
         });
     }
-    (series, line_of, others)
+    let series = names.into_iter().map(|(kind, name)| Series {
+        kind,
+        name,
+        weights: vec![Weight::ZERO; steps.count as usize],
+    });
+    Ok(series.collect())
 }
 
 #[cfg(test)]

@@ -216,6 +216,7 @@ pub(crate) fn limit_to(text: Option<&str>, most: usize) -> Result<usize, QueryEr
         .ok()
         .filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| QueryError::Limit {
+        name: "limit",
         value: echo(text),
         limit: most,
     })

@@ -59,6 +59,7 @@ impl Queries<'_> {
             states: StateSet::ALL,
             nodes: None,
             groups: None,
+            node_groups: None,
             long: None,
         };
         let mut weights = vec![Weight::ZERO; tops.len()];

@@ -30,6 +30,7 @@ pub(crate) fn profile(query: &ProfileQuery, answer: &ProfileAnswer) -> api::Prof
         totals: totals(answer.profile.total()),
         hidden: hidden(&answer.hidden),
         folded: answer.folded,
+        others: answer.others,
         empty: answer.profile.is_empty(),
         data: answer.facts.data.map(time_range),
         corrupt_files: answer.facts.damaged.clone(),

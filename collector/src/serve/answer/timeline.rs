@@ -26,6 +26,7 @@ fn series(series: &Series) -> api::Series {
         Some(FrameKind::Task) => "task",
         Some(FrameKind::NoTask) => "no_task",
         Some(FrameKind::Agent) => "agent",
+        Some(FrameKind::Group) => "group",
         // Agents put nothing else at the first level.
         Some(_) => "overflow",
         None => "other",

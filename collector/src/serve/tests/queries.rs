@@ -163,10 +163,28 @@ async fn an_unknown_label_phase_or_group_lists_the_known_ones() {
     running
         .check("/api/v1/profile?group=label:", 400, error, json!([]))
         .await;
-    let error = "invalid group=\"zone\"; allowed: worker; host; label:KEY; phase; second";
-    let allowed = json!(["worker", "host", "label:KEY", "phase", "second"]);
+    let error = "invalid group=\"zone\"; allowed: worker; host; run; phase; second; label:KEY";
+    let allowed = json!(["worker", "host", "run", "phase", "second", "label:KEY"]);
     running
         .check("/api/v1/profile?group=zone", 400, error, allowed)
+        .await;
+    let allowed = json!([
+        "task",
+        "worker",
+        "host",
+        "run",
+        "phase",
+        "thread",
+        "label:KEY"
+    ]);
+    let error =
+        "invalid group=\"second\"; allowed: task; worker; host; run; phase; thread; label:KEY";
+    running
+        .check("/api/v1/timeline?group=second", 400, error, allowed)
+        .await;
+    let error = "groups=\"10001\" is not a number from 1 to 10000";
+    running
+        .check("/api/v1/timeline?groups=10001", 400, error, Value::Null)
         .await;
 }
 
@@ -255,7 +273,7 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let error = "unknown parameter \"tsak\"; allowed: from, to, run, task, worker, label, \
-                 state, threads, phase, phases, group, by, format, outside, stacks, focus, hide, merge, \
+                 state, threads, phase, phases, group, groups, by, format, outside, stacks, focus, hide, merge, \
                  recursion, invert, zoom, thread, thread_id";
     let names = json!([
         "from",
@@ -269,6 +287,7 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
         "phase",
         "phases",
         "group",
+        "groups",
         "by",
         "format",
         "outside",

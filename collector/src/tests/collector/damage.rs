@@ -138,13 +138,7 @@ fn a_query_ends_when_its_reader_disconnects() {
     cancel.set();
     let range = range(0, 20);
     let filter = Filter::default();
-    let query = TimelineQuery {
-        range,
-        filter: filter.clone(),
-        phases: PhaseFilter::All,
-        step_ns: 1_000_000_000,
-        format: None,
-    };
+    let query = TimelineQuery::of(range, filter.clone(), 1_000_000_000);
     assert!(matches!(
         Queries(&collector.state).timeline(&query, &cancel),
         Err(QueryError::Cancelled)

@@ -59,13 +59,7 @@ fn expected(windows: &[Pushes], seconds: i64) -> Vec<u64> {
 
 /// The sums of a timeline by step.
 fn timeline(collector: &Collector, range: TimeRange, step_ns: u64) -> Vec<u64> {
-    let query = TimelineQuery {
-        range,
-        filter: Filter::default(),
-        phases: PhaseFilter::All,
-        step_ns,
-        format: None,
-    };
+    let query = TimelineQuery::of(range, Filter::default(), step_ns);
     let answer = Queries(&collector.state)
         .timeline(&query, &Cancel::default())
         .unwrap();

@@ -129,16 +129,7 @@ fn ended(rows: &[SummaryRow]) -> u64 {
 /// Checks that every answer sums to `total`, whatever the query.
 fn check(collector: &Collector, total: u64) {
     assert_eq!(total_ns(collector), total);
-    let filter = Filter::default();
-    let phases = PhaseFilter::All;
-    let step_ns = 5 * SECOND_NS as u64;
-    let query = TimelineQuery {
-        range: range(0, 20),
-        filter,
-        phases,
-        step_ns,
-        format: None,
-    };
+    let query = TimelineQuery::of(range(0, 20), Filter::default(), 5 * SECOND_NS as u64);
     let timeline = Queries(&collector.state)
         .timeline(&query, &Cancel::default())
         .unwrap();

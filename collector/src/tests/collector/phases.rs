@@ -128,19 +128,31 @@ proptest! {
         let by = By::Function;
         let format = Format::Json;
         let query = ProfileQuery {
-            range: TimeRange::ALL, filter: filter.clone(), phases: phases.clone(), phases_shown, group, by, format,
-            view: View::default(),
-        threads: ThreadFilter::default(),
+            phases: phases.clone(), phases_shown, group: group.clone(), by, format,
+            ..ProfileQuery::of(TimeRange::ALL, filter.clone())
         };
         let answer = Queries(&collector.state).profile(&query, &Cancel::default()).unwrap();
         let found = paths(&answer.profile);
         prop_assert_eq!(&found, &expected);
 
-        let query = TimelineQuery { range: range(0, 50), filter, phases, step_ns: 60_000_000_000, format: None };
+        let by_group = group.is_some();
+        let query = TimelineQuery {
+            phases,
+            group: group.unwrap_or(GroupBy::Task),
+            ..TimelineQuery::of(range(0, 50), filter, 60_000_000_000)
+        };
         let timeline = Queries(&collector.state).timeline(&query, &Cancel::default()).unwrap();
-        let weights = timeline.series.iter().flat_map(|line| &line.weights);
-        let total: u64 = weights.map(Weight::total_ns).sum();
-        prop_assert_eq!(total, expected.values().sum::<u64>());
+        let total = |line: &query::Series| line.weights.iter().map(Weight::total_ns).sum::<u64>();
+        prop_assert_eq!(timeline.series.iter().map(total).sum::<u64>(), expected.values().sum::<u64>());
+        if by_group {
+            let found: BTreeMap<String, u64> = timeline.series.iter().map(|line| (line.name.clone(), total(line))).collect();
+            let mut groups: BTreeMap<String, u64> = BTreeMap::new();
+            for (path, time_ns) in &expected {
+                let group = path[1..].split(';').next().unwrap();
+                *groups.entry(group.to_owned()).or_default() += time_ns;
+            }
+            prop_assert_eq!(found, groups);
+        }
     }
 }
 

@@ -189,7 +189,7 @@ proptest! {
         let profile = ask(&collector, range, filter.clone()).profile;
         let step_ns = step_s * 1_000_000_000;
         prop_assume!(range.length_ns() / step_ns < 10_000);
-        let query = TimelineQuery { range, filter: filter.clone(), phases: PhaseFilter::All, step_ns, format: None };
+        let query = TimelineQuery::of(range, filter.clone(), step_ns);
         let timeline = Queries(&collector.state).timeline(&query, &Cancel::default()).unwrap();
         let mut expected: Vec<(String, Weight)> =
             profile.top_level().map(|(frame, weight)| (frame.label(), weight)).collect();

@@ -4,7 +4,7 @@ use query::Queries;
 use std::collections::BTreeMap;
 
 use super::*;
-use query::{ThreadTimeAnswer, ThreadTimeQuery};
+use query::{GroupBy, ThreadTimeAnswer, ThreadTimeQuery};
 
 /// Activities of a thread: a stack, and the same time by thread.
 const PATHS: [(&str, &str); 6] = [
@@ -65,6 +65,39 @@ fn parts(answer: &ThreadTimeAnswer) -> BTreeMap<String, u64> {
         }
     }
     parts
+}
+
+/// The time of each thread, by the name of its line in a timeline.
+fn totals(answer: &ThreadTimeAnswer) -> BTreeMap<String, u64> {
+    let threads = answer.threads.iter().map(|time| {
+        let name = time.thread.name.as_deref().unwrap();
+        let id = match time.thread.id {
+            0 => String::new(),
+            id => format!(" {id}"),
+        };
+        (format!("{} {name}{id}", time.thread.worker), time.total_ns)
+    });
+    threads.collect()
+}
+
+/// The sums of a timeline by thread.
+fn by_thread(collector: &Collector, range: TimeRange) -> BTreeMap<String, u64> {
+    let filter = Filter {
+        threads: ThreadKind::All,
+        ..Filter::default()
+    };
+    let query = TimelineQuery {
+        group: GroupBy::Thread,
+        ..TimelineQuery::of(range, filter, 3_600 * SECOND_NS as u64)
+    };
+    let answer = Queries(&collector.state)
+        .timeline(&query, &Cancel::default())
+        .unwrap();
+    let sums = answer.series.into_iter().map(|series| {
+        let sum = series.weights.iter().map(Weight::total_ns).sum();
+        (series.name, sum)
+    });
+    sums.collect()
 }
 
 fn add(sums: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
@@ -128,6 +161,7 @@ proptest! {
         let answer = budget(&collector, whole, false);
         prop_assert_eq!(&parts(&answer), &expected);
         prop_assert!(answer.damaged.is_empty());
+        prop_assert_eq!(by_thread(&collector, whole), totals(&answer));
 
         let cut = from + 1 + i64::try_from(cut.index(usize::try_from(length).unwrap() - 1)).unwrap();
         let mut halves = BTreeMap::new();

@@ -105,6 +105,7 @@ fn names_damage(collector: &Collector, range: (i64, i64)) -> bool {
         phases: PhaseFilter::All,
         phases_shown: false,
         group: None,
+        groups_max: 100,
         by: By::Function,
         format: Format::Collapsed,
         view: View::default(),

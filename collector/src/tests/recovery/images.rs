@@ -89,6 +89,7 @@ pub(super) fn ask(collector: &Collector) -> ProfileAnswer {
         phases,
         phases_shown,
         group,
+        groups_max: 100,
         by,
         format,
         view,

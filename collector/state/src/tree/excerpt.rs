@@ -1,6 +1,6 @@
 //! The part of the tree that one answer needs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use super::phases::{Level, NodeScope, PhaseFilter};
 use base::id_set::{IdSet, RankedIds};
 use base::sync::read;
 use naming::{Addresses, Naming};
+use store::rows::EXECUTE;
 
 /// Nodes and frames that an [`Excerpt`] copies under one lock: below a millisecond.
 const EXCERPT_AT_ONCE: usize = 4_096;
@@ -296,16 +297,21 @@ impl Excerpt {
         (shape, row_of)
     }
 
-    /// Names of the phases in the excerpt.
-    pub fn phase_names(&self) -> BTreeSet<Arc<str>> {
-        let phases = self
-            .nodes
-            .iter()
-            .map(|(_, frame)| &self.frames[frame.0 as usize])
-            .filter(|frame| frame.kind == FrameKind::Phase);
+    /// The phase of each node but the root, parents first; `None` outside of tasks.
+    pub fn phases(&self) -> Vec<Option<&str>> {
+        let mut phases: Vec<Option<&str>> = Vec::with_capacity(self.nodes.len());
+        for (parent, frame) in &self.nodes {
+            let kind = self.frames[frame.0 as usize].kind;
+            let above = parent.index().checked_sub(1);
+            let is_second = above.is_some_and(|above| self.nodes[above].0 == NodeId::ROOT);
+            phases.push(match (kind, above) {
+                (FrameKind::Task, None) => Some(EXECUTE),
+                (FrameKind::Phase, Some(_)) if is_second => Some(self.name(*frame)),
+                (_, Some(above)) => phases[above],
+                (_, None) => None,
+            });
+        }
         phases
-            .map(|frame| self.strings[frame.function.0 as usize].clone())
-            .collect()
     }
 
     fn name(&self, frame: FrameId) -> &str {

@@ -19,7 +19,7 @@ use base::sync::{RwLock, rank};
 use store::packed::NODES_MAX;
 
 pub use excerpt::{Excerpt, ProfileForm, SampleScope};
-pub use phases::PhaseFilter;
+pub use phases::{NodeNames, PhaseFilter, ThreadName};
 pub use sealing::{LockedTree, unsealed};
 pub use union::Adopted;
 

@@ -1,5 +1,8 @@
 //! Phases of tasks, the second level of the tree, and which of them a query keeps.
 
+use std::sync::Arc;
+
+use profiler_core::hash::KeyedMap;
 use profiler_core::{FrameKind, NodeId};
 
 use super::TreeLock;
@@ -23,7 +26,7 @@ pub enum PhaseFilter {
 
 impl PhaseFilter {
     /// Whether a phase is kept; `None` for time outside of tasks.
-    fn keeps(&self, phase: Option<&str>) -> bool {
+    pub fn keeps(&self, phase: Option<&str>) -> bool {
         match (self, phase) {
             (PhaseFilter::All, _) | (PhaseFilter::NoTask, None) => true,
             (PhaseFilter::Named(names), Some(phase)) => names.iter().any(|name| name == phase),
@@ -37,21 +40,118 @@ impl PhaseFilter {
             return None;
         }
         let mut scopes = vec![NodeScope::ROOT];
-        loop {
-            let tree = read(tree);
-            let next = u32::try_from(scopes.len()).expect("ids have 32 bits");
-            let end = tree.node_count().min(next.saturating_add(NODES_AT_ONCE));
-            if end <= next {
-                return Some(scopes.into_iter().map(|scope| scope.is_kept).collect());
-            }
-            for node in (next..end).map(NodeId) {
-                let (parent, frame) = tree.trie.node(node).expect("only node 0 is the root");
-                let frame = tree.symbols.frame_ids(frame);
-                let name = tree.string(frame.function);
-                let parent = scopes[parent.index()];
-                scopes.push(parent.below(frame.kind, name, || true, self));
-            }
+        each_node(tree, |node| {
+            let parent = scopes[node.parent.index()];
+            scopes.push(parent.below(node.kind, node.name, || true, self));
+        });
+        Some(scopes.into_iter().map(|scope| scope.is_kept).collect())
+    }
+}
+
+/// Groups of the tree's nodes: by node the number of its group, and the names of the groups.
+pub struct NodeNames<N> {
+    pub by_node: Vec<u32>,
+    /// Group 0 has none of the names.
+    pub names: Vec<N>,
+}
+
+/// A thread as agents report it: its name, and the system's id or 0.
+pub type ThreadName = (Arc<str>, u32);
+
+impl NodeNames<Arc<str>> {
+    /// Nodes by the phase of their task. Group 0 is outside of tasks.
+    pub fn phases(tree: &TreeLock) -> NodeNames<Arc<str>> {
+        let mut numbers = Numbers::default();
+        let mut by_node = vec![0];
+        // Whether a node is a first-level node: a phase below it is one of its task.
+        let mut is_top = vec![false];
+        each_node(tree, |node| {
+            let is_first = node.parent == NodeId::ROOT;
+            by_node.push(match node.kind {
+                FrameKind::Task if is_first => numbers.of(EXECUTE.into()),
+                FrameKind::Phase if is_top[node.parent.index()] => numbers.of(node.name.clone()),
+                _ => by_node[node.parent.index()],
+            });
+            is_top.push(is_first);
+        });
+        NodeNames {
+            by_node,
+            names: numbers.names,
         }
+    }
+}
+
+impl NodeNames<ThreadName> {
+    /// Nodes by their thread. Group 0 is no single thread.
+    pub fn threads(tree: &TreeLock) -> NodeNames<ThreadName> {
+        let mut numbers = Numbers::default();
+        let mut by_node = vec![0];
+        each_node(tree, |node| {
+            by_node.push(match node.kind {
+                FrameKind::Thread => numbers.of((node.name.clone(), node.line)),
+                _ => 0,
+            });
+        });
+        NodeNames {
+            by_node,
+            names: numbers.names,
+        }
+    }
+}
+
+/// Numbers from 1, in the order in which names come.
+struct Numbers<N> {
+    by_name: KeyedMap<N, u32>,
+    names: Vec<N>,
+}
+
+impl<N> Default for Numbers<N> {
+    fn default() -> Numbers<N> {
+        Numbers {
+            by_name: KeyedMap::default(),
+            names: Vec::new(),
+        }
+    }
+}
+
+impl<N: Clone + Eq + std::hash::Hash> Numbers<N> {
+    fn of(&mut self, name: N) -> u32 {
+        let Numbers { by_name, names } = self;
+        *by_name.entry(name).or_insert_with_key(|name| {
+            names.push(name.clone());
+            u32::try_from(names.len()).expect("a tree has fewer nodes")
+        })
+    }
+}
+
+/// A node of the tree and its frame.
+struct NodeFrame<'a> {
+    parent: NodeId,
+    kind: FrameKind,
+    name: &'a Arc<str>,
+    line: u32,
+}
+
+/// Visits all nodes but the root, parents first, under short locks.
+fn each_node(tree: &TreeLock, mut visit: impl FnMut(NodeFrame<'_>)) {
+    let mut next = 1u32;
+    loop {
+        let tree = read(tree);
+        let end = tree.node_count().min(next.saturating_add(NODES_AT_ONCE));
+        if end <= next {
+            return;
+        }
+        for node in (next..end).map(NodeId) {
+            let (parent, frame) = tree.trie.node(node).expect("only node 0 is the root");
+            let frame = tree.symbols.frame_ids(frame);
+            visit(NodeFrame {
+                parent,
+                kind: frame.kind,
+                name: tree.string(frame.function),
+                line: frame.line,
+            });
+        }
+        next = end;
     }
 }
 

@@ -44,6 +44,8 @@ export type ProfileAnswer = {
   hidden: Hidden,
   /** Functions that are folded into their callers. */
   folded: number,
+  /** Number of groups that are summed in `[other]`. */
+  others: number,
   /** Whether there is no time in it. */
   empty: boolean,
   /** The span of all retained samples. */
@@ -203,11 +205,11 @@ export type TimelineAnswer = {
   achieved_share: number | null,
 };
 
-/** Time of a task, step by step. A kind of waiting that is 0 throughout is absent. */
+/** Time of a task or other group, step by step. A kind of waiting that is 0 throughout is absent. */
 export type Series = {
-  /** `task`, `no_task`, `agent`, `overflow`, or `other` for the sum of several. */
+  /** `task`, `no_task`, `agent`, `overflow`, `group`, or `other` for the sum of several. */
   kind: string,
-  /** Name of the task. */
+  /** Name of the task or group. */
   name: string,
   /** Sums of all steps. */
   totals: Totals,
