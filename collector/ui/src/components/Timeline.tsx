@@ -1,55 +1,29 @@
-// A stacked timeline of threads by task; dragging selects a range.
+// A stacked timeline of threads by task or other group; dragging selects a range.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { Series, TimelineAnswer } from '../core/api';
+import type { TimelineAnswer } from '../core/api';
 import { onTheme, taskColor } from '../core/colors';
 import { safeText } from '../core/names';
 import { fitCanvas, useSize } from '../core/size';
 import { clock, digits } from '../core/time';
 import { drawTimeline, type Layer, LEFT_PX, RIGHT_PX } from './timeline-draw';
-
-export type Measure = 'cpu' | 'total';
+import { LAYERS_MAX, layersOf, type Measure } from './timeline-layers';
 
 interface Properties {
   answer: TimelineAnswer;
   measure: Measure;
   /** Shows only tasks, if there are any. */
   onlyTasks?: boolean;
+  /** Layers that are shown individually; the rest is summed. */
+  layersMax?: number;
   height: number;
   /** The page's range in Unix seconds, drawn as a band. */
   band?: [number, number];
   onSelect(fromS: number, toS: number): void;
 }
 
-/** Series that are shown individually; the rest is summed. */
-const LAYERS_MAX = 8;
 /** A longer empty interval before the first data is not shown. */
 const STEPS_BEFORE_MAX = 20;
-
-/** The heaviest series by a measure, and the sum of the rest. */
-export function layersOf(answer: TimelineAnswer, measure: Measure, onlyTasks: boolean): Layer[] {
-  const steps = answer.steps;
-  const values = (series: Series) =>
-    Float64Array.from(
-      { length: steps },
-      (_, i) =>
-        (series.cpu_ns[i] + (measure === 'cpu' ? 0 : series.runnable_ns[i] + series.wait_ns[i])) / answer.step_ns,
-    );
-  const weight = ({ totals }: Series) => (measure === 'cpu' ? totals.cpu_ns : totals.total_ns);
-  const without = onlyTasks && answer.series.some(({ kind }) => kind === 'task');
-  const fitting = answer.series.filter(
-    (series) => weight(series) > 0 && !(without && ['no_task', 'agent'].includes(series.kind)),
-  );
-  const sorted = fitting.sort((a, b) => weight(b) - weight(a));
-  const layers = sorted.slice(0, LAYERS_MAX).map((series) => ({ name: series.name, values: values(series) }));
-  const rest = sorted.slice(LAYERS_MAX);
-  if (rest.length > 0) {
-    const sum = new Float64Array(steps);
-    for (const series of rest) values(series).forEach((value, i) => (sum[i] += value));
-    layers.push({ name: `[${rest.length} others]`, values: sum });
-  }
-  return layers;
-}
 
 /** The steps with complete data: the first, and the one after the last. */
 function seen({ data, first_ns, step_ns, steps }: TimelineAnswer): [number, number] {
@@ -72,7 +46,15 @@ const DRAG_PX = 4;
 const NARROW_PX = 560;
 const NARROW_PART = 0.75;
 
-export function Timeline({ answer, measure, onlyTasks = false, height: heightMax, band, onSelect }: Properties) {
+export function Timeline({
+  answer,
+  measure,
+  onlyTasks = false,
+  layersMax = LAYERS_MAX,
+  height: heightMax,
+  band,
+  onSelect,
+}: Properties) {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [theme, setTheme] = useState(0);
@@ -81,7 +63,10 @@ export function Timeline({ answer, measure, onlyTasks = false, height: heightMax
   const [at, setAt] = useState<number | null>(null);
   // Start and current position of a drag, in pixels from the box's left edge.
   const [brush, setBrush] = useState<[number, number] | null>(null);
-  const layers = useMemo(() => layersOf(answer, measure, onlyTasks), [answer, measure, onlyTasks]);
+  const layers = useMemo(
+    () => layersOf(answer, measure, onlyTasks, layersMax),
+    [answer, measure, onlyTasks, layersMax],
+  );
   const [from, to] = shownTimes(answer);
   const [begin, filled] = seen(answer);
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);

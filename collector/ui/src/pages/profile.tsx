@@ -1,12 +1,14 @@
 // The profile page: a timeline that selects the range, and the profile below it.
 
 import { useMemo } from 'preact/hooks';
+import { GroupSearch } from '../components/GroupSearch';
 import { InvalidRequest, Loading, NoData } from '../components/Messages';
 import { Timeline } from '../components/Timeline';
 import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
 import type { TimelineAnswer } from '../core/api';
 import { nowMs } from '../core/clock';
 import { fetchJson } from '../core/fetch';
+import { GROUPS_SHOWN } from '../core/groups';
 import { pauseTime, requestRange, useQuery } from '../core/query';
 import { isLive, isoTime, parseTimeMs } from '../core/time';
 import { Filters } from './profile/Filters';
@@ -40,12 +42,21 @@ export function ProfilePage() {
   const context = contextOf(fromMs, toMs, now);
   const contextLive = isLive(context);
   const lines = filtersOf(params, []);
-  const timelineKey = `${context.from} ${context.to} ${JSON.stringify(lines)} ${contextLive && pausedAt}`;
+  const kind = params.get('lines');
+  const groups: [string, string][] =
+    kind === null
+      ? []
+      : [
+          ['group', kind],
+          ['groups', String(GROUPS_SHOWN)],
+        ];
+  const query = [...lines, ...groups];
+  const timelineKey = `${context.from} ${context.to} ${JSON.stringify(query)} ${contextLive && pausedAt}`;
   const timeline = useQuery<TimelineAnswer>(
     timelineKey,
     (signal) => {
       const { from, to } = requestRange(context);
-      return fetchJson(apiUrl('timeline', new URLSearchParams([['from', from], ['to', to], ...lines])), signal);
+      return fetchJson(apiUrl('timeline', new URLSearchParams([['from', from], ['to', to], ...query])), signal);
     },
     contextLive,
   );
@@ -66,9 +77,18 @@ export function ProfilePage() {
           answer={timeline.value}
           measure="total"
           onlyTasks={params.get('outside') !== '1'}
+          layersMax={kind === null ? undefined : GROUPS_SHOWN}
           height={80}
           band={band}
           onSelect={(from, to) => setParams({ from: isoTime(from * 1000), to: isoTime(to * 1000) })}
+        />
+      )}
+      {kind !== null && timeline.value !== undefined && timeline.value.others > 0 && (
+        <GroupSearch
+          kind={kind}
+          others={timeline.value.others}
+          query={[['from', context.from], ['to', context.to], ...lines]}
+          rangeMs={(timeline.value.range.to_ns - timeline.value.range.from_ns) / 1e6}
         />
       )}
       {!profile.value ? (

@@ -4,6 +4,8 @@ import { Disclosure } from '../../components/Disclosure';
 import { LabelMenu, PhaseMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../../components/FilterMenus';
 import { setParams, useAddress } from '../../core/address';
 import type { TimelineAnswer } from '../../core/api';
+import { GROUP_KINDS, labelKeys } from '../../core/groups';
+import { safeText } from '../../core/names';
 import { STATES, type State } from '../../core/states';
 import { quantity } from '../../core/time';
 import type { LoadedProfile } from '../../flame/load';
@@ -50,6 +52,19 @@ export function Filters({ loaded, timeline }: { loaded?: LoadedProfile; timeline
           <option value="program">program threads</option>
           <option value="agent">profiler threads</option>
           <option value="all">all threads</option>
+        </select>
+        <select
+          aria-label="Timeline by"
+          value={params.get('lines') ?? 'task'}
+          onChange={(event) =>
+            setParams({ lines: event.currentTarget.value === 'task' ? null : event.currentTarget.value })
+          }
+        >
+          {['task', ...GROUP_KINDS, ...labelKeys(fleet.workers).map((key) => `label:${key}`)].map((kind) => (
+            <option key={kind} value={kind}>
+              timeline by {safeText(kind.replace(/^label:/, 'label '), 40)}
+            </option>
+          ))}
         </select>
       </Disclosure>
       <StateChips
