@@ -33,7 +33,7 @@ pub struct Limits {
     pub ledger_rows_max: usize,
     /// Most task names with totals of their own: [`LEDGER_NAMES_MAX`].
     pub ledger_names_max: usize,
-    /// Most (worker, epoch) pairs, so also most workers: [`SESSIONS_MAX`].
+    /// Most (worker, epoch) pairs of agents, and most of pushed series: [`SESSIONS_MAX`].
     pub sessions_max: usize,
     /// Most bytes of all sessions' labels: [`LABEL_BYTES_MAX`].
     pub label_bytes_max: usize,
@@ -111,8 +111,8 @@ pub const SCRAPES_MAX: usize = 2;
 /// Most pairs of task and phase with sums of their own; a task's further phases share `[overflow]`.
 pub const PHASES_MAX: usize = 100_000;
 
-/// Most sessions, connected or gone. Past it, the session that has been gone longest is evicted; if
-/// none is gone, the new agent is refused.
+/// Most sessions of agents, and most of pushed series, connected or gone. Past it, the session that has been gone longest is
+/// evicted; if none is gone, the new agent is refused.
 pub const SESSIONS_MAX: usize = 10_000;
 
 /// Most sessions that made room and are remembered, at about a kilobyte each, so that no flush of an agent

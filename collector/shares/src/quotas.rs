@@ -92,7 +92,8 @@ impl Quota {
     /// Its value without a setting; `None` if it cannot be set.
     const fn default_value(self) -> Option<u64> {
         match self {
-            Quota::Sessions => Some(SESSIONS_MAX as u64),
+            // All of agents, and all of pushed series.
+            Quota::Sessions => Some(2 * SESSIONS_MAX as u64),
             Quota::BytesPerSecond => Some(QUOTA_BYTES_PER_SECOND),
             Quota::DecodedBytes => Some(QUOTA_DECODED_BYTES),
             Quota::Nodes => Some(QUOTA_NODES),

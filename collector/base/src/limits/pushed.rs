@@ -37,8 +37,8 @@ pub const PUSH_TEXT_BYTES_MAX: u64 = 64 << 10;
 /// Longest time of one push.
 pub const PUSH_SPAN_MAX: Duration = Duration::from_secs(3_600);
 
-/// Most series that are pushed at present: half of all sessions, so that agents have the others.
-pub const PUSHED_SERIES_MAX: usize = super::SESSIONS_MAX / 2;
+/// Most series that are pushed at present. Agents have as many sessions of their own.
+pub const PUSHED_SERIES_MAX: usize = super::SESSIONS_MAX;
 
 /// Most series of one name that differ in the labels of samples. Past it, these labels are dropped.
 pub const PUSHED_LABEL_SETS_MAX: usize = 100;

@@ -21,7 +21,7 @@ pub struct OpenSession {
     pub evicted: Vec<Arc<SessionCell>>,
 }
 
-/// The limit on sessions is reached, and none makes room.
+/// The limit on sessions of a kind is reached, and none makes room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{sessions_max} agents are connected, which is this collector's limit")]
 #[non_exhaustive]
@@ -29,11 +29,14 @@ pub struct NoRoom {
     pub sessions_max: usize,
 }
 
-/// The sessions, at most `sessions_max`; so also at most that many workers.
+/// The sessions: at most `sessions_max` of agents and imports, and as many of pushed series, so that neither takes the
+/// room of the other.
 #[derive(Debug)]
 pub struct Registry {
     sessions: BTreeMap<(WorkerId, Epoch), Arc<SessionCell>>,
     sessions_max: usize,
+    /// The number of sessions of pushed series.
+    pushed: usize,
     /// Sessions that made room although their agents may return: they know which flushes are stored. A
     /// flush whose acknowledgment was lost would otherwise count twice.
     evicted: BTreeMap<(WorkerId, Epoch), Evicted>,
@@ -59,6 +62,7 @@ impl Registry {
         Registry {
             sessions: BTreeMap::new(),
             sessions_max,
+            pushed: 0,
             evicted: BTreeMap::new(),
             evicted_order: BTreeMap::new(),
             evictions: 0,
@@ -80,6 +84,7 @@ impl Registry {
 
     fn remove(&mut self, key: &(WorkerId, Epoch)) -> Option<Arc<SessionCell>> {
         let removed = self.sessions.remove(key)?;
+        self.pushed -= usize::from(is_pushed(&key.0));
         self.label_bytes -= lock(&removed.state).agent.label_bytes();
         Some(removed)
     }
@@ -106,8 +111,8 @@ impl Registry {
             });
         }
         let mut evicted = Vec::new();
-        while self.sessions.len() >= self.sessions_max {
-            let victim = self.victim(account).ok_or(NoRoom {
+        while self.is_full_for(worker) {
+            let victim = self.victim(worker, account).ok_or(NoRoom {
                 sessions_max: self.sessions_max,
             })?;
             evicted.extend(self.remove(&victim));
@@ -116,6 +121,16 @@ impl Registry {
         // At once, because its agent may return before its stream ends.
         evicted.iter().cloned().for_each(|cell| self.remember(cell));
         Ok(OpenSession { cell, evicted })
+    }
+
+    /// Whether no session of the worker's kind fits.
+    fn is_full_for(&self, worker: &WorkerId) -> bool {
+        let count = if is_pushed(worker) {
+            self.pushed
+        } else {
+            self.sessions.len() - self.pushed
+        };
+        count >= self.sessions_max
     }
 
     /// Keeps an evicted session for its agent's return.
@@ -171,10 +186,11 @@ impl Registry {
             return (session.clone(), None);
         }
         let mut evicted = None;
-        if self.sessions.len() >= self.sessions_max {
+        if self.is_full_for(worker) {
             let oldest = self
                 .sessions
                 .iter()
+                .filter(|(key, _)| is_pushed(&key.0) == is_pushed(worker))
                 .min_by_key(|(_, session)| lock(&session.state).last_seen);
             let oldest_key = oldest.map(|(key, _)| key.clone());
             evicted = oldest_key.and_then(|key| self.remove(&key));
@@ -194,6 +210,7 @@ impl Registry {
         });
         // An evicted session that has not ended yet still has its labels.
         self.label_bytes += lock(&session.state).agent.label_bytes();
+        self.pushed += usize::from(is_pushed(&key.0));
         self.sessions.insert(key, session.clone());
         session
     }
@@ -201,8 +218,13 @@ impl Registry {
     /// Adds the session of another store.
     pub fn add(&mut self, cell: Arc<SessionCell>) {
         self.label_bytes += lock(&cell.state).agent.label_bytes();
-        self.sessions
+        let added = usize::from(is_pushed(&cell.worker));
+        let replaced = self
+            .sessions
             .insert((cell.worker.clone(), cell.epoch), cell);
+        if replaced.is_none() {
+            self.pushed += added;
+        }
     }
 
     /// All sessions, by worker, then by epoch.
@@ -230,12 +252,17 @@ impl Registry {
         workers
     }
 
-    /// The session that makes room for a new one of `account`: of the identity with the most sessions
+    /// The session of the worker's kind that makes room for a new one of `account`: of the identity with the most sessions
     /// among those with a disconnected one, the one disconnected longest. If none is disconnected and the
     /// account has less than its share, the session of the identity with the most that was silent longest.
-    fn victim(&self, account: &Account) -> Option<(WorkerId, Epoch)> {
+    fn victim(&self, worker: &WorkerId, account: &Account) -> Option<(WorkerId, Epoch)> {
         let mut by_owner: KeyedMap<Option<Identity>, Candidates<'_>> = KeyedMap::default();
-        for (key, cell) in &self.sessions {
+        let is_pushed_worker = is_pushed(worker);
+        let of_kind = self
+            .sessions
+            .iter()
+            .filter(|(key, _)| is_pushed(&key.0) == is_pushed_worker);
+        for (key, cell) in of_kind {
             let session = lock(&cell.state);
             let owner = session.owner().map(|owner| owner.identity.clone());
             let candidates = by_owner.entry(owner).or_default();
@@ -264,6 +291,11 @@ impl Registry {
         let idlest = most.idlest.filter(|_| !has_share && is_fairer);
         idlest.map(|(_, key)| key.clone())
     }
+}
+
+/// Whether a worker is a series that a client of another profiler pushes.
+fn is_pushed(worker: &WorkerId) -> bool {
+    !worker.has_agent() && !worker.is_import()
 }
 
 /// The sessions of one identity.
@@ -371,6 +403,34 @@ mod tests {
         let cell = registry.get(&WorkerId(worker.into()), Epoch(1)).unwrap();
         let mut session = lock(&cell.state);
         std::mem::replace(&mut session.acked_seq, 7)
+    }
+
+    #[test]
+    fn pushed_series_and_agents_do_not_take_each_others_room() {
+        let mut registry = Registry::new(2, 0);
+        let account = Account::of_test(1);
+        let mut open = |worker: &str| {
+            let worker = WorkerId(worker.into());
+            let opened = registry.open(&worker, Epoch(1), &account).ok()?;
+            let slot = account.open_session().unwrap();
+            let adopted = lock(&opened.cell.state).adopt(&account, Some(slot));
+            adopted.unwrap();
+            Some(opened.evicted.len())
+        };
+        for worker in ["w-1", "pyroscope:a", "w-2", "otlp:b"] {
+            assert_eq!(open(worker), Some(0), "{worker}");
+        }
+        assert_eq!(open("pyroscope:c"), None);
+        assert_eq!(open("w-3"), None);
+        let gone = registry.get(&WorkerId("pyroscope:a".into()), Epoch(1));
+        lock(&gone.unwrap().state).end(CRASHED);
+        let mut opened = |worker: &str| {
+            let worker = WorkerId(worker.into());
+            let opened = registry.open(&worker, Epoch(1), &account).ok()?;
+            Some(opened.evicted[0].worker.to_string())
+        };
+        assert_eq!(opened("w-3"), None, "a series is no room of an agent");
+        assert_eq!(opened("pyroscope:c").as_deref(), Some("pyroscope:a"));
     }
 
     const CRASHED: Disconnect = Disconnect {

@@ -130,7 +130,7 @@ async fn all_sessions_of_one_token_leave_room_for_another_one() {
         (
             shared.name(agent),
             "sessions".to_owned(),
-            Some(10_000),
+            Some(20_000),
             refused,
         )
     });

@@ -3,8 +3,9 @@
 use profiler_core::wire::Marks;
 
 use super::*;
-use base::limits::PUSHED_LABEL_SETS_MAX;
+use base::limits::{Limits, PUSHED_LABEL_SETS_MAX, nanoseconds};
 use base::sync::{lock, read};
+use store::TreeSize;
 
 /// The sums of the series of a timeline, second by second from 40 s after the tests' start.
 async fn cpu_by_second(running: &Running) -> Vec<u64> {
@@ -151,4 +152,68 @@ async fn a_series_keeps_no_names_and_stacks_of_its_own() {
         assert_eq!(held, Marks::default(), "{}", cell.worker);
     }
     assert_eq!(running.stacks("").await.len(), 500);
+}
+
+/// Sizes of what series leave behind.
+#[derive(PartialEq, Eq, Debug)]
+struct Retained {
+    tree: TreeSize,
+    sessions: usize,
+    live: usize,
+    unsealed_bytes: usize,
+}
+
+impl Retained {
+    fn by(collector: &Collector) -> Retained {
+        let tree = read(&collector.state.tree).size();
+        let sessions = lock(&collector.state.registry).all().len();
+        let live = collector.pushed.live_count("pyroscope");
+        let unsealed_bytes = read(&collector.state.windows).bytes();
+        Retained {
+            tree,
+            sessions,
+            live,
+            unsealed_bytes,
+        }
+    }
+}
+
+/// Each hour has new instances, as after a rollout: what they have in common stays, and nothing else adds up.
+#[tokio::test]
+async fn a_day_of_series_that_come_and_go_holds_no_more_than_three_hours() {
+    const SERIES_AN_HOUR: i64 = 40;
+    let limits = Limits {
+        sessions_max: 3 * SERIES_AN_HOUR as usize,
+        ..Limits::default()
+    };
+    let running = serve_with(ServeOptions {
+        limits,
+        ..ServeOptions::default()
+    })
+    .await;
+    let collector = running.collector.upgrade().unwrap();
+    let body: String = (0..100)
+        .map(|number| format!("main;package-{};function-{number} 1\n", number / 10))
+        .collect();
+    let mut by_hour = Vec::new();
+    for hour in 0..24 {
+        let now = at(60 + 3_600 * hour);
+        running.now_ns.store(now.unix_ns(), Ordering::SeqCst);
+        let until = now.unix_ns() / 1_000_000_000 - 10;
+        let times = format!("from={}&until={until}", until - 10);
+        for instance in 0..SERIES_AN_HOUR {
+            let query = format!("name=shop%7Binstance%3Di-{hour}-{instance}%7D&{times}");
+            running.ingest(&query, &[], body.as_bytes()).await;
+        }
+        let idle_ns = nanoseconds(PUSHED_IDLE_MAX);
+        running
+            .now_ns
+            .store(now.unix_ns() + idle_ns, Ordering::SeqCst);
+        collector.sweep();
+        collector.sealer.seal().unwrap();
+        by_hour.push(Retained::by(&collector));
+    }
+    let full = &by_hour[2];
+    assert_eq!((full.sessions, full.live), (120, 0));
+    assert!(by_hour[2..].iter().all(|hour| hour == full), "{by_hour:#?}");
 }
