@@ -171,6 +171,8 @@ impl ThreadLines {
         let worker = &self.ids[worker];
         match (thread as usize).checked_sub(1).map(|at| &self.names[at]) {
             None => format!("{worker} {MANY_THREADS}"),
+            // Profiles without threads have one without a name.
+            Some((name, 0)) if name.is_empty() => worker.to_string(),
             Some((name, 0)) => format!("{worker} {name}"),
             Some((name, id)) => format!("{worker} {name} {id}"),
         }
