@@ -1,6 +1,7 @@
 //! Cost that grows with a fleet although its processes run the same program: memory, time and disk of the same number
 //! of pushes by ever more series, the memory of sessions of agents, and nine queries of Grafana.
 
+mod floor;
 mod program;
 mod queries;
 mod sessions;
@@ -15,6 +16,7 @@ use anyhow::{Context as _, Result};
 use simulation::process::{Serve, folder_bytes};
 use simulation::random::Random;
 
+use self::floor::Floor;
 use self::program::CallGraph;
 use self::queries::{Answered, QueryLoad};
 use self::table::Table;
@@ -72,6 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .map(|_| graph.profile(&mut random))
         .collect::<Result<Vec<_>>>()?;
     let bytes: usize = profiles.iter().map(Vec::len).sum();
+    let floor = Floor::measure(&profiles)?;
     let mut pushes = Table::new("series");
     for series in &options.series {
         let load = Load {
@@ -81,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             series: *series as usize,
         };
         let measured = load.measure().with_context(|| format!("{series} series"))?;
-        measured.fill(&mut pushes, *series);
+        measured.fill(&mut pushes, *series, &floor);
     }
     let mut sessions = Table::new("agents");
     for agents in &options.agents {
@@ -220,14 +223,17 @@ struct Measured {
 }
 
 impl Measured {
-    fn fill(&self, table: &mut Table, series: u32) {
-        let pushes = self.pushes as f64;
+    fn fill(&self, table: &mut Table, series: u32, floor: &Floor) {
+        let push_ms = self.cpu.as_secs_f64() * 1e3 / self.pushes as f64;
         table.add("pushing, s", series, self.took.as_secs_f64());
-        table.add(
-            "CPU of a push, ms",
-            series,
-            self.cpu.as_secs_f64() * 1e3 / pushes,
-        );
+        table.add("CPU of a push, ms", series, push_ms);
+        let decoded_ms = floor.decoded.as_secs_f64() * 1e3;
+        table.add("inflated and decoded alone, ms", series, decoded_ms);
+        if let Some(go) = floor.go {
+            let go_ms = go.as_secs_f64() * 1e3;
+            table.add("Go's `profile.ParseData`, ms", series, go_ms);
+            table.add("a push, in times of Go's reader", series, push_ms / go_ms);
+        }
         table.add(
             "peak memory, MB",
             series,

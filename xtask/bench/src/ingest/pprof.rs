@@ -2,10 +2,11 @@
 //! agents upload it. The messages follow `profile.proto` of the pprof project.
 
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 use anyhow::Result;
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use prost::Message;
 
@@ -97,6 +98,13 @@ pub(crate) fn gzipped(kind: &str, pairs: &[Pair<'_>]) -> Result<Vec<u8>> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     gzip.write_all(&profile(kind, pairs).encode_to_vec())?;
     Ok(gzip.finish()?)
+}
+
+/// The samples of such a profile, inflated and decoded.
+pub(crate) fn sample_count(bytes: &[u8]) -> Result<usize> {
+    let mut message = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut message)?;
+    Ok(Profile::decode(&message[..])?.sample.len())
 }
 
 fn profile(kind: &str, pairs: &[Pair<'_>]) -> Profile {
