@@ -1,6 +1,6 @@
 //! Debug information of one file: which functions are inlined at an address, and which lines it is
 //! compiled from. One unit is parsed at a time; what stays are tables of where functions and line
-//! sequences start, in 12 bytes each.
+//! sequences start, in 12 bytes each, and of rows in long sequences, in 24.
 
 use gimli::{
     AttributeValue, DebugInfoOffset, DebugTypesOffset, Dwarf, Reader, Result, Unit, UnitOffset,

@@ -19,28 +19,83 @@ pub(crate) struct Line {
     pub(crate) line: u32,
 }
 
-/// Where the sequences of a unit's line program start.
+/// Rows of a sequence between two checkpoints.
+const CHECKPOINT_ROWS: u32 = 256;
+
+/// Where the sequences of a unit's line program start, and how the program goes on in the middle of long ones.
 #[derive(Debug, Default)]
 pub(crate) struct LineTable {
     sequences: Vec<CodeRange>,
+    /// By the offset of their sequence, and then by the address that was reached.
+    checkpoints: Vec<Checkpoint>,
+}
+
+/// A row of a sequence, after which its program can be continued.
+#[derive(Clone, Copy, Debug)]
+struct Checkpoint {
+    /// The offset of its sequence in the program.
+    sequence: u32,
+    /// The offset in the program after the row.
+    offset: u32,
+    /// The highest address of the sequence's rows up to this one.
+    reached: u32,
+    address: u32,
+    file: u32,
+    line: u32,
+}
+
+impl Checkpoint {
+    /// `None` if a number is too large for its field.
+    fn new(sequence: u64, offset: u64, reached: u64, row: Row) -> Option<Checkpoint> {
+        Some(Checkpoint {
+            sequence: u32::try_from(sequence).ok()?,
+            offset: u32::try_from(offset).ok()?,
+            reached: u32::try_from(reached).ok()?,
+            address: u32::try_from(row.address).ok()?,
+            file: u32::try_from(row.file).ok()?,
+            line: u32::try_from(row.line).ok()?,
+        })
+    }
+
+    fn row(self) -> Row {
+        Row {
+            address: self.address.into(),
+            file: self.file.into(),
+            line: self.line.into(),
+            ends: false,
+        }
+    }
 }
 
 impl LineTable {
     pub(crate) fn read<R: Reader<Offset = usize>>(unit: UnitRef<'_, R>) -> Result<LineTable> {
+        match &unit.line_program {
+            Some(program) => LineTable::of(program.header()),
+            None => Ok(LineTable::default()),
+        }
+    }
+
+    fn of<R: Reader<Offset = usize>>(header: &LineProgramHeader<R>) -> Result<LineTable> {
+        let mut machine = Machine::new(header, 0)?;
         let mut sequences = Vec::new();
-        let Some(program) = &unit.line_program else {
-            return Ok(LineTable::default());
-        };
-        let mut machine = Machine::new(program.header(), 0)?;
+        let mut checkpoints = Vec::new();
         let mut offset = 0;
         let mut first = None;
+        let mut reached = 0;
+        let mut rows = 0;
         // A damaged sequence ends the program; those before it are good.
         while let Ok(Some(row)) = machine.next_row() {
             let start = *first.get_or_insert(row.address);
+            reached = row.address.max(reached);
+            rows += 1;
             if row.ends {
                 sequences.extend(CodeRange::new(start, row.address, offset));
                 offset = machine.offset();
                 first = None;
+                reached = 0;
+                rows = 0;
+            } else if rows % CHECKPOINT_ROWS == 0 {
+                checkpoints.extend(Checkpoint::new(offset, machine.offset(), reached, row));
             }
             if sequences.len() == SEQUENCES_MAX {
                 break;
@@ -48,11 +103,27 @@ impl LineTable {
         }
         sequences.sort_unstable();
         sequences.shrink_to_fit();
-        Ok(LineTable { sequences })
+        checkpoints.shrink_to_fit();
+        Ok(LineTable {
+            sequences,
+            checkpoints,
+        })
     }
 
+    /// Number of entries in memory.
     pub(crate) fn len(&self) -> usize {
-        self.sequences.len()
+        self.sequences.len() + self.checkpoints.len()
+    }
+
+    /// The last checkpoint of a sequence from which on a row may be beyond `address`, and none before it is.
+    fn checkpoint(&self, sequence: CodeRange, address: u64) -> Option<Checkpoint> {
+        let is_before = |checkpoint: &Checkpoint| {
+            (checkpoint.sequence, u64::from(checkpoint.reached)) <= (sequence.target, address)
+        };
+        let after = self.checkpoints.partition_point(is_before);
+        let last = self.checkpoints[..after].last();
+        last.copied()
+            .filter(|last| last.sequence == sequence.target)
     }
 
     pub(crate) fn line_of<R: Reader<Offset = usize>>(
@@ -60,14 +131,33 @@ impl LineTable {
         unit: UnitRef<'_, R>,
         address: u64,
     ) -> Result<Option<Line>> {
-        let Some(sequence) = range_of(&self.sequences, address) else {
-            return Ok(None);
-        };
         let Some(program) = &unit.line_program else {
             return Ok(None);
         };
-        let mut machine = Machine::new(program.header(), sequence.target as usize)?;
-        let mut last = None;
+        let Some(row) = self.row_of(program.header(), address)? else {
+            return Ok(None);
+        };
+        let line = u32::try_from(row.line).unwrap_or(0);
+        Ok(Some(Line {
+            file: file_name(unit, row.file)?,
+            line,
+        }))
+    }
+
+    /// The last row before one beyond `address`.
+    fn row_of<R: Reader<Offset = usize>>(
+        &self,
+        header: &LineProgramHeader<R>,
+        address: u64,
+    ) -> Result<Option<Row>> {
+        let Some(sequence) = range_of(&self.sequences, address) else {
+            return Ok(None);
+        };
+        let checkpoint = self.checkpoint(sequence, address);
+        let offset = checkpoint.map_or(sequence.target, |checkpoint| checkpoint.offset);
+        let mut machine = Machine::new(header, offset as usize)?;
+        let mut last = checkpoint.map(Checkpoint::row);
+        machine.row = last.unwrap_or(FIRST_ROW);
         while let Some(row) = machine.next_row()? {
             if row.address > address {
                 break;
@@ -77,12 +167,7 @@ impl LineTable {
                 break;
             }
         }
-        let Some(row) = last else { return Ok(None) };
-        let line = u32::try_from(row.line).unwrap_or(0);
-        Ok(Some(Line {
-            file: file_name(unit, row.file)?,
-            line,
-        }))
+        Ok(last)
     }
 }
 
@@ -292,5 +377,72 @@ impl<'h, R: Reader<Offset = usize>> Machine<'h, R> {
             self.input.read_uleb128()?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gimli::{DebugLine, DebugLineOffset, EndianSlice, LittleEndian};
+
+    use super::*;
+
+    const SPECIAL: u8 = 13 + 1 + 2 * 12;
+
+    /// A section with one program of version 4 with these instructions.
+    fn section(instructions: &[u8]) -> Vec<u8> {
+        let fields = [1, 1, 1, 0, 12, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
+        let files = [0, b'f', 0, 0, 0, 0, 0];
+        let header = [&fields[..], &files].concat();
+        let rest = [
+            &(header.len() as u32).to_le_bytes()[..],
+            &header,
+            instructions,
+        ]
+        .concat();
+        let version = 4_u16.to_le_bytes();
+        let length = (version.len() + rest.len()) as u32;
+        [&length.to_le_bytes()[..], &version, &rest].concat()
+    }
+
+    fn set_address(address: u64) -> Vec<u8> {
+        [&[0, 9, 2][..], &address.to_le_bytes()].concat()
+    }
+
+    #[test]
+    fn checkpoints_lead_to_the_rows_of_the_whole_program() {
+        let end = [0, 1, 1];
+        let back = [set_address(0x1500), vec![SPECIAL; 700]].concat();
+        let instructions = [
+            set_address(0x1000),
+            vec![SPECIAL; 1_000],
+            back,
+            set_address(0x3000),
+            end.to_vec(),
+            set_address(0x8000),
+            vec![SPECIAL; 300],
+            end.to_vec(),
+        ]
+        .concat();
+        let section = section(&instructions);
+        let lines = DebugLine::from(EndianSlice::new(&section, LittleEndian));
+        let program = lines
+            .program(DebugLineOffset(0), 8, None, None)
+            .expect("a program");
+        let table = LineTable::of(program.header()).expect("a table");
+        let whole = LineTable {
+            sequences: table.sequences.clone(),
+            checkpoints: Vec::new(),
+        };
+        let sequences: Vec<u64> = table.sequences.iter().map(|it| it.start.into()).collect();
+        assert_eq!(sequences, [0x1002, 0x8002]);
+        assert_eq!(table.checkpoints.len(), 1_700 / 256 + 300 / 256);
+        for address in (0x1000..0x3010).chain(0x7ff0..0x8300) {
+            let row = table.row_of(program.header(), address);
+            assert_eq!(
+                row,
+                whole.row_of(program.header(), address),
+                "at {address:x}"
+            );
+        }
     }
 }
