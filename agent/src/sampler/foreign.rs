@@ -20,6 +20,8 @@ use crate::foreign::{ForeignFrame, ForeignLock, ForeignName, Walk, Walker};
 pub(super) const FRAMES_MAX: usize = 512;
 /// Most known places in code; past it all are forgotten and named again.
 const KNOWN_MAX: usize = 65_536;
+/// Most code objects of a stack whose identities are read together.
+const CHECKED_TOGETHER: usize = 64;
 /// The place in code that stands for the code as the holder of a lock.
 const AS_HOLDER: u64 = u64::MAX;
 /// Marks entries of a stack that are frames of the tree instead of addresses: no program has code there.
@@ -202,6 +204,7 @@ impl ForeignFrames {
         if found.frames.is_empty() {
             return;
         }
+        self.check(found.frames);
         let mut native = self.native.take().unwrap_or_default();
         std::mem::swap(&mut native, stack);
         stack.clear();
@@ -289,17 +292,36 @@ impl ForeignFrames {
 
     /// The identity of a frame's code, read once a tick.
     fn identity(&mut self, frame: ForeignFrame) -> u64 {
-        if let Some(checked) = self
-            .checked
-            .get(&frame.code)
-            .filter(|it| it.tick == self.tick)
-        {
-            return checked.identity;
+        if let Some(identity) = self.checked_identity(frame.code) {
+            return identity;
         }
-        let identity = self.walker.0.identity(frame);
+        self.check(&[frame]);
+        self.checked_identity(frame.code).unwrap_or(0)
+    }
+
+    fn checked_identity(&self, code: u64) -> Option<u64> {
+        let checked = self.checked.get(&code)?;
+        (checked.tick == self.tick).then_some(checked.identity)
+    }
+
+    /// Reads the identities of code that this tick has not read: together, because each read is a system call.
+    fn check(&mut self, frames: &[ForeignFrame]) {
+        let mut codes = [0; CHECKED_TOGETHER];
+        let mut count = 0;
+        for frame in frames {
+            let is_known = self.checked_identity(frame.code).is_some();
+            if count < codes.len() && !is_known && !codes[..count].contains(&frame.code) {
+                codes[count] = frame.code;
+                count += 1;
+            }
+        }
+        let codes = &codes[..count];
+        let mut identities = [0; CHECKED_TOGETHER];
+        self.walker.0.identities(codes, &mut identities[..count]);
         let tick = self.tick;
-        self.checked.insert(frame.code, Checked { identity, tick });
-        identity
+        for (code, identity) in codes.iter().zip(identities) {
+            self.checked.insert(*code, Checked { identity, tick });
+        }
     }
 }
 
@@ -332,10 +354,17 @@ fn gone() -> ForeignName {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::super::addresses::TaskLevels;
     use super::*;
     use crate::foreign::FrameWalker;
     use crate::registry::NameId;
+
+    thread_local! {
+        /// Calls of `identities`.
+        static READS: Cell<usize> = const { Cell::new(0) };
+    }
 
     /// An interpreter whose code n is the function `fn`, and whose library is `/interpreter`.
     struct Fake;
@@ -353,8 +382,9 @@ mod tests {
             }
         }
 
-        fn identity(&self, frame: ForeignFrame) -> u64 {
-            frame.code
+        fn identities(&self, codes: &[u64], identities: &mut [u64]) {
+            READS.set(READS.get() + 1);
+            identities.copy_from_slice(codes);
         }
 
         fn name(&self, frame: ForeignFrame) -> Option<ForeignName> {
@@ -498,6 +528,26 @@ mod tests {
         assert!(merger.known.insert(key, stale));
         assert_eq!(merger.frame_id(&mut tree, frame(5, 0)).unwrap(), first);
         assert_eq!(merger.known.get(&key).unwrap().frame, first);
+    }
+
+    #[test]
+    fn code_is_checked_once_a_tick_and_that_of_a_stack_together() {
+        let mut tree = AddressTrie::new(&[]);
+        let mut merger = merger();
+        let frames: Vec<_> = (0..150).map(|code| frame(code % 70, 150)).collect();
+        let mut merge = |frames| {
+            let before = READS.get();
+            let found = Found {
+                frames,
+                is_complete: true,
+            };
+            merger.merge(&mut tree, found, &mut native(&[LOOP], true));
+            merger.begin_tick();
+            READS.get() - before
+        };
+        assert_eq!(merge(&frames[..40]), 1);
+        assert_eq!(merge(&frames[..40]), 1, "other code may be there now");
+        assert_eq!(merge(&frames), 1 + 6, "those beyond 64 one by one");
     }
 
     #[test]

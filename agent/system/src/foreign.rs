@@ -56,8 +56,9 @@ pub trait FrameWalker: Sync {
     /// used only if it did not.
     fn walk_blocked(&self, thread_id: u32, frames: &mut [ForeignFrame]) -> Walk;
 
-    /// A number that changes when other code gets the address of a frame's code; 0 if there is no code any more.
-    fn identity(&self, frame: ForeignFrame) -> u64;
+    /// Sets for each address of code, of as many, a number that changes when other code gets that address; 0 if there is
+    /// no code any more.
+    fn identities(&self, codes: &[u64], identities: &mut [u64]);
 
     /// The name of a frame; `None` if its code is gone.
     fn name(&self, frame: ForeignFrame) -> Option<ForeignName>;

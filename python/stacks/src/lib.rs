@@ -242,7 +242,7 @@ impl Interpreter {
         frames
             .into_iter()
             .take(walk.frames)
-            .find(|frame| names::identity(&self.layout, *frame) != 0)
+            .find(|frame| names::is_code(&self.layout, frame.code))
     }
 
     /// Whether this is still a thread state of the thread.
@@ -301,8 +301,8 @@ impl FrameWalker for Interpreter {
         whole
     }
 
-    fn identity(&self, frame: ForeignFrame) -> u64 {
-        names::identity(&self.layout, frame)
+    fn identities(&self, codes: &[u64], identities: &mut [u64]) {
+        names::identities(&self.layout, codes, identities);
     }
 
     fn name(&self, frame: ForeignFrame) -> Option<ForeignName> {

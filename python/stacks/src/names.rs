@@ -23,43 +23,73 @@ struct Code {
 }
 
 impl Code {
-    fn read(layout: &Layout, address: u64) -> Option<Code> {
-        let mut bytes = [0; CODE_BYTES];
+    /// Bytes of a code object that are read.
+    fn bytes(layout: &Layout) -> usize {
         let fields = [
             layout.code_qualname,
             layout.code_filename,
             layout.code_linetable,
             layout.code_firstlineno,
         ];
-        let needed = fields.into_iter().max().unwrap_or(0) + 8;
-        if !sys::read(address, &mut bytes[..needed])
-            || sys::word_in(&bytes, TYPE) != layout.code_type
-        {
+        fields.into_iter().max().unwrap_or(0) + 8
+    }
+
+    fn read(layout: &Layout, address: u64) -> Option<Code> {
+        let mut bytes = [0; CODE_BYTES];
+        let bytes = &mut bytes[..Code::bytes(layout)];
+        if !sys::read(address, bytes) {
             return None;
         }
-        Some(Code {
-            qualname: sys::word_in(&bytes, layout.code_qualname),
-            filename: sys::word_in(&bytes, layout.code_filename),
-            linetable: sys::word_in(&bytes, layout.code_linetable),
-            first_line: sys::word_in(&bytes, layout.code_firstlineno) as u32,
+        Code::of(layout, bytes)
+    }
+
+    /// `None` if the bytes are not those of code.
+    fn of(layout: &Layout, bytes: &[u8]) -> Option<Code> {
+        (sys::word_in(bytes, TYPE) == layout.code_type).then(|| Code {
+            qualname: sys::word_in(bytes, layout.code_qualname),
+            filename: sys::word_in(bytes, layout.code_filename),
+            linetable: sys::word_in(bytes, layout.code_linetable),
+            first_line: sys::word_in(bytes, layout.code_firstlineno) as u32,
         })
+    }
+
+    fn identity(&self) -> u64 {
+        let fields = [
+            self.qualname,
+            self.filename,
+            self.linetable,
+            self.first_line.into(),
+        ];
+        let mix = |hash: u64, field: u64| {
+            (hash.rotate_left(5) ^ field).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        };
+        fields.into_iter().fold(1, mix).max(1)
     }
 }
 
-/// See [`FrameWalker::identity`](system::foreign::FrameWalker::identity).
-pub(crate) fn identity(layout: &Layout, frame: ForeignFrame) -> u64 {
-    let Some(code) = Code::read(layout, frame.code) else {
-        return 0;
-    };
-    let fields = [
-        code.qualname,
-        code.filename,
-        code.linetable,
-        code.first_line.into(),
-    ];
-    let mix =
-        |hash: u64, field: u64| (hash.rotate_left(5) ^ field).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    fields.into_iter().fold(1, mix).max(1)
+/// Whether code is at an address.
+pub(crate) fn is_code(layout: &Layout, address: u64) -> bool {
+    Code::read(layout, address).is_some()
+}
+
+/// See [`FrameWalker::identities`](system::foreign::FrameWalker::identities).
+pub(crate) fn identities(layout: &Layout, codes: &[u64], identities: &mut [u64]) {
+    let part = Code::bytes(layout);
+    let mut bytes = [0; CODE_BYTES * sys::EACH_MAX];
+    let bytes = &mut bytes[..part * sys::EACH_MAX];
+    let batches = codes.chunks(sys::EACH_MAX);
+    for (codes, identities) in batches.zip(identities.chunks_mut(sys::EACH_MAX)) {
+        let read = sys::read_each(codes, part, bytes);
+        let all = codes.iter().zip(bytes.chunks(part)).zip(identities);
+        for (index, ((code, bytes), identity)) in all.enumerate() {
+            let code = if index < read {
+                Code::of(layout, bytes)
+            } else {
+                Code::read(layout, *code)
+            };
+            *identity = code.map_or(0, |code| code.identity());
+        }
+    }
 }
 
 /// See [`FrameWalker::name`](system::foreign::FrameWalker::name).

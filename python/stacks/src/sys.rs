@@ -58,6 +58,33 @@ pub(crate) fn read(address: u64, into: &mut [u8]) -> bool {
     count == into.len()
 }
 
+/// Most addresses of [`read_each`].
+pub(crate) const EACH_MAX: usize = 32;
+
+/// Fills a part of `into`, of `part` bytes, from each of up to [`EACH_MAX`] addresses, by one system call. Returns the
+/// number of parts that were read, which ends at memory that is unmapped. Not for signal handlers.
+pub(crate) fn read_each(addresses: &[u64], part: usize, into: &mut [u8]) -> usize {
+    let count = addresses.len().min(EACH_MAX).min(into.len() / part.max(1));
+    let piece = |address: u64| libc::iovec {
+        iov_base: address as *mut c_void,
+        iov_len: part,
+    };
+    let pieces: [libc::iovec; EACH_MAX] =
+        std::array::from_fn(|index| piece(addresses.get(index).copied().unwrap_or(0)));
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: part * count,
+    };
+    // SAFETY: `getpid` has no preconditions.
+    let pid = unsafe { libc::getpid() };
+    // SAFETY: the kernel writes at most `part * count` bytes, which `into` has; the first `count` pieces are initialized,
+    // and those that are unmapped end the copy.
+    let read = unsafe {
+        libc::process_vm_readv(pid, &raw const local, 1, pieces.as_ptr(), count as u64, 0)
+    };
+    usize::try_from(read).unwrap_or(0) / part.max(1)
+}
+
 /// Reads a word of memory that may be unmapped.
 pub(crate) fn word(address: u64) -> Option<u64> {
     let mut bytes = [0; 8];
@@ -224,6 +251,23 @@ fn range_of_chunk(chunk: u64, size: u64) -> Range<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_read_up_to_one_that_is_unmapped() {
+        let words: Vec<u64> = (0..64).collect();
+        let at = words.as_ptr().addr() as u64;
+        let addresses: Vec<u64> = (0..40).map(|index| at + 8 * index).collect();
+        let mut bytes = [0; 16 * EACH_MAX];
+        assert_eq!(read_each(&addresses, 16, &mut bytes), EACH_MAX);
+        for index in 0..EACH_MAX {
+            assert_eq!(word_in(&bytes, 16 * index), index as u64);
+            assert_eq!(word_in(&bytes, 16 * index + 8), index as u64 + 1);
+        }
+        assert_eq!(read_each(&addresses[..3], 16, &mut bytes), 3);
+        assert_eq!(read_each(&[at, at + 8, 8, at], 16, &mut bytes), 2);
+        assert_eq!(read_each(&addresses, 16, &mut bytes[..40]), 2);
+        assert_eq!(read_each(&[], 16, &mut bytes), 0);
+    }
 
     #[test]
     fn pages_are_read_once_and_reads_across_them_are_whole() {
