@@ -29,7 +29,7 @@ pub(crate) struct Scope {
     /// Set at its end, which may be on another thread than its start.
     is_ended: AtomicBool,
     /// The phase goes on while the context waits.
-    waiting: Mutex<Option<DetachedPhase>>,
+    waiting: Mutex<Option<Box<DetachedPhase>>>,
 }
 
 impl Scope {
@@ -55,7 +55,10 @@ impl Scope {
         }
     }
 
-    fn set_waiting(&self, waiting: Option<DetachedPhase>) {
+    fn set_waiting(&self, waiting: Option<Box<DetachedPhase>>) {
+        if self.phase.is_none() {
+            return;
+        }
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
 }
@@ -236,7 +239,7 @@ pub(crate) fn suspend(before: usize, scope: Option<Py<Scope>>) {
 fn wait_in(scope: &Scope) {
     let Some(phase) = &scope.phase else { return };
     let _task = scope.task.enter();
-    scope.set_waiting(Some(DetachedPhase::begin(phase)));
+    scope.set_waiting(Some(Box::new(DetachedPhase::begin(phase))));
 }
 
 /// Takes a forked child out of its parent's tasks.

@@ -3,17 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent::TaskBuilder;
+use agent::{DetachedTask, TaskBuilder};
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
-use crate::detached::{DetachedTask, Ending};
 use crate::lifecycle;
 use crate::scopes::{self, Scope, TaskHandle};
 use crate::text::{self, Label};
 
 /// The properties of a task at its start.
+#[derive(Default)]
 struct Description {
     name: String,
     key: Option<String>,
@@ -78,17 +79,15 @@ impl RunningTask {
     /// Ends the task. `error` is the exception that left it.
     pub(crate) fn end(self, error: Option<&Bound<'_, PyAny>>) {
         match error {
-            None => self.task.end(Ok(())),
-            Some(error) if error.is_instance_of::<PyException>() => {
-                self.task.end(Ending::Err(cause(error)));
-            }
+            None => self.task.end(),
+            Some(error) if error.is_instance_of::<PyException>() => self.task.fail(cause(error)),
             // Such as `asyncio.CancelledError`, `GeneratorExit` and `KeyboardInterrupt`.
             Some(_) => self.cancel(),
         }
     }
 
     pub(crate) fn cancel(self) {
-        drop(self.task);
+        self.task.cancel();
     }
 }
 
@@ -109,11 +108,31 @@ enum State {
     Ended,
 }
 
-/// A task. `with task(…):` runs it; as a decorator it makes each call of a function, generator or coroutine a task.
+/// A task: `with task("load"):`, or `@task("load")` above a function, a generator or a coroutine.
 ///
-/// It ends as `failed` if an exception leaves it, and as `cancelled` by an exception that is no `Exception`, such as
-/// `asyncio.CancelledError`.
-#[pyclass(frozen, subclass, module = "emberline._native")]
+/// Samples of the thread belong to the innermost task. A task follows `await`, `asyncio.to_thread`,
+/// `run_in_executor` and thread pools. It ends as `failed` if an exception leaves it, with the exception as its
+/// cause, and as `cancelled` by those that are no `Exception`, such as `asyncio.CancelledError`.
+///
+/// `key` identifies the task within its name, `attempt` counts from 1, `labels` is a dict, `parent` a handle
+/// (default: the current task), and `queued_for` the seconds that it waited. `earlier_phases` are those before the
+/// start, such as the transfer of its input: name, seconds before the start, and length in seconds of each.
+///
+/// A decorated generator or coroutine is inside its task while it runs, and not while it waits. With an event loop
+/// that is not asyncio's own, such as uvloop, decorate coroutines: a `with` block with `await` in it would give the
+/// task's samples to others.
+///
+/// ```text
+/// >>> with task("load", key="load-17", attempt=2, labels={"role": "reader"}) as load:
+/// ...     load.result_bytes(1_000)
+/// >>> @task("count")
+/// ... def count(limit):
+/// ...     yield from range(limit)
+/// >>> list(count(3))
+/// [0, 1, 2]
+///
+/// ```
+#[pyclass(frozen, name = "task", module = "emberline")]
 pub(crate) struct Task {
     description: Arc<Description>,
     state: Mutex<State>,
@@ -133,8 +152,8 @@ impl Task {
             return Ok(None);
         }
         let outer = scopes::innermost(py)?;
-        let task = DetachedTask::begin(self.description.builder());
-        let scope = Py::new(py, Scope::of_task(task.handle.clone(), outer))?;
+        let task = self.description.builder().detached();
+        let scope = Py::new(py, Scope::of_task(task.handle(), outer))?;
         Ok(Some(RunningTask { task, scope }))
     }
 
@@ -161,7 +180,7 @@ impl Task {
 impl Task {
     #[new]
     #[pyo3(signature = (name, *, key=None, attempt=None, labels=None, parent=None, queued_for=None,
-        earlier_phases=Vec::new()))]
+        earlier_phases=None))]
     fn new(
         name: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
@@ -169,8 +188,17 @@ impl Task {
         labels: Option<&Bound<'_, PyDict>>,
         parent: Option<&Bound<'_, TaskHandle>>,
         queued_for: Option<f64>,
-        earlier_phases: Vec<(Bound<'_, PyAny>, f64, f64)>,
+        earlier_phases: Option<Vec<(Bound<'_, PyAny>, f64, f64)>>,
     ) -> PyResult<Task> {
+        let has_name_only = key.is_none()
+            && attempt.is_none()
+            && labels.is_none()
+            && parent.is_none()
+            && queued_for.is_none()
+            && earlier_phases.is_none();
+        if has_name_only {
+            return named::description(name).map(Task::of);
+        }
         let attempt = attempt
             .map(|number| text::count(number, 1, "attempt"))
             .transpose()?;
@@ -185,10 +213,24 @@ impl Task {
                 .transpose()?,
             earlier: earlier_phases
                 .into_iter()
+                .flatten()
                 .map(EarlierPhase::of)
                 .collect::<PyResult<_>>()?,
         };
         Ok(Task::of(Arc::new(description)))
+    }
+
+    /// Makes each call of a function, generator or coroutine a task of this description.
+    fn __call__(slf: Bound<'_, Self>, function: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        static DECORATE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = slf.py();
+        let find = || {
+            let module = py.import("emberline._tasks")?;
+            module.getattr("decorate").map(Bound::unbind)
+        };
+        DECORATE
+            .get_or_try_init(py, find)?
+            .call1(py, (slf, function))
     }
 
     /// Returns a new task of the same description.
@@ -253,5 +295,43 @@ impl Task {
 
     fn __repr__(&self) -> String {
         format!("<emberline.task {:?}>", self.description.name)
+    }
+}
+
+/// Descriptions that have a name only, kept for the next task: most names are constants of the program.
+mod named {
+    use super::*;
+
+    /// Names that are kept, by their address.
+    const NAMES: usize = 64;
+
+    struct Named {
+        /// It lives as long as this, so that no other object has its address.
+        name: Py<PyString>,
+        description: Arc<Description>,
+    }
+
+    static RECENT: Mutex<[Option<Named>; NAMES]> = Mutex::new([const { None }; NAMES]);
+
+    pub(super) fn description(name: &Bound<'_, PyAny>) -> PyResult<Arc<Description>> {
+        let slot = (name.as_ptr().addr() >> 4) % NAMES;
+        let recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(named) = recent[slot].as_ref().filter(|named| named.name.is(name)) {
+            return Ok(named.description.clone());
+        }
+        drop(recent);
+        let description = Arc::new(Description {
+            name: text::name(name, "name of a task")?,
+            ..Description::default()
+        });
+        // The end of a subclass's object would run Python code.
+        if let Ok(exact) = name.cast_exact::<PyString>() {
+            let named = Named {
+                name: exact.clone().unbind(),
+                description: description.clone(),
+            };
+            RECENT.lock().unwrap_or_else(PoisonError::into_inner)[slot] = Some(named);
+        }
+        Ok(description)
     }
 }

@@ -32,7 +32,7 @@ from ._native import (
 from ._native import Phase as phase
 from ._native import Run as mark_run
 from ._native import Transfer as transfer
-from ._tasks import task
+from ._native import task
 
 __all__ = [
     "Agent",
