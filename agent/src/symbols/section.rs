@@ -67,12 +67,19 @@ impl Section {
     }
 }
 
+/// Bytes that are read ahead.
+const WINDOW_BYTES: u64 = 32;
+
 /// A range of a section.
 #[derive(Clone, Debug)]
 pub(super) struct SectionReader {
     section: Rc<Section>,
     at: u64,
     end: u64,
+    /// The bytes from `window_at` to `window_end`: most reads are of the next byte, and the cache of a file takes longer.
+    window: [u8; WINDOW_BYTES as usize],
+    window_at: u64,
+    window_end: u64,
 }
 
 impl SectionReader {
@@ -81,6 +88,9 @@ impl SectionReader {
             section: Rc::new(section),
             at: 0,
             end: bytes,
+            window: [0; WINDOW_BYTES as usize],
+            window_at: 0,
+            window_end: 0,
         }
     }
 
@@ -93,6 +103,20 @@ impl SectionReader {
             return Err(Error::UnexpectedEof(self.offset_id()));
         }
         Ok(())
+    }
+
+    /// Reads the next byte, and those after it as far as they are in the range. The end of a file that was truncated is
+    /// read byte by byte.
+    fn read_ahead(&mut self) -> Result<u8> {
+        let length = WINDOW_BYTES.min(self.end - self.at);
+        self.window_at = self.at;
+        self.window_end = self.at;
+        let window = &mut self.window[..length as usize];
+        if self.section.read(self.at, window).is_err() {
+            return self.section.byte(self.at);
+        }
+        self.window_end += length;
+        Ok(self.window[0])
     }
 }
 
@@ -185,8 +209,45 @@ impl Reader for SectionReader {
 
     fn read_u8(&mut self) -> Result<u8> {
         self.checked(1)?;
-        let byte = self.section.byte(self.at)?;
+        let byte = if (self.window_at..self.window_end).contains(&self.at) {
+            self.window[(self.at - self.window_at) as usize]
+        } else {
+            self.read_ahead()?
+        };
         self.at += 1;
         Ok(byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::ChunkCache;
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_ahead_within_the_range_and_up_to_the_end_of_the_file() {
+        let cache = ChunkCache::new(None).expect("memory");
+        let content: Vec<u8> = (0..100).collect();
+        let (file, _) = CachedFile::in_memory(content, &cache);
+        let section = Section::File {
+            file: Rc::new(file),
+            start: 10,
+        };
+        // Its last 10 bytes are beyond the end of the file.
+        let mut reader = SectionReader::new(section, 100);
+        for expected in 10..50 {
+            assert_eq!(reader.read_u8(), Ok(expected));
+        }
+        let mut part = reader.split(3).expect("a part");
+        assert_eq!(reader.read_u8(), Ok(53));
+        assert_eq!([(); 3].map(|()| part.read_u8()), [Ok(50), Ok(51), Ok(52)]);
+        assert!(part.read_u8().is_err(), "beyond its range");
+        let mut back = reader.clone();
+        reader.skip(41).expect("in the section");
+        for expected in 95..100 {
+            assert_eq!(reader.read_u8(), Ok(expected));
+        }
+        assert_eq!(reader.read_u8(), Err(Error::Io));
+        assert_eq!(back.read_u8(), Ok(54));
     }
 }
