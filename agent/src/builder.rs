@@ -42,6 +42,7 @@ pub struct AgentBuilder {
     pub(crate) interval: Duration,
     pub(crate) flush_timeout: Duration,
     pub(crate) cpu_limit: f64,
+    pub(crate) cpu_limit_of_process: Option<f64>,
     pub(crate) resource_interval: Option<Duration>,
     pub(crate) task_rows_per_second: u32,
     pub(crate) phases: bool,
@@ -68,6 +69,7 @@ impl Default for AgentBuilder {
             interval: INTERVAL_DEFAULT,
             flush_timeout: FLUSH_TIMEOUT_DEFAULT,
             cpu_limit: CPU_LIMIT_DEFAULT,
+            cpu_limit_of_process: None,
             resource_interval: Some(RESOURCE_INTERVAL_DEFAULT),
             task_rows_per_second: TASK_ROWS_PER_SECOND_DEFAULT,
             phases: false,
@@ -135,6 +137,14 @@ impl AgentBuilder {
     /// it the sampler skips ticks; weights stay true, and profiles show how many ticks were skipped.
     pub fn cpu_limit(mut self, part: f64) -> Self {
         self.cpu_limit = part;
+        self
+    }
+
+    /// Limits the CPU time of sampling as well to a part of what the process itself uses, from 0.001 to 1, for fleets of
+    /// processes that share processors. A quarter of [`AgentBuilder::cpu_limit`] is always allowed. The default is no
+    /// such limit.
+    pub fn cpu_limit_of_process(mut self, part: f64) -> Self {
+        self.cpu_limit_of_process = Some(part);
         self
     }
 
@@ -365,10 +375,11 @@ impl AgentBuilder {
                 interval: self.interval,
             });
         }
-        if !(CPU_LIMIT_MIN..=CPU_LIMIT_MAX).contains(&self.cpu_limit) {
-            return Err(StartError::CpuLimit {
-                part: self.cpu_limit,
-            });
+        let limits = [Some(self.cpu_limit), self.cpu_limit_of_process];
+        for part in limits.into_iter().flatten() {
+            if !(CPU_LIMIT_MIN..=CPU_LIMIT_MAX).contains(&part) {
+                return Err(StartError::CpuLimit { part });
+            }
         }
         match self.resource_interval {
             Some(interval)
@@ -387,6 +398,7 @@ impl AgentBuilder {
             interval_ns: u64::try_from(self.interval.as_nanos()).expect("a second at most"),
             cycle_ns: 1_000_000_000,
             cpu_limit: (self.cpu_limit * 1e9) as u64,
+            cpu_limit_of_process: self.cpu_limit_of_process.map(|part| (part * 1e9) as u64),
             resource_interval: self.resource_interval,
             task_rows_per_second: self.task_rows_per_second,
             symbols: self.symbols.unwrap_or_default(),

@@ -116,6 +116,7 @@ pub fn record(
         interval_ns: options.interval_ns,
         cycle_ns: 1_000_000_000,
         cpu_limit: 0,
+        cpu_limit_of_process: None,
         // Resources would be those of this process.
         resource_interval: None,
         task_rows_per_second: 1,

@@ -16,6 +16,10 @@ use crate::{errors, scopes, text};
 /// The agent of [`start`], and reports under way, which have an agent too. For one load in each task.
 static USERS: AtomicUsize = AtomicUsize::new(0);
 
+/// Part of the process's CPU time that sampling may take, unless a limit is set: fleets of Python have more processes
+/// than processors.
+const CPU_LIMIT_OF_PROCESS: f64 = 0.02;
+
 static CURRENT: Mutex<Option<Running>> = Mutex::new(None);
 
 struct Running {
@@ -80,9 +84,10 @@ impl Settings {
         if let Some(interval) = self.interval {
             builder = builder.interval(interval);
         }
-        if let Some(part) = self.cpu_limit {
-            builder = builder.cpu_limit(part);
-        }
+        builder = match self.cpu_limit {
+            Some(part) => builder.cpu_limit(part),
+            None => builder.cpu_limit_of_process(CPU_LIMIT_OF_PROCESS),
+        };
         if let Some(timeout) = self.flush_timeout {
             builder = builder.flush_timeout(timeout);
         }

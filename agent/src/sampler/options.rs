@@ -18,6 +18,8 @@ pub(crate) struct SamplerOptions {
     pub(crate) cycle_ns: u64,
     /// Part of one processor that sampling may use, in billionths.
     pub(crate) cpu_limit: u64,
+    /// Part of the process's own CPU time that sampling may use, in billionths.
+    pub(crate) cpu_limit_of_process: Option<u64>,
     /// For the symbolizer: time between two resource samples; `None` for no samples.
     pub(crate) resource_interval: Option<Duration>,
     /// For the symbolizer: most rows of ended tasks per second.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Overhead;
+use crate::registry::Moment;
 
 /// Time that the kernel spends on delivering a signal, in addition to the handler: measured at 1 to
 /// 4 µs.
@@ -35,6 +36,8 @@ const VISITING_CREDIT_PART: u64 = 4;
 const VISITING_SHARE: i64 = 4;
 /// Longest time for which visits can save that up, in nanoseconds of the process's life.
 const VISITING_SAVED_NS: u64 = 200_000_000;
+/// The part of the limit that is earned however little the process itself runs.
+const RATE_PART_MIN: u64 = 4;
 /// Longest time for visits of new threads in a tick, and the same while in debt.
 const NEW_NS_MAX: u64 = 2_000_000;
 const NEW_IN_DEBT_NS_MAX: u64 = 50_000;
@@ -158,6 +161,12 @@ pub(super) struct Meter {
     counters: Arc<OverheadCounters>,
     /// Part of one processor that may be spent, in billionths.
     limit: u64,
+    /// Part of one processor that is earned now: the limit, or less while the process runs little.
+    rate: u64,
+    /// Part of the process's own CPU time that may be spent, in billionths.
+    limit_of_process: Option<u64>,
+    /// When the process's own CPU time was counted last, and how long that was.
+    process: Moment,
     /// Time that the sampler and the handlers may spend now; a debt if negative.
     own_ns: i64,
     /// Time that all threads of the agent may spend now.
@@ -185,6 +194,12 @@ impl Meter {
         Meter {
             counters,
             limit,
+            rate: limit,
+            limit_of_process: None,
+            process: Moment {
+                ns: now.ns,
+                cpu_ns: 0,
+            },
             own_ns: share_of(BURST_NS, limit),
             all_ns: share_of(BURST_NS, limit),
             start_ns: share_of(START_NS, limit) / START_PART,
@@ -208,16 +223,43 @@ impl Meter {
             self.ns_per_stamp = now.ns.saturating_sub(self.first.ns) as f64 / stamps as f64;
         }
         self.tick = now;
-        let mut earned = share_of(now.ns.saturating_sub(self.earned_to_ns), self.limit);
+        let passed_ns = now.ns.saturating_sub(self.earned_to_ns);
+        let mut earned = share_of(passed_ns, self.rate);
+        // Visits keep their part: a process that runs little is one that waits.
+        let mut earned_for_visits = share_of(passed_ns, self.limit) / VISITING_SHARE;
         if now.ns.saturating_sub(self.first.ns) < START_NS {
             earned -= earned / START_PART;
+            earned_for_visits -= earned_for_visits / START_PART;
         }
         self.earned_to_ns = now.ns;
         let saved_max = share_of(BURST_NS, self.limit);
         self.own_ns = (self.own_ns + earned).min(saved_max);
         self.all_ns = (self.all_ns + earned).min(saved_max);
         let visiting_max = share_of(VISITING_SAVED_NS, self.limit);
-        self.visiting_ns = (self.visiting_ns + earned / VISITING_SHARE).min(visiting_max);
+        self.visiting_ns = (self.visiting_ns + earned_for_visits).min(visiting_max);
+    }
+
+    /// Limits what is earned to a part of the process's own CPU time.
+    pub(super) fn limit_by_process(&mut self, part: Option<u64>) {
+        self.limit_of_process = part;
+    }
+
+    /// The process has used so much CPU time, that of the agent included. What is earned until the next call depends on
+    /// how much of it is new.
+    pub(super) fn count_process(&mut self, now_ns: u64, cpu_ns: u64) {
+        let Some(part) = self.limit_of_process else {
+            return;
+        };
+        let now = Moment {
+            ns: now_ns,
+            cpu_ns: cpu_ns.saturating_sub(self.sampler_cpu_ns + self.others_cpu_ns),
+        };
+        let before = std::mem::replace(&mut self.process, now);
+        let passed_ns = now_ns.saturating_sub(before.ns).max(1);
+        let used_ns = now.cpu_ns.saturating_sub(before.cpu_ns);
+        let rate = u128::from(used_ns) * u128::from(part) / u128::from(passed_ns);
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        self.rate = rate.clamp(self.limit / RATE_PART_MIN, self.limit);
     }
 
     /// The time of a `stamp` that was read before this tick began.
@@ -312,7 +354,7 @@ impl Meter {
     /// The number of ticks to skip now to pay off the debt.
     pub(super) fn throttle_ticks(&mut self, interval_ns: u64) -> u64 {
         let interval_ns = interval_ns.max(1);
-        let earned_per_tick = share_of(interval_ns, self.limit).max(1).unsigned_abs();
+        let earned_per_tick = share_of(interval_ns, self.rate).max(1).unsigned_abs();
         let debt = self.own_ns.min(self.all_ns).min(0).unsigned_abs();
         let skipped_max = (PAUSE_NS_MAX / interval_ns).saturating_sub(1);
         let skipped = debt.div_ceil(earned_per_tick).min(skipped_max);
@@ -425,6 +467,38 @@ mod tests {
             meter.count_sampler(tick * 90_000);
             assert_eq!(meter.throttle_ticks(TICK_NS), 0);
         }
+    }
+
+    #[test]
+    fn a_process_that_runs_little_earns_a_part_of_its_own_time() {
+        /// Ticks that are skipped in a minute if each costs 0.6% of its interval, and the process uses this time in each
+        /// besides.
+        fn skipped(limit_of_process: Option<u64>, used_per_tick_ns: u64) -> u64 {
+            let mut meter = meter();
+            meter.limit_by_process(limit_of_process);
+            let mut own_ns = 0;
+            let mut now_ns = 0;
+            let mut skipped = 0;
+            while now_ns < 60_000_000_000 {
+                meter.begin_tick(at(now_ns));
+                own_ns += 60_000;
+                meter.count_sampler(own_ns);
+                if now_ns % 1_000_000_000 < TICK_NS {
+                    let used_ns = now_ns / TICK_NS * used_per_tick_ns;
+                    meter.count_process(now_ns, used_ns + own_ns);
+                }
+                let skipped_now = meter.throttle_ticks(TICK_NS);
+                skipped += skipped_now;
+                now_ns += TICK_NS * (1 + skipped_now);
+            }
+            skipped
+        }
+        let part = Some(2 * PERCENT);
+        assert_eq!(skipped(None, 0), 0);
+        assert_eq!(skipped(part, TICK_NS), 0, "a whole processor");
+        assert_eq!(skipped(part, TICK_NS / 2), 0, "half of one");
+        assert!(skipped(part, TICK_NS / 5) > 1_000, "0.4 % are earned");
+        assert!(skipped(part, 0) > 2_000, "0.25 % are earned");
     }
 
     #[test]

@@ -110,7 +110,8 @@ impl Sampler {
             stamp: processor::time_stamp(),
             ns: now,
         };
-        let meter = Meter::new(counters, options.cpu_limit, reading);
+        let mut meter = Meter::new(counters, options.cpu_limit, reading);
+        meter.limit_by_process(options.cpu_limit_of_process);
         let mut probe = ThreadProbe::new(mode, slots, meter, options.quantum_ns());
         if let Some(walker) = options.walker {
             probe.walk_foreign(walker);
@@ -206,6 +207,7 @@ impl Sampler {
             self.count_seen(now);
         }
         if let Some(cpu_ns) = cpu_ns {
+            self.probe.meter.count_process(now, cpu_ns);
             self.audit(now, cpu_ns, last);
             let delay_ns = self.own_delay_ns();
             self.stops.set_delay(delay_ns);

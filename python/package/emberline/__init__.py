@@ -90,7 +90,7 @@ def start(worker=None, collector=None, **settings) -> Agent:
     `worker` is the id by which profiles are selected (default: host and process id), `collector` the URL (default:
     the variable EMBERLINE_URL, or http://127.0.0.1:4747). Further settings: `labels`, a dict; `token_file`;
     `interval` between two samples of a thread, in seconds (0.01); `cpu_limit`, the part of a processor that sampling
-    may take (0.01); `flush_timeout`, how long the end may take, in seconds (3); `default_task`, the task of threads
+    may take (0.01, and 0.02 of what the process itself uses); `flush_timeout`, how long the end may take, in seconds (3); `default_task`, the task of threads
     that are in none.
 
     A forked child has an agent of its own, with the process id after the worker's name. The program never waits for a

@@ -35,6 +35,7 @@ fn options() -> SamplerOptions {
         interval_ns: 10_000_000,
         cycle_ns: 50_000_000,
         cpu_limit: 1_000_000_000,
+        cpu_limit_of_process: None,
         resource_interval: None,
         task_rows_per_second: 1,
         symbols: crate::Symbols::Agent,
