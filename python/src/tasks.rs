@@ -1,5 +1,6 @@
 //! `emberline.task`: a task for a `with` block, and the description from which decorators start one at each call.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -100,6 +101,17 @@ pub(crate) fn cause(error: &Bound<'_, PyAny>) -> String {
         _ => class,
     }
 }
+
+/// How a task is pickled: a function, and its arguments.
+type Pickled<'py> = (
+    Bound<'py, PyAny>,
+    (
+        String,
+        Option<String>,
+        Option<u32>,
+        BTreeMap<String, String>,
+    ),
+);
 
 enum State {
     New,
@@ -236,6 +248,24 @@ impl Task {
     /// Returns a new task of the same description.
     fn again(&self) -> Task {
         Task::of(self.description.clone())
+    }
+
+    /// Pickles a task of the same description, without its parent and what was before its start: decorated functions are
+    /// sent to other processes.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Pickled<'py>> {
+        let restore = slf.py().import("emberline._tasks")?.getattr("restore")?;
+        let Description {
+            name,
+            key,
+            attempt,
+            labels,
+            ..
+        } = &*slf.get().description;
+        let labels = labels
+            .iter()
+            .map(|label| (label.key.clone(), label.value.clone()));
+        let arguments = (name.clone(), key.clone(), *attempt, labels.collect());
+        Ok((restore, arguments))
     }
 
     /// The name of the task.

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import inspect
+import pickle
 import threading
 import unittest
 
@@ -80,6 +81,17 @@ class Tasks(CollectorCase):
         self.assertEqual((failed["outcome"], failed["cause"]), ("failed", "ZeroDivisionError: division by zero"))
         self.assertEqual(self.collector.one_task("ends", "interrupted")["outcome"], "cancelled")
         self.assertEqual(self.collector.one_task("ends", "unprintable")["cause"], "Unprintable")
+
+    def test_tasks_are_pickled_with_their_description(self):
+        task = emberline.task("load", key="load-17", attempt=2, labels={"role": "reader"})
+        # As functions that are sent by value keep it.
+        again = pickle.loads(pickle.dumps(task.again))
+        self.start("pickled")
+        with again():
+            pass
+        emberline.stop()
+        row = self.collector.one_task("pickled", "load")
+        self.assertEqual((row["key"], row["attempt"], row["labels"]), ("load-17", 2, {"role": "reader"}))
 
     def test_decorated_functions_are_tasks_at_each_call(self):
         @emberline.task("double")

@@ -8,6 +8,11 @@ import inspect
 from . import _native
 
 
+def restore(name, key, attempt, labels):
+    """Returns the task that was pickled."""
+    return _native.task(name, key=key, attempt=attempt, labels=labels)
+
+
 def decorate(task, function):
     """Returns `function` with each call as a task of the same description."""
     if isinstance(function, (staticmethod, classmethod)):
