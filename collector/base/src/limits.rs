@@ -232,6 +232,13 @@ pub const BEHIND_MAX: Duration = Duration::from_secs(400 * 86_400);
 /// mappings allows half as many.
 pub const CYCLE_THREADS_MAX: u64 = 1 << 16;
 
+/// Threads that an agent may have without showing them in its time by thread.
+pub const THREADS_UNSHOWN_MAX: u64 = 16;
+
+/// Threads without ids for each thread with one, where an agent counts threads together by name. It does so
+/// from the 257th young thread on, and from the 4,097th of all.
+pub const THREADS_PER_SHOWN_MAX: u64 = 16;
+
 /// Time of a thread from before a cycle that may count in the cycle: an agent attributes a thread's
 /// time when it next sees the thread, which may be after the process was stopped for a while.
 pub const CYCLE_LATE_MAX: Duration = Duration::from_secs(60);

@@ -2,8 +2,10 @@
 //! epoch; after a reconnect the collector reports how much it still holds.
 
 mod ids;
+mod threads;
 
 use self::ids::Ids;
+pub use self::threads::ShownThreads;
 use super::{WireError, check_size, v1};
 use crate::limits::{
     DEPTH_MAX, DICTIONARY_FRAMES_MAX, DICTIONARY_NODES_MAX, DICTIONARY_STRINGS_MAX, NAME_BYTES_MAX,
@@ -181,6 +183,7 @@ pub struct Translation {
     frames: Ids,
     nodes: Ids,
     invalid_build_ids: u64,
+    threads: ShownThreads,
 }
 
 const _: () = assert!(DEPTH_MAX < u16::MAX as u32);
@@ -192,6 +195,7 @@ impl Default for Translation {
             frames: Ids::default(),
             nodes: Ids::of(NodeId::ROOT.0),
             invalid_build_ids: 0,
+            threads: ShownThreads::default(),
         }
     }
 }
@@ -211,6 +215,12 @@ impl Translation {
     #[must_use]
     pub fn invalid_build_ids(&self) -> u64 {
         self.invalid_build_ids
+    }
+
+    /// The threads in the frames so far.
+    #[must_use]
+    pub fn threads(&self) -> &ShownThreads {
+        &self.threads
     }
 
     /// Applies a dictionary: adds its new entries to `symbols` and `trie`. Past the limit of
@@ -240,10 +250,9 @@ impl Translation {
     /// Memory of the tables, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        [&self.strings, &self.frames, &self.nodes]
-            .into_iter()
-            .map(Ids::bytes)
-            .sum()
+        let ids = [&self.strings, &self.frames, &self.nodes];
+        let tables: usize = ids.into_iter().map(Ids::bytes).sum();
+        tables + self.threads.bytes()
     }
 
     /// Applies at most `entries_max` of the new entries of a dictionary, so that a receiver can let
@@ -277,6 +286,7 @@ impl Translation {
                 .push(symbols.intern_string(&bounded_name(text)).0);
         }
         for frame in message.frames[fresh.frames..].iter().take(take(frames)) {
+            self.threads.note(frame);
             let Ok(mut frame) = decode_frame(&self.strings, frame) else {
                 self.frames.push(symbols.intern(&Frame::overflow()).0);
                 continue;
@@ -341,10 +351,11 @@ impl Translation {
         self.frames.reserve(message.frames.len() - fresh.frames);
         let frames = message.frames[fresh.frames..].iter().take(room(self));
         for frame in frames {
-            let Some(frame) = known_frame(&self.strings, symbols, frame) else {
+            let Some(known) = known_frame(&self.strings, symbols, frame) else {
                 return Ok(self.entry_count() - before);
             };
-            self.frames.push(frame.0);
+            self.threads.note(frame);
+            self.frames.push(known.0);
         }
         self.nodes.reserve(node_count(message) - fresh.nodes);
         let nodes = nodes_of(message).skip(fresh.nodes).take(room(self));

@@ -1,5 +1,6 @@
 //! Times that a wrong or hostile clock gives, and late ones that are true.
 
+use profiler_core::wire::cycle_weight_ns;
 use profiler_core::{ExpectedTasks, RunId, RunMarker, Telemetry};
 use query::Queries;
 
@@ -355,6 +356,7 @@ fn file_count(collector: &Collector) -> usize {
     collector.state.tables.manifest().files.len()
 }
 
+/// Imported and pushed profiles may have the time of any process.
 #[test]
 fn a_cycle_has_no_more_time_than_a_process_can_spend() {
     let limit_ns = 61 * SECOND_NS.unsigned_abs() * CYCLE_THREADS_MAX;
@@ -369,7 +371,8 @@ fn a_cycle_has_no_more_time_than_a_process_can_spend() {
     ] {
         for is_by_thread in [false, true] {
             let collector = collector(NOW_S);
-            let (mut worker, attachment) = attached(&collector);
+            let mut worker = TestWorker::new("import:w", 1);
+            let attachment = attach(&collector, &worker, NOW_S).attachment;
             if is_by_thread {
                 worker.count_thread("load;pool#7", State::Cpu, weight_ns);
             } else {
@@ -382,12 +385,72 @@ fn a_cycle_has_no_more_time_than_a_process_can_spend() {
     }
 }
 
+/// An agent has the threads that it shows. Those without ids are few, or belong to one of many names.
+#[test]
+fn a_worker_has_no_more_time_than_the_threads_that_it_shows() {
+    // Nodes are the root, the task, its function and the threads.
+    let cases = [
+        (0, 0, 16),
+        (3, 0, 16 + 3),
+        (1, 1, 16 + 1 + 16 + 5),
+        (300, 1, 16 + 300 + 16 * 300 + 304),
+        (3_900, 1, CYCLE_THREADS_MAX),
+    ];
+    for (by_id, names, threads) in cases {
+        let limit_ns = 61 * SECOND_NS.unsigned_abs() * threads;
+        for (more_ns, is_by_thread) in [(0, false), (1, false), (0, true), (1, true)] {
+            if is_by_thread && by_id == 0 {
+                continue;
+            }
+            let collector = collector(NOW_S + 1);
+            let (mut worker, attachment) = attached(&collector);
+            for id in 1..=by_id {
+                worker.count_thread(&format!("load;pool#{id}"), State::Cpu, 1);
+            }
+            for name in 0..names {
+                worker.count_thread(&format!("load;short-{name}#0"), State::Cpu, 1);
+            }
+            if is_by_thread {
+                let counted_ns = by_id + names;
+                worker.count("load;main", State::Cpu, 1);
+                worker.count_thread("load;pool#1", State::Sleep, limit_ns - counted_ns + more_ns);
+            } else {
+                worker.count("load;main", State::Cpu, limit_ns + more_ns);
+            }
+            let flush = worker.flush(NOW_S, vec![]);
+            let weight_ns = flush.cycle.as_ref().map_or(0, cycle_weight_ns);
+            let answer = send_at(NOW_S + 1, &collector, &attachment, &mut worker, &flush);
+            let view = &fleet(&collector, &Default::default(), at(NOW_S)).epochs[0];
+            // The limit of all processes is checked first.
+            if more_ns > 0 && threads == CYCLE_THREADS_MAX {
+                continue;
+            }
+            if more_ns == 0 {
+                assert_eq!(answer, "ack 1", "{by_id} threads");
+                assert_eq!(view.stored_ns, weight_ns);
+                continue;
+            }
+            let limit_s = limit_ns / SECOND_NS.unsigned_abs();
+            let reason = format!(
+                "the cycle of 1 s has {limit_s} thread-seconds; at most {limit_s} are left to a worker \
+                 that has shown {by_id} threads"
+            );
+            assert_eq!(answer, format!("refused 1: {reason}"));
+            assert_eq!(view.last_rejection.as_ref(), Some(&reason));
+            assert_eq!(
+                view.account.lost_rejected_ns, weight_ns,
+                "it counts as lost"
+            );
+        }
+    }
+}
+
 /// Cycles may overlap and repeat, each within its own limit.
 #[test]
-fn all_cycles_have_no_more_time_than_a_process_can_spend() {
-    let refused = "refused 3: all cycles have 5963777 thread-seconds in the 31 s since the worker's \
-                   start; at most 5963776 are allowed: no process has that many threads";
-    let weights_s = [61 * CYCLE_THREADS_MAX, 30 * CYCLE_THREADS_MAX, 1];
+fn all_cycles_have_no_more_time_than_the_worker_has_threads() {
+    let refused = "refused 3: the cycle of 1 s has 1 thread-seconds; at most 0 are left to a worker that \
+                   has shown 0 threads";
+    let weights_s = [61 * 16 - 20, 20, 1];
     let is_pushed = |id: &str| id.contains(':');
     for id in ["w", "import:w", "pyroscope:w"] {
         for is_batch in [false, true] {
@@ -425,16 +488,23 @@ fn all_cycles_have_no_more_time_than_a_process_can_spend() {
     }
 }
 
-/// A process that was stopped has the idle time of all its threads in its next cycle. An agent that was
-/// away has all its cycles since its start.
+/// A process that was stopped has the idle time of all its threads in its next cycle.
 #[test]
 fn a_long_time_of_many_threads_is_accepted() {
     let collector = collector(8_000);
     let mut worker = TestWorker::new("w", 1);
-    let attachment = attach(&collector, &worker, 7_200).attachment;
-    let hour_of_threads_ns = 1_000 * 3_600 * SECOND_NS.unsigned_abs();
+    let attachment = attach(&collector, &worker, 3_600).attachment;
+    let hour_ns = 3_600 * SECOND_NS.unsigned_abs();
     for (seq, start_s) in [(1, 3_600), (2, 7_200)] {
-        worker.count("load;main", State::Sleep, hour_of_threads_ns);
+        let thread_ns = if seq == 1 {
+            SECOND_NS.unsigned_abs()
+        } else {
+            hour_ns
+        };
+        for id in 1..=1_000 {
+            worker.count_thread(&format!("load;pool#{id}"), State::Sleep, thread_ns);
+        }
+        worker.count("load;main", State::Sleep, 1_000 * thread_ns);
         let flush = worker.flush(start_s, vec![]);
         let answer = send_at(8_000, &collector, &attachment, &mut worker, &flush);
         assert_eq!(answer, format!("ack {seq}"));

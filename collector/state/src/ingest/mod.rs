@@ -8,6 +8,7 @@ mod control;
 mod dictionary;
 mod moved;
 mod owner;
+mod pushed;
 mod received;
 mod rejection;
 
@@ -27,12 +28,12 @@ use crate::commit::{AcceptedFlushes, Apply, Log};
 use crate::events::EventKind;
 use crate::ingest_status::{IngestBlocked, IngestHealth, IngestStatus, StatusChange, disk_bytes};
 use crate::session::{
-    CommitLock, Displaced, FlushChecker, HelloError, NoRoom, OpenSession, Presence, Session,
-    SessionCell, check_hello,
+    CheckedThreadTime, CommitLock, Displaced, FlushChecker, HelloError, NoRoom, OpenSession,
+    Presence, Session, SessionCell, check_hello,
 };
 use crate::tree::TreeLock;
 use base::limits::{
-    BEHIND_MAX, LARGE_MESSAGES_AT_ONCE, LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT,
+    LARGE_MESSAGES_AT_ONCE, LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT,
     UNSEALED_BYTES_FULL, UNSEALED_BYTES_FULL_FOR_OTHERS, UNSEALED_BYTES_SLOW, nanoseconds,
 };
 use base::log_limit::{Admitted, LineLimit};
@@ -516,6 +517,7 @@ impl Ingest {
         let mut basis = attachment.session(last.at)?.flush_basis();
         let mut flushes: Vec<CheckedFlush> = Vec::new();
         let mut records = LogRecords::new();
+        let mut thread_times = VecDeque::new();
         for ReceivedFlush {
             flush,
             at,
@@ -560,11 +562,16 @@ impl Ingest {
                     .as_ref()
                     .map(|_| checker.record(&checked))
                     .transpose()?;
-                Ok((checked, record.unwrap_or_default()))
+                let thread_time_left = checker.thread_time_left(&checked)?;
+                Ok((checked, record.unwrap_or_default(), thread_time_left))
             });
             match checked {
-                Ok((checked, record)) => {
-                    basis.advance(seq, checked.weight_ns());
+                Ok((checked, record, thread_time_left)) => {
+                    basis.advance(seq, thread_time_left);
+                    thread_times.push_back(CheckedThreadTime {
+                        seq,
+                        thread_time_left,
+                    });
                     flushes.push(checked);
                     records.push(record);
                 }
@@ -579,16 +586,8 @@ impl Ingest {
                 Err(_) => break,
             }
         }
+        attachment.session(last.at)?.note_checked(thread_times);
         Ok(Verdict::Store(flushes, records))
-    }
-
-    /// How old data of a worker may be.
-    fn behind_max(&self, worker: &WorkerId) -> Duration {
-        if worker.is_import() {
-            self.imports_behind_max
-        } else {
-            BEHIND_MAX
-        }
     }
 
     /// Marks a run through the API. Returns when it is as durable as an acknowledged flush.

@@ -13,6 +13,7 @@ use profiler_core::{
 use prost::Message as _;
 
 use super::FlushBasis;
+use super::thread_time::{CountedCycle, ThreadTime, ThreadTimeLeft, threads_max};
 use crate::tree::{Tree, TreeLock};
 use base::limits::{
     AHEAD_MAX, BEHIND_MAX, CYCLE_LATE_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX,
@@ -74,13 +75,14 @@ pub enum FlushError {
         limit_s: u64,
     },
     #[error(
-        "all cycles have {weight_s} thread-seconds in the {elapsed_s} s since the worker's start; at most \
-         {limit_s} are allowed: no process has that many threads"
+        "the cycle of {length_s} s has {weight_s} thread-seconds; at most {limit_s} are left to a worker that \
+         has shown {shown} threads"
     )]
-    TotalWeight {
-        elapsed_s: u64,
+    ThreadTime {
+        length_s: u64,
         weight_s: u64,
         limit_s: u64,
+        shown: usize,
     },
     #[error("the cycle's times and the clock's offset give a time that cannot be expressed")]
     Time,
@@ -134,7 +136,6 @@ impl FlushChecker<'_> {
             clock,
         };
         self.check_times(&checked)?;
-        self.check_total_weight(&checked)?;
         Ok(checked)
     }
 
@@ -273,31 +274,36 @@ impl FlushChecker<'_> {
         })
     }
 
-    /// Checks that a process can have spent the weight of all cycles so far since it started, which each
-    /// cycle alone does not show: cycles may overlap. Pushed and imported profiles may be of any time.
-    fn check_total_weight(&self, checked: &CheckedFlush) -> Result<(), FlushError> {
+    /// What the flush leaves of the worker's thread time. Pushed and imported profiles may have any.
+    ///
+    /// # Errors
+    /// [`FlushError::ThreadTime`] if its threads cannot have spent that much.
+    pub fn thread_time_left(&self, checked: &CheckedFlush) -> Result<ThreadTimeLeft, FlushError> {
+        let before = self.basis.thread_time_left;
         let Some(window) = checked.window.as_ref().filter(|_| self.worker.has_agent()) else {
-            return Ok(());
+            return Ok(before);
         };
-        let started_at = self
-            .basis
-            .started_at
-            .shifted(checked.clock.offset_ns)
-            .min(self.basis.first_seen);
-        let since = started_at.max(self.now.shifted(-nanoseconds(self.behind_max)));
-        let elapsed_ns = window.range.stop().since_ns(since);
-        let limit_ns = weight_limit_ns(elapsed_ns);
-        let weight_ns = self.basis.stored_ns.saturating_add(checked.weight_ns());
-        if weight_ns > limit_ns {
-            let [elapsed_s, weight_s, limit_s] =
-                [elapsed_ns, weight_ns, limit_ns].map(|time| time / 1_000_000_000);
-            return Err(FlushError::TotalWeight {
-                elapsed_s,
+        let time = ThreadTime {
+            samples_ns: window.samples.total_ns(),
+            by_thread_ns: window.threads.total_ns(),
+        };
+        let cycle = CountedCycle {
+            range: window.range,
+            received_at: self.now,
+            threads: threads_max(self.translation),
+            time,
+        };
+        before.after(cycle).map_err(|limit_ns| {
+            let weight_ns = time.samples_ns.max(time.by_thread_ns);
+            let [length_s, weight_s, limit_s] =
+                [window.range.length_ns(), weight_ns, limit_ns].map(|time| time / 1_000_000_000);
+            FlushError::ThreadTime {
+                length_s,
                 weight_s,
                 limit_s,
-            });
-        }
-        Ok(())
+                shown: self.translation.threads().count(),
+            }
+        })
     }
 
     /// Checks that every node of the time by thread is a thread, so that no sample counts as one.

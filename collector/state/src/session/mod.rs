@@ -7,7 +7,9 @@ mod flush;
 mod hello;
 mod refused;
 mod registry;
+mod thread_time;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use profiler_core::wire::{AppliedSettings, Translation, v1};
@@ -23,6 +25,7 @@ pub use flush::FlushChecker;
 pub use hello::{HelloError, check_hello};
 use refused::RefusedWeight;
 pub use registry::{NoRoom, OpenSession, Registry};
+pub use thread_time::ThreadTimeLeft;
 
 /// A session and its immutable key.
 #[derive(Debug)]
@@ -84,6 +87,9 @@ pub struct Session {
     next_seq: u64,
     /// Applied weight.
     pub stored_ns: u64,
+    thread_time_left: ThreadTimeLeft,
+    /// Flushes that are to be applied.
+    checked: VecDeque<CheckedThreadTime>,
     /// Of the last flush that was applied.
     account: Option<v1::LossAccount>,
     refused: RefusedWeight,
@@ -107,6 +113,13 @@ pub struct Session {
     owner: Option<Arc<Account>>,
     /// Until the session has ended.
     slot: Option<SessionSlot>,
+}
+
+/// What a checked flush leaves once it is applied.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedThreadTime {
+    pub seq: u64,
+    pub thread_time_left: ThreadTimeLeft,
 }
 
 /// The session made room for one of an identity with fewer.
@@ -136,20 +149,16 @@ pub struct FlushBasis {
     pub acked_seq: u64,
     /// The flush that must come next.
     pub next_seq: u64,
-    /// Weight of the flushes before it.
-    pub stored_ns: u64,
-    /// When the worker started, by the agent's clock.
-    pub started_at: Timestamp,
-    /// When its first stream began.
-    pub first_seen: Timestamp,
+    /// Thread time that the flushes before it have left.
+    pub thread_time_left: ThreadTimeLeft,
 }
 
 impl FlushBasis {
     /// For the flush after a checked one.
-    pub fn advance(&mut self, seq: u64, weight_ns: u64) {
+    pub fn advance(&mut self, seq: u64, thread_time_left: ThreadTimeLeft) {
         self.acked_seq = seq;
         self.next_seq = seq.saturating_add(1);
-        self.stored_ns = self.stored_ns.saturating_add(weight_ns);
+        self.thread_time_left = thread_time_left;
     }
 }
 
@@ -253,6 +262,7 @@ impl Session {
         self.account = record.account;
         self.refused = RefusedWeight::of(record.account.map_or(0, |it| it.lost_rejected_ns));
         self.clock = record.clock;
+        self.thread_time_left = ThreadTimeLeft::since(record.first_seen);
         self.first_seen = record.first_seen;
         self.last_seen = record.last_seen;
         self.presence = record
@@ -267,10 +277,13 @@ impl Session {
             translation: self.translation.clone(),
             acked_seq: self.acked_seq,
             next_seq: self.next_seq,
-            stored_ns: self.stored_ns,
-            started_at: self.agent.started_at,
-            first_seen: self.first_seen,
+            thread_time_left: self.thread_time_left,
         }
+    }
+
+    /// Records the flushes that are to be applied next, instead of earlier ones that could not be logged.
+    pub fn note_checked(&mut self, checked: VecDeque<CheckedThreadTime>) {
+        self.checked = checked;
     }
 
     /// Records that the next flush is refused. It does not count as acknowledged: an agent that does not
@@ -310,6 +323,20 @@ impl Session {
         self.refused.note_account();
         self.clock = Some(flush.clock);
         self.stored_ns = self.stored_ns.saturating_add(flush.weight_ns);
+        while self
+            .checked
+            .front()
+            .is_some_and(|checked| checked.seq < flush.seq)
+        {
+            self.checked.pop_front();
+        }
+        // A flush that is read from the log was checked in an earlier life of the collector.
+        self.thread_time_left = self
+            .checked
+            .pop_front()
+            .map_or(ThreadTimeLeft::since(self.first_seen), |checked| {
+                checked.thread_time_left
+            });
         self.ticks += flush.ticks;
     }
 }
