@@ -651,6 +651,8 @@ async fn bad_pushes_are_refused_with_what_is_wrong_and_store_nothing() {
     let counts = running.counts().await;
     assert_eq!(counts["rejected"], count);
     assert_eq!(counts["stored"], 0);
+    let workers = running.json("/api/v1/workers").await;
+    assert_eq!(workers["workers"], json!([]), "a refused push is no worker");
     running.ingest(&name, &[], b"main 1").await;
     assert_eq!(running.stacks("").await, ["bad;main 10000000"]);
 }

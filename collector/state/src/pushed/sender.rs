@@ -157,10 +157,6 @@ impl Sender {
         inlet: Inlet<'_>,
         pushed: &PushedSeries,
     ) -> Result<u64, PushError> {
-        let attachment = match &self.attachment {
-            Some(attachment) => attachment.clone(),
-            None => self.attachment.insert(attach(inlet, pushed).await?).clone(),
-        };
         let profile = &pushed.profile;
         let translation = profile
             .translation
@@ -187,6 +183,13 @@ impl Sender {
                 translation: Some(translation.clone()),
             });
         }
+        if self.attachment.is_none() {
+            check_first(inlet, pushed, translation, &waiting)?;
+        }
+        let attachment = match &self.attachment {
+            Some(attachment) => attachment.clone(),
+            None => self.attachment.insert(attach(inlet, pushed).await?).clone(),
+        };
         while !waiting.is_empty() {
             for answer in inlet
                 .ingest
@@ -245,6 +248,22 @@ async fn translated(
         }),
         Err(_) => Err(PushError::Panicked),
     }
+}
+
+/// Checks all flushes of a series that is not live, before it becomes a worker.
+fn check_first(
+    inlet: Inlet<'_>,
+    pushed: &PushedSeries,
+    translation: &Translation,
+    waiting: &VecDeque<ReceivedFlush>,
+) -> Result<(), PushError> {
+    let worker = &pushed.description.worker;
+    waiting.iter().try_for_each(|received| {
+        let checked = inlet.ingest.check_first(worker, translation, received);
+        checked.map_err(|error| PushError::Refused {
+            reason: error.to_string(),
+        })
+    })
 }
 
 /// The samples of a series, as flushes.

@@ -21,7 +21,7 @@ use base::sync::{Mutex, lock, rank};
 use shares::{Account, Quota, QuotaExceeded, SessionSlot};
 use store::rows::{AgentInfo, Disconnect, DisconnectReason, FlushFacts, SessionRecord};
 
-pub use flush::FlushChecker;
+pub use flush::{FlushChecker, FlushError};
 pub use hello::{HelloError, check_hello};
 use refused::RefusedWeight;
 pub use registry::{NoRoom, OpenSession, Registry};
@@ -142,7 +142,7 @@ pub enum Presence {
 
 /// The part of a session that flushes are checked against. Nothing of it changes until the next flush or
 /// dictionary of the stream that has the session's [`CommitLock`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FlushBasis {
     pub translation: Arc<Translation>,
     /// Highest sequence number that was applied.
