@@ -215,6 +215,13 @@ pub enum QueryError {
         name: String,
         nearest: Vec<String>,
     },
+    #[error("{count} workers are shown as {name:?}; give the id of one: {}", workers.join(", "))]
+    AmbiguousWorker {
+        name: String,
+        count: usize,
+        /// Ids of the first ones.
+        workers: Vec<String>,
+    },
 }
 
 /// A time as it was given, and the instant that it means unless it was given so.
@@ -258,6 +265,7 @@ impl Refusal for QueryError {
             QueryError::UnknownName { nearest, .. } | QueryError::UnknownLabel { nearest, .. } => {
                 Some(nearest)
             }
+            QueryError::AmbiguousWorker { workers, .. } => Some(workers),
             QueryError::Before(error) => error.nearest(),
             _ => None,
         }

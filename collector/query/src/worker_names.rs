@@ -1,12 +1,15 @@
 //! Workers and labels for menus: of a large fleet those with a text.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+
+use profiler_core::WorkerId;
 
 use api::{LabelCount, WorkerName, WorkerNamesAnswer};
 
 use super::QueryError;
 use crate::Queries;
+use crate::parameters::label_scope::SERVICE_LABEL;
 use crate::parameters::parameter::{Parameter, Parameters};
 use crate::parameters::params::Params;
 use crate::tasks::limit_to;
@@ -26,7 +29,7 @@ impl WorkerNamesQuery {
         Parameter::text(
             "text",
             "zone=",
-            "A part of an id, or of a label as `KEY=VALUE`, in any case. Default: all.",
+            "A part of an id, or of a label as `KEY=VALUE`, or words of both, in any case. Default: all.",
         ),
         Parameter::integer(
             "limit",
@@ -51,6 +54,23 @@ impl WorkerNamesQuery {
     fn fits(&self, name: &str) -> bool {
         self.text.is_empty() || name.to_lowercase().contains(&self.text)
     }
+
+    /// The name of a series is shown as words of its id and its labels, that of an agent is its id.
+    fn fits_worker(&self, worker: &WorkerId, labels: &BTreeMap<String, String>) -> bool {
+        if self.fits(&worker.0) {
+            return true;
+        }
+        if !labels.contains_key(SERVICE_LABEL) {
+            return false;
+        }
+        let mut searched = worker.0.to_lowercase();
+        for (key, value) in labels {
+            searched += &format!(" {key}={value}").to_lowercase();
+        }
+        self.text
+            .split_whitespace()
+            .all(|word| searched.contains(word))
+    }
 }
 
 impl Queries<'_> {
@@ -59,10 +79,11 @@ impl Queries<'_> {
         let mut names = WorkerNamesAnswer::default();
         let mut labels: HashMap<(String, String), u64> = HashMap::new();
         for (worker, attributes) in self.worker_attributes() {
+            let is_found = query.fits_worker(&worker, &attributes.labels);
             for label in attributes.labels {
                 *labels.entry(label).or_default() += 1;
             }
-            if !query.fits(&worker.0) {
+            if !is_found {
                 continue;
             }
             if names.workers.len() < query.limit {

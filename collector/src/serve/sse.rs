@@ -143,7 +143,14 @@ pub(super) async fn events(
     State(reader): State<Reader>,
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
-    let filter = EventFilter::parse(&pairs_of(pairs)?)?;
+    let account = pairs.account.clone();
+    let pairs = pairs_of(pairs)?;
+    let collector = reader.collector.clone();
+    let filter = reader
+        .compute(&account, move || {
+            Ok(EventFilter::parse(&pairs, &collector.state)?)
+        })
+        .await?;
     let subscription = reader
         .collector
         .state

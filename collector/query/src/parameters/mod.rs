@@ -7,6 +7,7 @@ pub(crate) mod parameter;
 pub(crate) mod params;
 pub(crate) mod range;
 pub(crate) mod settings;
+pub(crate) mod shown_names;
 pub(crate) mod suggest;
 pub(crate) mod symbol_upload;
 pub(crate) mod table_format;

@@ -2,12 +2,13 @@
 
 use api::time::{RangeEnd, TIME_ALLOWED, TimeError, TimeParser};
 use jiff::tz::TimeZone;
-use profiler_core::{Filter, StateSet, ThreadKind, TimeRange, Timestamp};
+use profiler_core::{Filter, StateSet, ThreadKind, TimeRange, Timestamp, WorkerId};
 
 use crate::QueryError;
 use crate::error::echo;
 use crate::parameters::labels::labeled;
 use crate::parameters::parameter::{Kind, Parameter, Parameters, names};
+use crate::parameters::shown_names::shown_worker;
 use crate::parameters::suggest::nearest;
 use base::limits::FILTER_VALUES_MAX;
 use base::sync::read;
@@ -222,8 +223,12 @@ impl<'a> RangeText<'a> {
 pub(crate) const TASK: Parameter =
     Parameter::text("task", "load", "Names of tasks. Default: all.").repeated();
 
-pub(crate) const WORKER: Parameter =
-    Parameter::text("worker", "w-1", "Ids of workers. Default: all.").repeated();
+pub(crate) const WORKER: Parameter = Parameter::text(
+    "worker",
+    "w-1",
+    "Ids of workers, or their names as they are shown. Default: all.",
+)
+.repeated();
 
 pub(crate) const LABEL: Parameter = Parameter::text(
     "label",
@@ -328,18 +333,47 @@ pub(crate) fn known_workers(
         return labeled(params, state, imported_workers(params, state)?);
     }
     let known = state.workers();
-    let known_name = |name: &str| known.iter().any(|known| *known.0 == *name);
-    if let Some(name) = asked
-        .iter()
-        .find(|name: &&&str| !known_name(name) && !state.tables.lacks_names())
-    {
-        return Err(unknown("worker", name, known.iter().map(|known| &*known.0)));
+    let mut workers = Vec::with_capacity(asked.len());
+    for name in asked {
+        let worker = match known_worker(state, &known, name)? {
+            Some(worker) => worker,
+            None if state.tables.lacks_names() => name.to_owned(),
+            None => {
+                let known = known.iter().map(|known| &*known.0);
+                return Err(unknown("worker", name, known));
+            }
+        };
+        workers.push(worker);
     }
-    labeled(
-        params,
-        state,
-        asked.into_iter().map(str::to_owned).collect(),
-    )
+    labeled(params, state, workers.into())
+}
+
+/// The requested workers, which need not be known yet.
+pub(crate) fn named_workers(
+    params: &Params<'_>,
+    state: &CollectorState,
+) -> Result<Names, QueryError> {
+    let asked = params.many("worker")?;
+    if asked.is_empty() {
+        return Ok(Names::default());
+    }
+    let known = state.workers();
+    asked
+        .into_iter()
+        .map(|name| Ok(known_worker(state, &known, name)?.unwrap_or_else(|| name.to_owned())))
+        .collect()
+}
+
+/// The id of a worker, by its id or the name that it is shown by.
+fn known_worker(
+    state: &CollectorState,
+    known: &[WorkerId],
+    name: &str,
+) -> Result<Option<String>, QueryError> {
+    if known.iter().any(|known| *known.0 == *name) {
+        return Ok(Some(name.to_owned()));
+    }
+    shown_worker(state, name)
 }
 
 /// The workers of the requested runs if all of them are imported profiles: such a run is that profile, not

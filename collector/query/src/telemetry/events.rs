@@ -7,7 +7,7 @@ use profiler_core::{Epoch, Outcome, WorkerId};
 use crate::QueryError;
 use crate::parameters::labels::LabelFilter;
 use crate::parameters::parameter::{Parameter, Parameters};
-use crate::parameters::params::{LABEL, Params, TASK, WORKER};
+use crate::parameters::params::{LABEL, Params, TASK, WORKER, named_workers};
 use crate::tasks::{LIMIT, OUTCOME, limit, outcome_choices};
 use base::sync::lock;
 use state::CollectorState;
@@ -40,7 +40,10 @@ impl EventFilter {
     pub const PARAMETERS: Parameters = &[&[KIND, TASK, WORKER, OUTCOME, LABEL]];
 
     /// Parses the parameters. Names and labels need not be known yet.
-    pub fn parse(pairs: &[(String, String)]) -> Result<EventFilter, QueryError> {
+    pub fn parse(
+        pairs: &[(String, String)],
+        state: &CollectorState,
+    ) -> Result<EventFilter, QueryError> {
         let params = Params::of(pairs, EventFilter::PARAMETERS)?;
         let outcomes = params.many_of("outcome", &outcome_choices())?;
         let tasks = params
@@ -48,11 +51,12 @@ impl EventFilter {
             .into_iter()
             .map(str::to_owned)
             .collect();
-        EventFilter::of(&params, tasks, outcomes)
+        EventFilter::of(&params, state, tasks, outcomes)
     }
 
     fn of(
         params: &Params<'_>,
+        state: &CollectorState,
         tasks: Names,
         outcomes: Vec<Outcome>,
     ) -> Result<EventFilter, QueryError> {
@@ -60,11 +64,7 @@ impl EventFilter {
         Ok(EventFilter {
             kinds: params.many_of("kind", &kinds)?,
             tasks,
-            workers: params
-                .many("worker")?
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            workers: named_workers(params, state)?,
             outcomes,
             labels: LabelFilter::parse(params)?,
         })
@@ -115,7 +115,7 @@ pub fn recent_events(
 ) -> Result<Vec<Arc<Event>>, QueryError> {
     let params = Params::of(pairs, RECENT_EVENTS_PARAMETERS)?;
     let limit = limit(params.one("limit")?)?;
-    let filter = EventFilter::of(&params, Names::default(), Vec::new())?;
+    let filter = EventFilter::of(&params, state, Names::default(), Vec::new())?;
     let mut events = state.events.recent(usize::MAX);
     events.retain(|event| filter.keeps(event, state));
     events.truncate(limit);

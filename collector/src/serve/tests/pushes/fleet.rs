@@ -217,3 +217,63 @@ async fn a_day_of_series_that_come_and_go_holds_no_more_than_three_hours() {
     assert_eq!((full.sessions, full.live), (120, 0));
     assert!(by_hour[2..].iter().all(|hour| hour == full), "{by_hour:#?}");
 }
+
+/// As the command line and the page name a series, whichever others they list.
+#[tokio::test]
+async fn a_shown_name_is_a_worker_in_each_query() {
+    let running = serve().await;
+    for [instance, region] in [["i-0", "eu"], ["i-1", "us"], ["i-2", "us"]] {
+        let labels = format!("instance%3D{instance}%2Cregion%3D{region}");
+        let query = format!("name=shop%7B{labels}%7D&{TIMES}");
+        running.ingest(&query, &[], b"main 7").await;
+    }
+    let id = "pyroscope:shop{instance=i-1,region=us}";
+    let document = get(running.address, "/api/v1/openapi.json").await.body;
+    let document: Value = serde_json::from_str(&document).unwrap();
+    let mut asked = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let parameters = operations["get"]["parameters"].as_array();
+        let has_worker = parameters.is_some_and(|all| {
+            all.iter()
+                .any(|one| one["$ref"] == "#/components/parameters/worker")
+        });
+        if !has_worker || path.starts_with("/debug") || path == "/api/v1/events" {
+            continue;
+        }
+        asked += 1;
+        let status = async |worker: &str| {
+            let answer = get(running.address, &format!("{path}?worker={worker}")).await;
+            (answer.status, answer.body)
+        };
+        let by_id = status("pyroscope:shop%7Binstance=i-1,region=us%7D").await;
+        for name in [
+            "shop%20i-1%20us",
+            "shop%20instance=i-1%20region=us",
+            "shop%20i-1",
+        ] {
+            assert_eq!(status(name).await.0, by_id.0, "{path} {name}");
+        }
+        for (name, expected) in [
+            (
+                "shop%20us",
+                "2 workers are shown as \\\"shop us\\\"; give the id of one: ",
+            ),
+            ("shop", "3 workers are shown as"),
+        ] {
+            let (status, body) = status(name).await;
+            assert_eq!(status, 400, "{path} {name}: {body}");
+            assert!(body.contains(expected), "{path} {name}: {body}");
+            assert!(body.contains(id), "{path} {name}: {body}");
+        }
+    }
+    assert!(asked >= 20, "{asked} routes");
+    assert_eq!(
+        running.stacks("&worker=shop%20i-1").await,
+        ["shop;main 70000000"]
+    );
+    let found = running
+        .json("/api/v1/workers/names?text=shop%20i-1%20US")
+        .await;
+    assert_eq!(found["workers"].as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(found["workers"][0]["worker"], id);
+}
