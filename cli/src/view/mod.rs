@@ -63,7 +63,7 @@ pub(crate) fn corrupt_files(files: &[String]) -> Option<String> {
 pub(crate) fn aggregated(tasks: u64) -> Option<String> {
     (tasks > 0).then(|| {
         format!(
-            "{} tasks have no row: they are in totals only",
+            "{} tasks have no row: only totals of all workers, keys and types have them",
             grouped(tasks)
         )
     })

@@ -322,7 +322,7 @@ mod tests {
         .assert_eq(&answer.text());
         let notes = [
             "all retained tasks",
-            "5 tasks have no row: they are in totals only",
+            "5 tasks have no row: only totals of all workers, keys and types have them",
             "data is missing: tables/tasks/1.parquet cannot be read",
         ];
         assert_eq!(answer.notes(), notes);

@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(answer.notes()[..2], COLUMNS);
         let expected = [
             "worker-0: sampling is signals",
-            "7,000 tasks have no row: they are in totals only",
+            "7,000 tasks have no row: only totals of all workers, keys and types have them",
         ];
         assert_eq!(answer.notes()[2..], expected);
     }

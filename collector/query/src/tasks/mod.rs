@@ -274,7 +274,8 @@ impl Queries<'_> {
         let mut selecting = NewestTasks::new(query.limit);
         snapshot.select_newest(*range, filter, &mut selecting);
         stored.newest_tasks(*range, filter, &mut selecting)?;
-        let aggregated = self.aggregated(query, &mut stored, &snapshot)?;
+        let seconds = Second::starting_in(*range);
+        let aggregated = self.aggregated(filter, seconds, &mut stored, &snapshot)?;
         Ok(TaskAnswer {
             selection: selecting.done(),
             aggregated,
@@ -291,7 +292,8 @@ impl Queries<'_> {
         each: impl FnMut(&Arc<TaskRow>),
     ) -> Result<(u64, Vec<String>), QueryError> {
         let (mut stored, snapshot) = self.each_task(query.range, &query.filter, cancel, each)?;
-        let aggregated = self.aggregated(query, &mut stored, &snapshot)?;
+        let seconds = Second::starting_in(query.range);
+        let aggregated = self.aggregated(&query.filter, seconds, &mut stored, &snapshot)?;
         Ok((aggregated, stored.damaged()))
     }
 
@@ -334,30 +336,28 @@ impl Queries<'_> {
         )
     }
 
-    /// The number of requested tasks without rows.
+    /// The number of tasks without rows of the requested names and outcomes, whatever else is requested: only rows
+    /// have a worker, a key and a type.
     fn aggregated(
         &self,
-        query: &TaskQuery,
+        filter: &TaskFilter,
+        seconds: Range<Second>,
         stored: &mut TableReader<'_>,
         snapshot: &TaskSnapshot,
     ) -> Result<u64, QueryError> {
-        let TaskQuery { range, filter, .. } = query;
-        let seconds = Second::starting_in(*range);
         let sums = snapshot
             .sums
             .iter()
             .filter(|sum| counts_sum(sum, &seconds) && filter.keeps_sum(sum));
         let mut aggregated = snapshot.aggregated() + sums.map(|sum| sum.count()).sum::<u64>();
-        if !filter.is_by_row() {
-            stored.plan_for(seconds);
-            let tops = self.tops_named(filter);
-            scan_ended(stored, SumTable::Phases, &tops, filter, |top, ended| {
-                if ended.outcome != Outcome::Lost {
-                    let own = ended.rows().filter(|(node, _)| *node == tops[top].node.0);
-                    aggregated = own.fold(aggregated, |sum, (_, count)| sum.saturating_add(count));
-                }
-            })?;
-        }
+        stored.plan_for(seconds);
+        let tops = self.tops_named(filter);
+        scan_ended(stored, SumTable::Phases, &tops, filter, |top, ended| {
+            if ended.outcome != Outcome::Lost {
+                let own = ended.rows().filter(|(node, _)| *node == tops[top].node.0);
+                aggregated = own.fold(aggregated, |sum, (_, count)| sum.saturating_add(count));
+            }
+        })?;
         Ok(aggregated)
     }
 
@@ -429,22 +429,24 @@ impl Queries<'_> {
                 break;
             }
         }
-        let of_sums = totals
-            .names
-            .values()
-            .map(|total| total.aggregated)
-            .sum::<u64>();
+        let range = query.given_range.map(|range| stored.range(range));
+        let aggregated = if by_row {
+            self.aggregated(filter, seconds, &mut stored, &snapshot)?
+        } else {
+            let of_sums = totals.names.values().map(|total| total.aggregated);
+            snapshot.aggregated().saturating_add(of_sums.sum())
+        };
         let reported = totals.names.keys().cloned().collect();
         let sampled = self.sampled_tasks(asked, filter, &reported, cancel)?;
         Ok(TaskSummary {
-            range: query.given_range.map(|range| stored.range(range)),
+            range,
             sampled,
             rows: totals
                 .names
                 .into_iter()
                 .map(|(name, total)| summary_row(name, &total))
                 .collect(),
-            aggregated: snapshot.aggregated().saturating_add(of_sums),
+            aggregated,
             damaged: stored.damaged(),
         })
     }

@@ -1,6 +1,7 @@
 //! A reader of several collectors' stores answers as one collector that received everything.
 
 mod damage;
+mod partitions;
 mod split;
 
 use std::path::Path;

@@ -41,10 +41,9 @@ impl TaskFilter {
             )
     }
 
-    /// Whether tasks without a row are kept: a filter on anything that sums do not record excludes
-    /// them.
+    /// Whether tasks without a row have a kept name and outcome. Sums record nothing else to select by.
     pub fn keeps_sum(&self, totals: &TaskTotals) -> bool {
-        !self.is_by_row() && self.names.keeps(&totals.name) && self.keeps_outcome(totals.outcome)
+        self.names.keeps(&totals.name) && self.keeps_outcome(totals.outcome)
     }
 
     /// Whether only rows can tell what is kept.
