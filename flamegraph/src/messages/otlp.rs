@@ -267,6 +267,8 @@ pub fn is_older_json(content: &[u8]) -> bool {
         time_nanos: Option<de::IgnoredAny>,
         duration_nanos: Option<de::IgnoredAny>,
         location_indices: Option<de::IgnoredAny>,
+        start_time_unix_nano: Option<de::IgnoredAny>,
+        profile: Option<de::IgnoredAny>,
     }
     let Ok(request) = json::from_slice::<Request>(content) else {
         return false;
@@ -281,9 +283,13 @@ pub fn is_older_json(content: &[u8]) -> bool {
             time_nanos,
             duration_nanos,
             location_indices,
+            start_time_unix_nano,
+            profile,
         } = profile;
+        let earliest = [start_time_unix_nano, profile];
         [sample, time_nanos, duration_nanos, location_indices]
             .iter()
+            .chain(&earliest)
             .any(|member| member.is_some())
     })
 }

@@ -1,7 +1,8 @@
 //! OTLP profiles, which become messages of pprof: both have the same tables, and the parser of pprof
 //! then checks and limits them like any other profile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ptr;
 
 use flamegraph::messages::otlp::{
     AnyValue, ExportProfilesServiceRequest, KeyValue, KeyValueAndUnit, Profile, ProfilesDictionary,
@@ -86,6 +87,19 @@ pub enum OtlpError {
     FirstText {
         /// The beginning of that text.
         text: String,
+    },
+    /// A sample has a field as an older layout has it.
+    #[error(
+        "invalid OTLP profiles: a sample of an older layout, with a link in place of values; {LAYOUT}"
+    )]
+    OlderSample,
+    /// A sample has an attribute twice, as if values were attributes.
+    #[error("invalid OTLP profiles: sample {number} has attribute {index} twice; {LAYOUT}")]
+    RepeatedAttribute {
+        /// Number of the sample in its profile.
+        number: usize,
+        /// Index of the attribute.
+        index: i32,
     },
     /// A sample that no layout allows, or one of an older layout.
     #[error("invalid OTLP profiles: sample {number} has neither values nor timestamps; {LAYOUT}")]
@@ -183,7 +197,11 @@ pub fn otlp_profiles(
 struct Shape(&'static [(u32, &'static Shape)]);
 
 static LEAF: Shape = Shape(&[]);
-static PROFILE: Shape = Shape(&[(2, &LEAF)]);
+static SAMPLE: Shape = Shape(&[]);
+static PROFILE: Shape = Shape(&[(2, &SAMPLE)]);
+
+/// The tag of a sample's values. In 1.8 and 1.9 it is that of its link, one number.
+const VALUES_TAG: u32 = 4;
 static SCOPE_PROFILES: Shape = Shape(&[(2, &PROFILE)]);
 static RESOURCE_PROFILES: Shape = Shape(&[(1, &LEAF), (2, &SCOPE_PROFILES)]);
 static LOCATION: Shape = Shape(&[(3, &LEAF)]);
@@ -195,8 +213,12 @@ static REQUEST: Shape = Shape(&[(1, &RESOURCE_PROFILES), (2, &DICTIONARY)]);
 fn check_count(message: &[u8], shape: &Shape, left: &mut usize) -> Result<(), OtlpError> {
     for field in (Fields { rest: message }) {
         let (tag, field) = field.map_err(OtlpError::Message)?;
-        let FieldValue::Bytes(field) = field else {
-            continue;
+        let field = match field {
+            FieldValue::Bytes(field) => field,
+            FieldValue::Number(_) if tag == VALUES_TAG && ptr::eq(shape, &SAMPLE) => {
+                return Err(OtlpError::OlderSample);
+            }
+            _ => continue,
         };
         *left = left.checked_sub(1).ok_or(OtlpError::TooMany)?;
         if let Some((_, inner)) = shape.0.iter().find(|(known, _)| *known == tag) {
@@ -398,6 +420,14 @@ impl<'d> Converter<'d> {
                 .iter()
                 .fold(0, |sum: i64, value| sum.saturating_add(*value)),
         };
+        let mut seen = HashSet::new();
+        let mut indices = sample.attribute_indices.iter();
+        if values == 0
+            && let Some(index) = indices.find(|index| !seen.insert(**index))
+        {
+            let index = *index;
+            return Err(OtlpError::RepeatedAttribute { number, index });
+        }
         let stack = entry("stack", &self.dictionary.stack_table, sample.stack_index)?;
         let mut location_id = Vec::new();
         for index in stack.into_iter().flat_map(|stack| &stack.location_indices) {

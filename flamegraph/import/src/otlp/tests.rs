@@ -1,3 +1,5 @@
+mod layouts;
+
 use profiler_core::{FrameId, FrameKind};
 use proptest::prelude::*;
 use serde_json::json;
