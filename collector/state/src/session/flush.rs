@@ -274,7 +274,7 @@ impl FlushChecker<'_> {
         })
     }
 
-    /// What the flush leaves of the worker's thread time. Pushed and imported profiles may have any.
+    /// The worker's thread time after the flush. Pushed and imported profiles may have any.
     ///
     /// # Errors
     /// [`FlushError::ThreadTime`] if its threads cannot have spent that much.

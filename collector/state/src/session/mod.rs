@@ -115,7 +115,7 @@ pub struct Session {
     slot: Option<SessionSlot>,
 }
 
-/// What a checked flush leaves once it is applied.
+/// The thread time after a checked flush, which holds once it is applied.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckedThreadTime {
     pub seq: u64,

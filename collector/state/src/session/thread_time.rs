@@ -17,6 +17,8 @@ pub struct ThreadTimeLeft {
     threads: u64,
     /// Latest end of its cycles, by the collector's clock; `None` before the first one.
     covered_until: Option<Timestamp>,
+    /// When a session whose earlier cycles are not known was first seen.
+    first_seen: Option<Timestamp>,
     /// In samples, and in the time by thread. A flush may have one without the other.
     left: ThreadTime,
 }
@@ -57,12 +59,12 @@ impl ThreadTimeLeft {
     /// worker that was stopped since it was first seen.
     pub fn since(first_seen: Timestamp) -> ThreadTimeLeft {
         ThreadTimeLeft {
-            covered_until: Some(first_seen),
+            first_seen: Some(first_seen),
             ..ThreadTimeLeft::default()
         }
     }
 
-    /// What is left after a cycle.
+    /// The thread time after a cycle.
     ///
     /// # Errors
     /// The time that was left before it, in nanoseconds, if it has more.
@@ -77,7 +79,10 @@ impl ThreadTimeLeft {
         let more_threads = threads.saturating_sub(self.threads);
         let threads = threads.max(self.threads);
         // Times after the receipt are not covered yet, and a clock that is set back covers them again.
-        let covered_before = self.covered_until.unwrap_or(range.start()).min(received_at);
+        let begin = self
+            .first_seen
+            .map_or(range.start(), |first| first.min(range.start()));
+        let covered_before = self.covered_until.unwrap_or(begin).min(received_at);
         let stop = range.stop().min(received_at);
         let covered_ns = stop.since_ns(covered_before);
         // A cycle that was divided covers its time in the first part, and all parts need it.
@@ -93,6 +98,7 @@ impl ThreadTimeLeft {
         Ok(ThreadTimeLeft {
             threads,
             covered_until: Some(covered_before.max(stop)),
+            first_seen: None,
             left: ThreadTime {
                 samples_ns: samples_ns.checked_sub(time.samples_ns).ok_or(samples_ns)?,
                 by_thread_ns: by_thread_ns
@@ -139,7 +145,7 @@ mod tests {
     }
 
     fn seconds() -> impl Strategy<Value = Vec<Second>> {
-        let second = (
+        let parts = (
             1_u64..5_000,
             prop_oneof![8 => Just(0), 1 => 0..LATE_S - 2],
             prop_oneof![20 => Just(0), 1 => 0_i64..10_000],
@@ -148,7 +154,7 @@ mod tests {
             prop::bool::weighted(0.05),
             -900_i64..900,
         );
-        let second = second.prop_map(
+        let second = parts.prop_map(
             |(threads, lag_s, stopped_s, merged, parts, restarts, clock_error_ms)| Second {
                 threads,
                 lag_s,
@@ -163,10 +169,13 @@ mod tests {
     }
 
     proptest! {
-        /// Threads start and end, are counted late, are stopped; cycles are merged and divided; the collector
-        /// restarts, and clocks differ.
+        /// Threads start and end, are counted late, are stopped; cycles wait for a collector, are merged and divided;
+        /// the collector restarts, and clocks differ.
         #[test]
-        fn no_cycle_of_a_process_is_refused(seconds in seconds()) {
+        fn no_cycle_of_a_process_is_refused(
+            seconds in seconds(),
+            waited_ms in prop_oneof![Just(0_i64), 0..9_000_000_i64],
+        ) {
             let mut left = ThreadTimeLeft::default();
             let mut shown = 0;
             let mut now_ms = 0;
@@ -186,14 +195,14 @@ mod tests {
                 let counted_ms = if is_late { 0 } else { uncounted_ms };
                 uncounted_ms -= counted_ms;
                 if second.restarts {
-                    left = ThreadTimeLeft::since(at(0));
+                    left = ThreadTimeLeft::since(at(0).shifted(waited_ms * 1_000_000));
                 }
                 let error_ms = second.clock_error_ms;
                 for part in 0..second.parts {
                     let part_ms = counted_ms / second.parts
                         + if part == 0 { counted_ms % second.parts } else { 0 };
                     let mut part = cycle(shown, [cycle_start_ms + error_ms, now_ms + error_ms], part_ms);
-                    part.received_at = at(0).shifted(now_ms * 1_000_000);
+                    part.received_at = at(0).shifted((now_ms + waited_ms) * 1_000_000);
                     left = left.after(part).map_err(|limit_ns| {
                         TestCaseError::fail(format!("{part:?}: {limit_ns} are left of {left:?}"))
                     })?;

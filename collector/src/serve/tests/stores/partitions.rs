@@ -120,7 +120,7 @@ fn total(value: &Value) -> f64 {
     }
 }
 
-/// What an answer counts.
+/// The counts of an answer, by member.
 async fn sums(
     running: &Running,
     path: &str,
