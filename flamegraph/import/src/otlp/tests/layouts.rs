@@ -237,7 +237,7 @@ fn protobuf(version: &str, profile: &TestProfile) -> Vec<u8> {
     let tables = |message: Writer| functions(locations(message, 2, false), 3);
     let request = match version {
         "1.3.2" | "1.4" | "1.5" => request,
-        // Its tables are in `ProfilesData`, beside the profiles.
+        // Its tables are in `ProfilesData`, next to the profiles.
         "1.6" => attributes(
             strings(functions(locations(request, 3, false), 4), 6),
             7,
@@ -324,7 +324,7 @@ fn json_of(version: &str, profile: &TestProfile) -> Vec<u8> {
     request.to_string().into_bytes()
 }
 
-/// What is stored of a request.
+/// The only profile of a request, as it is stored.
 fn stored(content: &[u8], encoding: OtlpEncoding) -> Result<proto::Profile, String> {
     let profiles = otlp_profiles(content, encoding).map_err(|error| error.to_string())?;
     assert_eq!(profiles.len(), 1, "a profile is dropped without a word");
@@ -348,7 +348,7 @@ fn sum(profile: &TestProfile) -> i64 {
         .cast_signed()
 }
 
-/// Whether bytes of 1.8 and 1.9 can be told from those of 1.10: not where all samples have times, neither attributes
+/// Whether bytes of 1.8 and 1.9 may be those of 1.10, too: where all samples have times, neither attributes
 /// nor links, and values that are indexes of different attributes.
 fn is_ambiguous(profile: &TestProfile) -> bool {
     profile.samples.iter().all(|sample| {
@@ -366,13 +366,13 @@ fn is_ambiguous(profile: &TestProfile) -> bool {
 
 fn samples() -> impl Strategy<Value = Vec<TestSample>> {
     let value = prop_oneof![Just(1_u64), 1_u64..5, Just(10_000_000_u64)];
-    let sample = (
+    let parts = (
         prop::collection::vec((value, 0_u64..100), 1..4),
         prop::collection::btree_set(1_u64..=3, 0..3),
         0_u64..3,
         0..3,
     );
-    let sample = sample.prop_map(|(pairs, attributes, link, form)| {
+    let sample = parts.prop_map(|(pairs, attributes, link, form)| {
         let (values, times): (Vec<u64>, Vec<u64>) = pairs
             .into_iter()
             .map(|(value, time)| (value, 1_769_860_800_000_000_000 + time))
