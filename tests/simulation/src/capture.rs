@@ -46,6 +46,7 @@ impl Capture {
             }
         }
         ensure!(!cycles.is_empty(), "the collector holds no cycle");
+        reading.program.add_threads();
         Ok(Capture {
             program: reading.program,
             cycles,

@@ -1,7 +1,8 @@
 //! An agent's own tables: the parts of the program that it has met, in the order of meeting them.
 
 use profiler_core::NodeId;
-use profiler_core::wire::{Marks, v1};
+use profiler_core::wire::Marks;
+use profiler_core::wire::v1::{self, FrameKind};
 
 use crate::program::Program;
 
@@ -58,9 +59,17 @@ impl Table {
 
 impl Dictionary {
     pub(crate) fn new(program: &Program) -> Dictionary {
+        let mut frames = Table::new(program.frames.len(), false);
+        let threads = program
+            .frames
+            .iter()
+            .rposition(|frame| frame.kind == FrameKind::Thread);
+        if let Some(threads) = threads {
+            frames.meet(u32::try_from(threads).expect("programs are small"));
+        }
         Dictionary {
             strings: Table::new(program.strings.len(), true),
-            frames: Table::new(program.frames.len(), false),
+            frames,
             nodes: Table::new(program.nodes.len(), true),
         }
     }

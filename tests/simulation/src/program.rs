@@ -88,7 +88,18 @@ impl Program {
         let name = growth.string("[no task]".into());
         let top = growth.top(FrameKind::NoTask, name);
         growth.program.idle = growth.stacks(top, shape.idle, &shape.depths, random);
+        growth.program.add_threads();
         growth.program
+    }
+
+    /// Adds the frame of its threads, which agents count together: a collector accepts the time of shown threads.
+    pub(crate) fn add_threads(&mut self) {
+        self.frames.push(ProgramFrame {
+            kind: FrameKind::Thread,
+            function: 0,
+            file: 0,
+            line: 0,
+        });
     }
 
     /// Number of nodes without the root.
