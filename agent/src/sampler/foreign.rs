@@ -25,7 +25,7 @@ const CHECKED_TOGETHER: usize = 64;
 /// The place in code that stands for the code as the holder of a lock.
 const AS_HOLDER: u64 = u64::MAX;
 /// Marks entries of a stack that are frames of the tree instead of addresses: no program has code there.
-const FOREIGN: u64 = 1 << 63;
+pub(super) const FOREIGN: u64 = 1 << 63;
 
 /// Frames that a walk found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -249,7 +249,7 @@ impl ForeignFrames {
     fn push(&mut self, tree: &mut AddressTrie, frame: ForeignFrame, stack: &mut Stack) {
         // Without memory for its name a frame is missing, and its time counts for its caller.
         if let Ok(id) = self.frame_id(tree, frame) {
-            stack.push(entry_of(id), frame.anchor);
+            stack.push_entry(entry_of(id), frame.anchor);
         }
     }
 
@@ -528,6 +528,13 @@ mod tests {
         assert!(merger.known.insert(key, stale));
         assert_eq!(merger.frame_id(&mut tree, frame(5, 0)).unwrap(), first);
         assert_eq!(merger.known.get(&key).unwrap().frame, first);
+    }
+
+    #[test]
+    fn an_address_is_no_mark_whatever_its_bits() {
+        let tree = AddressTrie::new(&[]);
+        let stack = native(&[FOREIGN | 0x76c2_1dff, LIBRARY], true);
+        assert_eq!(text(&tree, &stack), "1000;76c21dff");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use self::processor::{
 };
 use self::rows::{RegisterValues, Step};
 use self::tables::function_of;
+use super::foreign::FOREIGN;
 use super::pages::page_map::PageMap;
 use super::sys::modules::{self, Generation, Module};
 use system::process::Memory;
@@ -95,9 +96,15 @@ impl Default for Stack {
 }
 
 impl Stack {
-    /// Adds the caller of the last frame.
+    /// Adds the caller of the last frame. A word of a stack that was taken for an address may be any number, but not a
+    /// [mark](FOREIGN).
     pub(super) fn push(&mut self, address: u64, pointer: u64) {
-        self.addresses.push(address);
+        self.push_entry(address & !FOREIGN, pointer);
+    }
+
+    /// Adds the caller of the last frame, which may be a frame of an interpreter.
+    pub(super) fn push_entry(&mut self, entry: u64, pointer: u64) {
+        self.addresses.push(entry);
         self.pointers.push(pointer);
     }
 
