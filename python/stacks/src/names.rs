@@ -36,11 +36,11 @@ impl Code {
 
     fn read(layout: &Layout, address: u64) -> Option<Code> {
         let mut bytes = [0; CODE_BYTES];
-        let bytes = &mut bytes[..Code::bytes(layout)];
-        if !sys::read(address, bytes) {
+        let needed = &mut bytes[..Code::bytes(layout)];
+        if !sys::read(address, needed) {
             return None;
         }
-        Code::of(layout, bytes)
+        Code::of(layout, needed)
     }
 
     /// `None` if the bytes are not those of code.
@@ -76,10 +76,9 @@ pub(crate) fn is_code(layout: &Layout, address: u64) -> bool {
 pub(crate) fn identities(layout: &Layout, codes: &[u64], identities: &mut [u64]) {
     let part = Code::bytes(layout);
     let mut bytes = [0; CODE_BYTES * sys::EACH_MAX];
-    let bytes = &mut bytes[..part * sys::EACH_MAX];
     let batches = codes.chunks(sys::EACH_MAX);
     for (codes, identities) in batches.zip(identities.chunks_mut(sys::EACH_MAX)) {
-        let read = sys::read_each(codes, part, bytes);
+        let read = sys::read_each(codes, part, &mut bytes);
         let all = codes.iter().zip(bytes.chunks(part)).zip(identities);
         for (index, ((code, bytes), identity)) in all.enumerate() {
             let code = if index < read {
