@@ -13,7 +13,7 @@ use super::addresses::{AddressFrame, AddressTrie};
 use super::pages::page_map::PageMap;
 use super::pages::page_trie::Full;
 use super::sys::modules::Module;
-use super::unwind::Stack;
+use super::unwind::{FOREIGN, Stack};
 use crate::foreign::{ForeignFrame, ForeignLock, ForeignName, Walk, Walker};
 
 /// Most frames of an interpreter in one stack; outer ones are cut.
@@ -24,8 +24,6 @@ const KNOWN_MAX: usize = 65_536;
 const CHECKED_TOGETHER: usize = 64;
 /// The place in code that stands for the code as the holder of a lock.
 const AS_HOLDER: u64 = u64::MAX;
-/// Marks entries of a stack that are frames of the tree instead of addresses: no program has code there.
-pub(super) const FOREIGN: u64 = 1 << 63;
 
 /// Frames that a walk found.
 #[derive(Clone, Copy, Debug, Default)]

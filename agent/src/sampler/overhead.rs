@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Overhead;
-use crate::registry::Moment;
 
 /// Time that the kernel spends on delivering a signal, in addition to the handler: measured at 1 to
 /// 4 µs.
@@ -145,6 +144,13 @@ pub(super) struct ClockReading {
     pub(super) ns: u64,
 }
 
+/// A time, and the CPU time that the process had used without the agent by then.
+#[derive(Clone, Copy, Debug)]
+struct ProcessReading {
+    ns: u64,
+    cpu_ns: u64,
+}
+
 /// Limits on the time of visits in one tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct VisitBudget {
@@ -166,7 +172,7 @@ pub(super) struct Meter {
     /// Part of the process's own CPU time that may be spent, in billionths.
     limit_of_process: Option<u64>,
     /// When the process's own CPU time was counted last, and how long that was.
-    process: Moment,
+    process: ProcessReading,
     /// Time that the sampler and the handlers may spend now; a debt if negative.
     own_ns: i64,
     /// Time that all threads of the agent may spend now.
@@ -196,7 +202,7 @@ impl Meter {
             limit,
             rate: limit,
             limit_of_process: None,
-            process: Moment {
+            process: ProcessReading {
                 ns: now.ns,
                 cpu_ns: 0,
             },
@@ -250,7 +256,7 @@ impl Meter {
         let Some(part) = self.limit_of_process else {
             return;
         };
-        let now = Moment {
+        let now = ProcessReading {
             ns: now_ns,
             cpu_ns: cpu_ns.saturating_sub(self.sampler_cpu_ns + self.others_cpu_ns),
         };

@@ -23,7 +23,6 @@ use self::processor::{
 };
 use self::rows::{RegisterValues, Step};
 use self::tables::function_of;
-use super::foreign::FOREIGN;
 use super::pages::page_map::PageMap;
 use super::sys::modules::{self, Generation, Module};
 use system::process::Memory;
@@ -94,6 +93,9 @@ impl Default for Stack {
         }
     }
 }
+
+/// Marks entries of a stack that are frames of the tree instead of addresses: no program has code there.
+pub(super) const FOREIGN: u64 = 1 << 63;
 
 impl Stack {
     /// Adds the caller of the last frame. A word of a stack that was taken for an address may be any number, but not a
