@@ -119,11 +119,14 @@ fn time_of(collapsed: &str, parts: &[&str]) -> u64 {
     time.sum()
 }
 
-/// Checks that the CPU time of two functions is divided 3 : 1, below `main`.
+/// Deviation of a share of 3 : 1 that 300 samples almost never exceed: their standard error is 0.025.
+const SHARE_ERROR_MAX: f64 = 0.08;
+
+/// Checks that the CPU time of two functions is divided 3 : 1, below `main`, and that they have almost all of it.
 fn check_split(text: &str, names: [&str; 2], root: &str) {
     let [heavy, light] = names.map(|name| time_of(text, &[root, name]));
     let share = heavy as f64 / (heavy + light) as f64;
-    assert!((share - 0.75).abs() < 0.03, "{share}: {text}");
+    assert!((share - 0.75).abs() < SHARE_ERROR_MAX, "{share}: {text}");
     let named = (heavy + light) as f64 / time_of(text, &[""]) as f64;
     assert!(named > 0.97, "{named}: {text}");
 }
@@ -178,7 +181,7 @@ fn static_programs_have_stacks_and_names() {
     check_split(&text, [";heavy ", ";light "], ";main;");
 }
 
-/// It builds a program, and a part of its runs had 8% of the time outside of the two functions.
+/// It builds a program.
 #[test]
 #[ignore = "long"]
 fn programs_in_go_have_stacks_and_names() {
@@ -200,7 +203,16 @@ fn programs_in_go_have_stacks_and_names() {
     let collector = Collector::start();
     attach(&collector, &target, &[], 3 * SECOND_NS);
     let text = cpu_profile(&collector);
-    check_split(&text, ["main.heavy ", "main.light "], "main.main;");
+    // Its scheduler takes 3 to 13% of the CPU time, by perf's count too.
+    let is_of_scheduler = |line: &&str| line.contains(";runtime.") && !line.contains("main.main;");
+    let (of_scheduler, others): (Vec<&str>, Vec<&str>) = text.lines().partition(is_of_scheduler);
+    let scheduler_ns = time_of(&of_scheduler.join("\n"), &[""]);
+    assert!(scheduler_ns < time_of(&text, &[""]) / 4, "{text}");
+    check_split(
+        &others.join("\n"),
+        ["main.heavy ", "main.light "],
+        "main.main;",
+    );
 }
 
 /// The process is stopped by a signal before and after: so the kernel's count has exactly the recorded time.
@@ -271,12 +283,12 @@ fn stopped_threads_show_the_same_split() {
     let folder = tempfile::tempdir().unwrap();
     let target = Target::start(&compiled(folder.path(), "split", &[]), &[]);
     let collector = Collector::start();
-    let said = attach(&collector, &target, &["--ptrace"], 2 * SECOND_NS);
+    let said = attach(&collector, &target, &["--ptrace"], 3 * SECOND_NS);
     assert!(said.contains("stopping running threads"), "{said}");
     let text = cpu_profile(&collector);
     let [heavy, light] = ["heavy", "light"].map(|name| time_of(&text, &["main;", name]));
     let share = heavy as f64 / (heavy + light) as f64;
-    assert!((share - 0.75).abs() < 0.06, "{share}: {text}");
+    assert!((share - 0.75).abs() < SHARE_ERROR_MAX, "{share}: {text}");
 }
 
 #[test]
