@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { layersOf } from '../src/components/timeline-layers';
 import type { Series, TimelineAnswer } from '../src/core/api';
-import { groupFilter, groupsWith, labelKeys } from '../src/core/groups';
+import { groupFilter, groupsWith, labelKeys } from '../src/pages/profile/groups';
 
 const series = (kind: string, name: string, cpu: number) =>
   ({

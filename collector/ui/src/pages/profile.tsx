@@ -1,17 +1,17 @@
 // The profile page: a timeline that selects the range, and the profile below it.
 
 import { useMemo } from 'preact/hooks';
-import { GroupSearch } from '../components/GroupSearch';
 import { InvalidRequest, Loading, NoData } from '../components/Messages';
 import { Timeline } from '../components/Timeline';
 import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
 import type { TimelineAnswer } from '../core/api';
 import { nowMs } from '../core/clock';
 import { fetchJson } from '../core/fetch';
-import { GROUPS_SHOWN } from '../core/groups';
 import { pauseTime, requestRange, useQuery } from '../core/query';
 import { isLive, isoTime, parseTimeMs } from '../core/time';
 import { Filters } from './profile/Filters';
+import { GroupSearch } from './profile/GroupSearch';
+import { GROUPS_SHOWN } from './profile/groups';
 import { filtersOf } from './profile/query';
 import { useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';

@@ -4,11 +4,11 @@ import { Disclosure } from '../../components/Disclosure';
 import { LabelMenu, PhaseMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../../components/FilterMenus';
 import { setParams, useAddress } from '../../core/address';
 import type { TimelineAnswer } from '../../core/api';
-import { GROUP_KINDS, labelKeys } from '../../core/groups';
 import { safeText } from '../../core/names';
 import { STATES, type State } from '../../core/states';
 import { quantity } from '../../core/time';
 import type { LoadedProfile } from '../../flame/load';
+import { GROUP_KINDS, labelKeys } from './groups';
 import { StateChips } from './StateChips';
 import { chosenStates, stateParams } from './states';
 

@@ -1,12 +1,12 @@
 // Finds the groups of a timeline that are too light for a layer of their own.
 
 import { useEffect, useState } from 'preact/hooks';
-import { apiUrl, setParams } from '../core/address';
-import type { Series, TimelineAnswer } from '../core/api';
-import { fetchJson } from '../core/fetch';
-import { GROUPS_SEARCHED, groupFilter, groupsWith } from '../core/groups';
-import { safeText } from '../core/names';
-import { count, duration } from '../core/time';
+import { apiUrl, setParams } from '../../core/address';
+import type { Series, TimelineAnswer } from '../../core/api';
+import { fetchJson } from '../../core/fetch';
+import { safeText } from '../../core/names';
+import { count, duration } from '../../core/time';
+import { GROUPS_SEARCHED, groupFilter, groupsWith } from './groups';
 
 /** Wait after a key before the collector is asked. */
 const TYPING_MS = 150;

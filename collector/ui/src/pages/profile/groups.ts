@@ -1,6 +1,6 @@
 // Groups of a timeline: kinds, and the filters that select one.
 
-import type { Series, WorkerNamesAnswer } from './api';
+import type { Series, WorkerNamesAnswer } from '../../core/api';
 
 /** Kinds of groups next to tasks and labels. */
 export const GROUP_KINDS = ['worker', 'host', 'run', 'phase', 'thread'];

@@ -1,1 +1,0 @@
-import{Ct as e,Qt as t,at as n,gt as r,tn as i,xt as a}from"./page-common-DEN8rTSi.js";function o(){let[o,s]=i();return t(()=>{a(e(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?r(n,{}):r(`section`,{children:[r(`h2`,{children:`Licenses`}),r(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
