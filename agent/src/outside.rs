@@ -29,7 +29,6 @@ use ship::control::{Control, ThreadDumpReply};
 use ship::shipper::{self, AgentClock, BatchQueue, LogEvent, ShipOptions, Shipper};
 use ship::tables::Tables;
 use system::process::lower_priority;
-pub use system::processor;
 
 /// Most cycles that wait for names.
 const CYCLES_QUEUED_MAX: usize = 8;

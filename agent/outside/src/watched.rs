@@ -5,6 +5,7 @@ use agent::outside::{
     ThreadTime,
 };
 use profiler_core::{NoStack, State, Weight};
+use system::processor::SP;
 
 use crate::recording::Shared;
 use crate::stopped::Stopped;
@@ -203,7 +204,7 @@ impl Watched {
         let lost = event.drain(|sample| {
             let stack = RunningStack {
                 registers: sample.registers,
-                at: sample.registers[agent::outside::processor::SP],
+                at: sample.registers[SP],
                 words: sample.words,
             };
             let place = samples.place_running(label, stack);
@@ -230,7 +231,7 @@ impl Watched {
     pub(crate) fn take_stopped(&mut self, stopped: Stopped<'_>, now_ns: u64, shared: &mut Shared) {
         let stack = RunningStack {
             registers: stopped.registers,
-            at: stopped.registers[agent::outside::processor::SP] & !7,
+            at: stopped.registers[SP] & !7,
             words: stopped.words,
         };
         let place = shared.samples.place_running(&mut self.label, stack);
