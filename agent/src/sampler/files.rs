@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::wait::WaitSite;
 use system::file::CheckedFile;
-use system::task_list::{self, TaskPath};
+use system::task_list::{self, TaskPath, ThreadStat};
 
 const TASKS: &str = "/proc/self/task";
 /// Most files that are kept open; and at most 1/16 of the process's descriptors.
@@ -107,11 +107,15 @@ impl Files {
     ) -> Result<Activity, ProbeError> {
         let mut buffer = [0; 256];
         let text = self.read(thread_id, "syscall", &mut files.syscall, &mut buffer)?;
-        parse_activity(text).ok_or_else(|| {
+        match parse_activity(text) {
+            Some(Activity::Blocked(site)) if site.call < 0 => Ok(outside_call(thread_id, site)),
+            Some(activity) => Ok(activity),
             // The program may have opened another file under our descriptor's number.
-            self.close(files);
-            invalid(text)
-        })
+            None => {
+                self.close(files);
+                Err(invalid(text))
+            }
+        }
     }
 
     /// How long and how often a thread has waited for a processor; `None` if the kernel does not
@@ -207,6 +211,17 @@ impl Files {
     }
 }
 
+/// Tells a page fault from a stop of the thread, or of the whole process while its files were read: then it runs again.
+fn outside_call(thread_id: u32, site: WaitSite) -> Activity {
+    match ThreadStat::read(thread_id) {
+        Some(stat) if stat.is_running() => Activity::Running,
+        stat => Activity::Blocked(WaitSite {
+            is_stopped: stat.is_some_and(|stat| stat.is_stopped()),
+            ..site
+        }),
+    }
+}
+
 fn invalid(text: &str) -> ProbeError {
     ProbeError::Refused(io::Error::new(
         io::ErrorKind::InvalidData,
@@ -232,6 +247,7 @@ pub(super) fn parse_activity(text: &str) -> Option<Activity> {
     let sp = hexadecimal(from_right.next()?)?;
     Some(Activity::Blocked(WaitSite {
         call,
+        is_stopped: false,
         argument,
         sp,
         pc,
@@ -253,6 +269,7 @@ mod tests {
         assert_eq!(parse_activity("running"), Some(Activity::Running));
         let site = WaitSite {
             call: 202,
+            is_stopped: false,
             argument: 0x7f,
             sp: 0x7ffd_1000,
             pc: 0x7f00_2000,

@@ -8,8 +8,10 @@ use system::process::{self, DescriptorKind};
 /// Where a thread is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WaitSite {
-    /// Number of the system call; negative outside one, such as in a page fault.
+    /// Number of the system call; negative outside one: in a page fault, or stopped.
     pub(super) call: i64,
+    /// Whether a signal or a debugger has stopped the thread outside a call.
+    pub(super) is_stopped: bool,
     /// Its first argument; 0 outside one.
     pub(super) argument: u64,
     pub(super) sp: u64,
@@ -37,6 +39,7 @@ impl WaitSite {
         let mut kinds = KINDS.iter().chain(OLD_KINDS);
         match kinds.find(|(_, calls)| calls.contains(&self.call)) {
             Some((state, _)) => *state,
+            None if self.is_stopped => State::Other,
             // A page fault waits for a disk.
             None if self.call < 0 => State::Disk,
             None if BY_DESCRIPTOR.contains(&self.call) => self.state_by_descriptor(kind_of),
@@ -173,6 +176,7 @@ mod tests {
         let check = |call, argument, state| {
             let site = WaitSite {
                 call,
+                is_stopped: false,
                 argument,
                 sp: 0,
                 pc: 0,

@@ -134,6 +134,8 @@ pub struct ThreadStat {
     pub started_ns: u64,
     /// The first 31 signals that it blocks, as a mask.
     blocked: u64,
+    /// The kernel's letter for its state.
+    state: u8,
 }
 
 impl ThreadStat {
@@ -151,6 +153,16 @@ impl ThreadStat {
         self.blocked & 1 << (signal as i32 - 1) != 0
     }
 
+    /// Whether it runs or waits for a processor.
+    pub fn is_running(&self) -> bool {
+        self.state == b'R'
+    }
+
+    /// Whether a signal or a debugger has stopped it.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+
     /// Parses `id (name) state …`; the name may contain anything.
     fn parse(text: &[u8], suspended_ns: u64) -> Option<ThreadStat> {
         const NS_PER_CLOCK_TICK: u64 = 10_000_000;
@@ -158,13 +170,15 @@ impl ThreadStat {
         let name_ends = text.windows(2).rposition(|pair| pair == b") ")?;
         let name = text.get(name_begins..name_ends)?;
         let mut fields = std::str::from_utf8(&text[name_ends + 2..]).ok()?.split(' ');
-        let started: u64 = fields.nth(19)?.parse().ok()?;
+        let state = *fields.next()?.as_bytes().first()?;
+        let started: u64 = fields.nth(18)?.parse().ok()?;
         let blocked = fields.nth(9)?.parse().ok()?;
         let started_ns = (started * NS_PER_CLOCK_TICK).saturating_sub(suspended_ns);
         Some(ThreadStat {
             name: ThreadName::of(name),
             started_ns,
             blocked,
+            state,
         })
     }
 }
@@ -224,6 +238,7 @@ mod tests {
             ("a) (b", 12_000_000_000)
         );
         assert!(stat.blocks(Signal::SIGURG) && !stat.blocks(Signal::SIGWINCH));
+        assert!(stat.is_running() && !stat.is_stopped());
         assert_eq!(ThreadStat::parse(b"99 (a) R 1 2", 0), None);
     }
 
