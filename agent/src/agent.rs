@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use self::local::Recorder;
 use crate::builder::{AgentBuilder, StartError};
 use crate::sampler::{self, OverheadCounters, Sampler, SamplerOptions};
-use crate::spawn::{self, spawn};
+use crate::spawn::{self, spawn, spawn_needed};
 use crate::symbol_pattern::SymbolPattern;
 use crate::symbolizer::{Sink, Symbolizer};
 use crate::{Overhead, Recording, SamplerMode, fork, log, wanted};
@@ -391,9 +391,11 @@ impl Launch {
             ship,
         };
         let (started, is_started) = sync_channel(1);
-        threads
-            .handles
-            .push(spawn(SAMPLER_THREAD, move || first.run(&started))?);
+        threads.handles.push(spawn_needed(
+            SAMPLER_THREAD,
+            threads.control.clone(),
+            move || first.run(&started),
+        )?);
         // Fails if it has panicked, which is in the log.
         let others = is_started.recv().map_err(|_| StartError::Panicked)??;
         threads.handles.extend(others);
@@ -430,7 +432,7 @@ impl FirstThread {
         let _ = probe::allowed(leave_real_time);
         // Before the others, so that they know the mode, and so that the collector hears of this
         // agent only once it samples.
-        let sampler = Sampler::new(options, control, overhead);
+        let sampler = Sampler::new(options, control.clone(), overhead);
         let (cycles, sealed) = sampler::cycles(CYCLES_QUEUED_MAX);
         let symbolizer_alive = alive.clone();
         let symbolize = move || {
@@ -448,9 +450,9 @@ impl FirstThread {
         };
         let mut others = Vec::new();
         let start_others = || {
-            others.push(spawn("syms", symbolize)?);
+            others.push(spawn_needed("syms", control.clone(), symbolize)?);
             if let Some(ship) = ship {
-                others.push(spawn("ship", ship_body(ship))?);
+                others.push(spawn_needed("ship", control.clone(), ship_body(ship))?);
             }
             Ok(())
         };

@@ -189,7 +189,7 @@ impl AgentBuilder {
 
     /// Makes functions tasks: time belongs to the outermost function of its stack whose name `matches`, and only if
     /// there is none to the task that its thread is in. The agent's own thread calls `matches` once for each place in
-    /// the tree of stacks.
+    /// the tree of stacks; a panic in it ends profiling, as [`Agent::mode`](crate::Agent::mode) then says.
     ///
     /// ```
     /// use emberline_agent::Agent;

@@ -18,7 +18,7 @@ pub use crate::sampler::outside::{
     ThreadLabel, ThreadTime,
 };
 use crate::sampler::{self, OverheadCounters, SamplerOptions};
-use crate::spawn::spawn;
+use crate::spawn::spawn_needed;
 pub use crate::symbol_pattern::SymbolPattern;
 use crate::symbolizer::{Sink, Symbolizer};
 use crate::symbols::{Resolver, Subject};
@@ -162,10 +162,11 @@ pub fn record(
     };
     let mut shipment = Shipment {
         shipper: parts.shipper,
-        control,
-        threads: vec![spawn("syms", symbolize)?],
+        control: control.clone(),
+        threads: vec![spawn_needed("syms", control.clone(), symbolize)?],
     };
-    shipment.threads.push(spawn("ship", move || thread.run())?);
+    let ship = spawn_needed("ship", control, move || thread.run())?;
+    shipment.threads.push(ship);
     let settings = ProcessSettings {
         subject,
         tasks_by_thread: options.tasks_by_thread,

@@ -1,11 +1,14 @@
 //! Starts the agent's threads.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::StartError;
 use crate::log;
 use crate::threads::AgentThread;
+use ship::control::Control;
 use system::process;
 use system::signals::BlockedSignals;
 
@@ -27,6 +30,23 @@ pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, StartError> {
+    spawn_watched(name, body, |_| {})
+}
+
+/// Starts a thread of the agent without which it does not profile: a panic in it is its mode from then on.
+pub(crate) fn spawn_needed(
+    name: &str,
+    control: Arc<Control>,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
+    spawn_watched(name, body, move |reason| control.fail(reason))
+}
+
+fn spawn_watched(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+    on_panic: impl FnOnce(&str) + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
     let _blocked = BlockedSignals::block();
     let name = name_of(name);
     std::thread::Builder::new()
@@ -35,11 +55,19 @@ pub(crate) fn spawn(
         .spawn(move || {
             process::allow_clocks();
             let _of_agent = AgentThread::enter();
-            if catch_unwind(AssertUnwindSafe(body)).is_err() {
-                log::emit(move || {
-                    tracing::error!("{name} panicked; this process is no longer profiled");
-                });
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
+                let message = text_of_panic(&*payload);
+                let reason = format!("the agent's thread {name} panicked: {message}");
+                on_panic(&reason);
+                log::emit(move || tracing::error!("this process is no longer profiled: {reason}"));
             }
         })
         .map_err(|source| StartError::Spawn { source })
+}
+
+/// Returns the message of a panic.
+fn text_of_panic(payload: &(dyn Any + Send)) -> &str {
+    let literal = payload.downcast_ref::<&str>().copied();
+    let formatted = payload.downcast_ref::<String>().map(String::as_str);
+    literal.or(formatted).unwrap_or("without a message")
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use emberline_agent::{AgentBuilder, SamplerMode, StartError, task};
 use profiler_core::{FrameKind, Outcome, State};
 
-use common::{TURN, ends, lock, only_top, start, tops_of, work, work_function};
+use common::{TURN, ends, lock, only_top, start, tops_of, wait_until, work, work_function};
 
 work_function!(work_outside, 1);
 work_function!(work_inside, 2);
@@ -73,6 +73,22 @@ fn threads_outside_of_tasks_belong_to_the_default_task() {
         .map(|(frame, _)| frame.function)
         .collect();
     assert!(!names.contains(&"[no task]"), "{names:?}");
+}
+
+#[test]
+fn a_panic_of_the_agents_thread_is_its_mode() {
+    let _turn = lock(&TURN);
+    let agent = AgentBuilder::default()
+        .tasks_by_symbol(|name| panic!("no task for {name}"))
+        .start_local()
+        .unwrap();
+    wait_until("the mode", || !agent.mode().is_sampling());
+    let mode = agent.mode().to_string();
+    assert!(
+        mode.starts_with("off: the agent's thread emberline-syms panicked: no task for "),
+        "{mode}"
+    );
+    let _ = agent.finish();
 }
 
 /// Guards may be dropped in any order: tasks that still run keep their samples.

@@ -4,7 +4,7 @@
 //! The sampler never waits: it reads one number a tick, and takes the lock only if that number
 //! changed and nobody else holds it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ pub struct Control {
     /// The latest of them before which everything recorded is queued for the collector.
     flush_queued: AtomicU64,
     mode: Mutex<SamplerMode>,
+    /// Whether a thread of the agent has panicked.
+    has_failed: AtomicBool,
     signal_blocked: Mutex<Option<SignalBlocked>>,
     symbols: Mutex<SymbolExchange>,
     /// The sampler's thread, to be woken.
@@ -112,6 +114,7 @@ impl Control {
             flush_request: AtomicU64::new(0),
             flush_queued: AtomicU64::new(0),
             mode: Mutex::new(SamplerMode::Starting),
+            has_failed: AtomicBool::new(false),
             signal_blocked: Mutex::new(None),
             symbols: Mutex::default(),
             sampler: OnceLock::new(),
@@ -136,9 +139,22 @@ impl Control {
         self.set_mode(mode);
     }
 
-    /// Sets the sampling mode from now on.
+    /// Sets the sampling mode from now on, unless a thread of the agent has failed.
     pub fn set_mode(&self, mode: SamplerMode) {
-        *lock(&self.mode) = mode;
+        let mut current = lock(&self.mode);
+        if !self.has_failed.load(Ordering::Acquire) {
+            *current = mode;
+        }
+    }
+
+    /// A thread of the agent has panicked: this process is no longer sampled.
+    pub fn fail(&self, reason: &str) {
+        let mut current = lock(&self.mode);
+        if !self.has_failed.swap(true, Ordering::AcqRel) {
+            *current = SamplerMode::Off {
+                reason: reason.into(),
+            };
+        }
     }
 
     /// Sets the threads that block the sampler's signal now; not while another thread reads them: the

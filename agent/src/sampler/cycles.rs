@@ -38,6 +38,11 @@ pub(crate) struct CycleSender {
 }
 
 impl CycleSender {
+    /// Whether nobody receives any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.cycles.as_ref().is_none_or(Writer::is_abandoned)
+    }
+
     /// # Errors
     /// The cycle, if there is no room for it or nobody receives.
     #[expect(clippy::result_large_err, reason = "a box would need the allocator")]
@@ -60,9 +65,7 @@ impl CycleSender {
         loop {
             match self.try_send(cycle) {
                 Ok(()) => return Ok(()),
-                Err(back) if self.cycles.as_ref().is_none_or(Writer::is_abandoned) => {
-                    return Err(back);
-                }
+                Err(back) if self.is_abandoned() => return Err(back),
                 Err(back) => cycle = back,
             }
             thread::sleep(RETRY);

@@ -163,7 +163,8 @@ impl Sampler {
             if let Some(now) = tick_ns.or(last_ns) {
                 self.tick(now, stopping, &mut cycles);
             }
-            if stopping {
+            // The thread that receives cycles has ended: by a panic, unless this one is to end too.
+            if stopping || cycles.is_abandoned() {
                 return;
             }
         }
