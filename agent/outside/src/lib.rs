@@ -1,6 +1,6 @@
 //! Profiles a process that already runs, without a change of it and without stopping it.
 //!
-//! Every 10 ms it reads the kernel's counts of each thread ([`thread_files`]). Where a thread is blocked is in its files in
+//! A hundred times a second it reads the kernel's counts of each thread ([`thread_files`]). Where a thread is blocked is in its files in
 //! `/proc`, and its stack in its memory; the kernel samples a thread that runs ([`sys::perf`]), or it is stopped for a
 //! moment on request ([`stopped`]). Unwinding, names, the account of time and shipping are those of the agent
 //! ([`agent::outside`]), so the profile is the same as from inside.
@@ -8,6 +8,7 @@
 //! Reading order: [`target`] (which process), [`recording`] (the loop), [`watched`] (one thread in one tick),
 //! [`running`] (sources of samples of running threads).
 
+mod random;
 mod recording;
 mod running;
 mod stopped;

@@ -1,4 +1,4 @@
-//! The loop: visits the threads of a process each 10 ms, and ends a cycle each second.
+//! The loop: visits the threads of a process once in each 10 ms, at a random moment of them, and ends a cycle each second.
 
 use std::fs;
 use std::io;
@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use system::clock::monotonic_ns;
 use system::process::{process_cpu_ns_of, raise_priority, shorten_slice};
 
+use crate::random::{Random, sample_period_ns};
 use crate::running::{Refused, RunningSamples, RunningSource};
 use crate::stopped::Stopper;
 use crate::sys::perf::Event;
@@ -20,8 +21,8 @@ use crate::target::{Target, thread_count};
 use crate::thread_files::OpenFiles;
 use crate::watched::{End, Tick, Watched};
 
-/// Time between two ticks, and CPU time between two samples of a running thread.
-const INTERVAL_NS: u64 = 10_000_000;
+/// Mean time between two ticks, and about the CPU time between two samples of a running thread.
+pub(crate) const INTERVAL_NS: u64 = 10_000_000;
 /// Length of a cycle.
 const CYCLE_NS: u64 = 1_000_000_000;
 /// Most threads that are watched. Time of others counts as lost as far as they run.
@@ -120,20 +121,8 @@ pub(crate) struct Shared {
     pub(crate) open_files: OpenFiles,
     pub(crate) stopper: Option<Stopper>,
     pub(crate) refused_stops: Option<Errno>,
-    pub(crate) coin: Coin,
+    pub(crate) random: Random,
     pub(crate) lost_samples: u64,
-}
-
-/// A fair coin (xorshift).
-pub(crate) struct Coin(u64);
-
-impl Coin {
-    pub(crate) fn toss(&mut self) -> bool {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 & 1 == 1
-    }
 }
 
 impl Recording {
@@ -193,7 +182,7 @@ impl Recording {
                     stopper: (samples == RunningSamples::Stops)
                         .then(|| Stopper::new(target.process)),
                     refused_stops: None,
-                    coin: Coin(start_ns | 1),
+                    random: Random::new(start_ns),
                     lost_samples: 0,
                 };
                 let watching = Watch::new(target, samples, shared, start_ns).run(&stop);
@@ -318,11 +307,14 @@ impl Watch {
             if now_ns.saturating_sub(self.cycle_start_ns) >= CYCLE_NS {
                 self.seal(now_ns, false);
             }
-            let due = monotonic_ns().saturating_sub(start_ns) / INTERVAL_NS + 1;
+            // A tick near the end of its interval, which may be over by now, does not skip the next one.
+            let due = (number + 1).max(monotonic_ns().saturating_sub(start_ns) / INTERVAL_NS);
             self.ticks.made += 1;
             self.ticks.expected += due - number;
             number = due;
-            self.wait_until(start_ns + due * INTERVAL_NS);
+            // Ticks of equal distances would see a program with the same period in one phase of its work only.
+            let offset_ns = self.shared.random.below(INTERVAL_NS);
+            self.wait_until(start_ns + due * INTERVAL_NS + offset_ns);
         }
         self.finish()
     }
@@ -437,9 +429,10 @@ impl Watch {
                 _ => return,
             }
         }
+        let period_ns = sample_period_ns(&mut self.shared.random);
         let thread = &mut self.threads[index];
         // Without one, its time is shown without a stack.
-        thread.event = Event::open(thread.id, INTERVAL_NS, self.samples.scope()).ok();
+        thread.event = Event::open(thread.id, period_ns, self.samples.scope()).ok();
     }
 
     fn seal(&mut self, now_ns: u64, is_last: bool) {

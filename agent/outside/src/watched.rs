@@ -7,6 +7,7 @@ use agent::outside::{
 use profiler_core::{NoStack, State, Weight};
 use system::processor::SP;
 
+use crate::random::sample_period_ns;
 use crate::recording::Shared;
 use crate::stopped::Stopped;
 use crate::sys::perf::Event;
@@ -21,6 +22,8 @@ const SAMPLE_AGE_MAX_NS: u64 = 1_000_000_000;
 const RENAMED_AFTER_NS: u64 = 1_000_000_000;
 /// Most attempts in one tick to read a blocked thread that moves meanwhile.
 const ATTEMPTS_MAX: u32 = 2;
+/// Samples of a period; the next ones have another period.
+const PERIOD_SAMPLES: u32 = 4;
 /// An idle thread is visited each tenth tick.
 const IDLE_TICKS_MAX: u64 = 10;
 
@@ -39,6 +42,8 @@ pub(crate) struct Watched {
     last_sample: Option<LastSample>,
     /// Its samples by the kernel, while it has some.
     pub(crate) event: Option<Event>,
+    /// Samples since the period was set.
+    period_samples: u32,
     /// When it last ran.
     pub(crate) ran_ns: u64,
     rename_at_ns: u64,
@@ -82,6 +87,7 @@ impl Watched {
             blocked: None,
             last_sample: None,
             event: None,
+            period_samples: 0,
             ran_ns: since_ns,
             rename_at_ns: since_ns + RENAMED_AFTER_NS,
             idle_visits: 0,
@@ -182,7 +188,7 @@ impl Watched {
         let now = Blocked { place, state };
         self.blocked = Some(now);
         // It moved between two visits, at a time that is not known: on average half of the time goes to either place.
-        let counted = before.filter(|_| shared.coin.toss()).unwrap_or(now);
+        let counted = before.filter(|_| shared.random.toss()).unwrap_or(now);
         let weight = self.time.take_off_cpu(counted.state);
         shared.samples.add(counted.place, weight);
         Ok(true)
@@ -195,6 +201,7 @@ impl Watched {
             label,
             time,
             last_sample,
+            period_samples,
             ..
         } = self
         else {
@@ -209,12 +216,18 @@ impl Watched {
             };
             let place = samples.place_running(label, stack);
             samples.add(place, time.take_sampled(sample.at_ns));
+            *period_samples += 1;
             *last_sample = Some(LastSample {
                 place,
                 at_ns: sample.at_ns,
             });
         });
         shared.lost_samples += lost;
+        if *period_samples >= PERIOD_SAMPLES {
+            *period_samples = 0;
+            // A refused one leaves the period that it has.
+            let _ = event.set_period(sample_period_ns(&mut shared.random));
+        }
     }
 
     /// Lets the thread stop for a sample, if that was asked for.

@@ -1,5 +1,5 @@
-//! Samples of a running thread by the kernel (`perf_event_open`): each 10 ms of its CPU time, the registers and a copy of
-//! the stack of its user code.
+//! Samples of a running thread by the kernel (`perf_event_open`): after a period of its CPU time, the registers and a copy
+//! of the stack of its user code.
 //!
 //! The kernel writes records into a ring that this process reads. What finds no room is counted by the kernel.
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use system::processor::REGISTERS;
 
-/// Bytes of a ring's records: seven samples, which is seven ticks. The smaller one is for users whose locked memory is
+/// Bytes of a ring's records: seven samples of full stacks, or three. The smaller one is for users whose locked memory is
 /// limited (`kernel.perf_event_mlock_kb`).
 const RING_BYTES: [usize; 2] = [256 << 10, 64 << 10];
 /// Most bytes of a stack that are copied. A record has less than 64 KiB.
@@ -37,6 +37,9 @@ const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
 /// The registers of a sample are those of 64-bit code.
 const ABI_64: u64 = 2;
+
+/// `PERF_EVENT_IOC_PERIOD`: the kernel reads a number of 8 bytes.
+const SET_PERIOD: libc::Ioctl = 0x4008_2404;
 
 /// Offsets in the first page of the memory.
 const DATA_HEAD: usize = 1024;
@@ -100,7 +103,7 @@ pub(crate) struct Sample<'a> {
 #[derive(Debug)]
 pub(crate) struct Event {
     /// Closed after the memory is unmapped.
-    _file: File,
+    file: File,
     memory: Memory,
     /// The record that is being read.
     record: Vec<u8>,
@@ -194,11 +197,24 @@ impl Event {
         let file = unsafe { File::from_raw_fd(descriptor) };
         let memory = Memory::map(&file, ring_bytes)?;
         Ok(Event {
-            _file: file,
+            file,
             memory,
             record: Vec::new(),
             words: Vec::new(),
         })
+    }
+
+    /// Lets the next sample, and further ones, come after this much CPU time from now on.
+    ///
+    /// # Errors
+    /// If the kernel refuses; the period stays then.
+    pub(crate) fn set_period(&self, period_ns: u64) -> io::Result<()> {
+        // SAFETY: the kernel reads the 8 bytes of `period_ns`.
+        let done = unsafe { libc::ioctl(self.file.as_raw_fd(), SET_PERIOD, &raw const period_ns) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     /// Passes the samples since the last call to `each`, oldest first. Returns how many the kernel had no room for.

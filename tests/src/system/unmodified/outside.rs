@@ -64,9 +64,14 @@ impl Drop for Target {
     }
 }
 
-/// Compiles a file of this folder.
+/// Compiles the program that divides its time.
 fn compiled(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/system/unmodified/split.c");
+    compiled_from("split.c", folder, name, options)
+}
+
+/// Compiles a file of this folder.
+fn compiled_from(source: &str, folder: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/system/unmodified");
     let program = folder.join(name);
     let mut command = Command::new("cc");
     command
@@ -74,7 +79,7 @@ fn compiled(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
         .args(options)
         .arg("-o")
         .arg(&program)
-        .arg(source);
+        .arg(sources.join(source));
     let done = output(&mut command);
     assert!(done.status.success(), "{done:?}");
     program
@@ -122,6 +127,9 @@ fn time_of(collapsed: &str, parts: &[&str]) -> u64 {
 /// Deviation of a share of 3 : 1 that 300 samples almost never exceed: their standard error is 0.025.
 const SHARE_ERROR_MAX: f64 = 0.08;
 
+/// The same for work whose period is that of samples: four samples in a row may see almost one phase of it.
+const PERIODIC_ERROR_MAX: f64 = 0.15;
+
 /// Checks that the CPU time of two functions is divided 3 : 1, below `main`, and that they have almost all of it.
 fn check_split(text: &str, names: [&str; 2], root: &str) {
     let [heavy, light] = names.map(|name| time_of(text, &[root, name]));
@@ -168,6 +176,29 @@ fn the_split_of_running_and_waiting_time_is_that_of_the_program() {
     assert_eq!(reason(epoch), "clean");
     let (_, threads) = collector.get("/api/v1/thread-time");
     assert!(threads.contains("sleeper"), "{threads}");
+}
+
+/// Samples of one period would see one phase of the work only: a share of 0 or 1.
+#[test]
+fn work_with_the_period_of_samples_has_its_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start();
+    let program = compiled_from("periodic.c", folder.path(), "periodic", &[]);
+    let target = Target::start(&program, &[]);
+    attach(&collector, &target, &[], 4 * SECOND_NS);
+    let text = cpu_profile(&collector);
+    let (_, sleep) = collector.get("/api/v1/profile.collapsed?state=sleep");
+    for (text, names, expected) in [
+        (&text, ["work_long", "work_short"], 0.75),
+        (&sleep, ["rest_first", "rest_second"], 0.5),
+    ] {
+        let [first, second] = names.map(|name| time_of(text, &[name]));
+        let share = first as f64 / (first + second) as f64;
+        assert!(
+            (share - expected).abs() < PERIODIC_ERROR_MAX,
+            "{share}: {text}"
+        );
+    }
 }
 
 #[test]
