@@ -9,6 +9,9 @@ use crate::sys::perf::{Event, Scope};
 /// Allows events of the kernel.
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 
+/// From this level on, users may sample not even their own processes.
+const PARANOID_REFUSES: i64 = 3;
+
 /// How running threads may be sampled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RunningSource {
@@ -79,13 +82,43 @@ impl fmt::Display for Refused {
         let level = self
             .paranoid
             .map_or("missing".to_owned(), |level| level.to_string());
+        let way_on = match self.paranoid {
+            None => "this kernel has no events",
+            Some(PARANOID_REFUSES..) => {
+                "run as root or with the capability PERFMON, or set sysctl kernel.perf_event_paranoid=2"
+            }
+            Some(_) => {
+                "a seccomp profile forbids the call; docker's allows it with --cap-add PERFMON"
+            }
+        };
         write!(
             f,
-            "the kernel refuses to sample running threads (perf_event_open: {}; kernel.perf_event_paranoid is {level}); \
-             run as root or with the capability PERFMON, or set sysctl kernel.perf_event_paranoid=2 (a container's \
-             seccomp profile must allow the call), or use --ptrace, which stops each running thread 100 times a second \
-             for some 40 µs and lets system calls that wait fail with EINTR now and then",
+            "the kernel refuses to sample running threads (perf_event_open: {}; kernel.perf_event_paranoid is {level}): \
+             {way_on}; or use --ptrace, which stops each running thread 100 times a second for some 40 µs and lets \
+             system calls that wait fail with EINTR now and then",
             self.error
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_on_is_that_of_the_cause() {
+        for (paranoid, expected) in [
+            (None, "has no events; or use --ptrace"),
+            (Some(4), "perf_event_paranoid=2; or use --ptrace"),
+            (Some(2), "--cap-add PERFMON; or use --ptrace"),
+            (Some(-1), "--cap-add PERFMON; or use --ptrace"),
+        ] {
+            let refused = Refused {
+                paranoid,
+                error: io::Error::from_raw_os_error(libc::EPERM),
+            };
+            let text = refused.to_string();
+            assert!(text.contains(expected), "{paranoid:?}: {text}");
+        }
     }
 }

@@ -12,6 +12,8 @@ use system::process::Memory;
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// Bit of a kernel's thread in the flags of a process.
 const KERNEL_THREAD: u64 = 0x0020_0000;
+/// The namespace of process ids that all others are in.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// A process that exists and may be profiled.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,6 +44,10 @@ pub struct TargetError {
 pub enum Obstacle {
     /// There is none with this id.
     Missing,
+    /// There is none with this id in the namespace of process ids that this process is in.
+    MissingInNamespace,
+    /// `/proc` has the ids of another namespace of process ids than this process.
+    OtherNamespace,
     /// The id is that of a thread of this process.
     Thread {
         /// The process.
@@ -71,6 +77,14 @@ impl Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Obstacle::Missing => f.write_str("does not exist; see: ps -e"),
+            Obstacle::MissingInNamespace => f.write_str(
+                "does not exist in the pid namespace of this command, such as its container's; see: ps -e, or run this \
+                 command in the namespace of the process",
+            ),
+            Obstacle::OtherNamespace => f.write_str(
+                "cannot be read: /proc is that of another pid namespace than this command's; mount its own, as \
+                 `unshare --mount-proc` does, or enter that of the process: nsenter --pid --mount --target PID",
+            ),
             Obstacle::Thread { of } => write!(f, "is a thread of process {of}; use --pid {of}"),
             Obstacle::Own => f.write_str("is this command; name another one"),
             Obstacle::Kernel => {
@@ -82,11 +96,14 @@ impl Display for Obstacle {
                 "belongs to user {user}, and this command runs as user {}; run it as that user or as root",
                 geteuid()
             ),
-            Obstacle::Protected { error } => write!(
-                f,
-                "may not be read by this command: {error}; as root, or after: sysctl kernel.yama.ptrace_scope=0, it \
-                 may; a container needs the capability SYS_PTRACE"
-            ),
+            Obstacle::Protected { error } => {
+                let way_on = match (geteuid().is_root(), yama_restricts()) {
+                    (true, _) => "this command needs the capability SYS_PTRACE (docker run --cap-add SYS_PTRACE)",
+                    (false, true) => "run it as root, or set: sysctl kernel.yama.ptrace_scope=0",
+                    (false, false) => "run it as root",
+                };
+                write!(f, "may not be read by this command: {error}; {way_on}")
+            }
             Obstacle::OtherProcessor => {
                 f.write_str("is a program for 32 bits or another processor; expected one for this machine, of 64 bits")
             }
@@ -144,6 +161,12 @@ impl Target {
     /// # Errors
     /// If processes cannot be listed.
     pub fn find_by_name(wanted: impl Fn(&str) -> bool, limit: usize) -> io::Result<Vec<Target>> {
+        if !proc_is_own() {
+            return Err(io::Error::other(format!(
+                "a process {}",
+                Obstacle::OtherNamespace
+            )));
+        }
         let user = geteuid().as_raw();
         let mut ids: Vec<u32> = fs::read_dir("/proc")?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -174,7 +197,10 @@ impl Target {
 }
 
 fn examine(process: u32) -> Result<Target, Obstacle> {
-    let stat = Stat::of(process).ok_or(Obstacle::Missing)?;
+    if !proc_is_own() {
+        return Err(Obstacle::OtherNamespace);
+    }
+    let stat = Stat::of(process).ok_or_else(missing)?;
     if process == std::process::id() {
         return Err(Obstacle::Own);
     }
@@ -210,6 +236,26 @@ fn examine(process: u32) -> Result<Target, Obstacle> {
         parent: stat.parent,
         began: stat.began,
     })
+}
+
+/// Whether ids in `/proc` are those that system calls take. With others, memory of another process would be read.
+fn proc_is_own() -> bool {
+    let own = fs::read_link("/proc/self");
+    own.is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
+}
+
+/// Whether the system lets processes of a user read their children only.
+fn yama_restricts() -> bool {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    scope.is_ok_and(|scope| scope.trim() != "0")
+}
+
+/// Why there is no process.
+fn missing() -> Obstacle {
+    match fs::read_link("/proc/self/ns/pid") {
+        Ok(namespace) if namespace.as_os_str() != FIRST_NAMESPACE => Obstacle::MissingInNamespace,
+        _ => Obstacle::Missing,
+    }
 }
 
 /// Checks that the program is for this processor. The error is that of the system, or `None` if it is for another one.

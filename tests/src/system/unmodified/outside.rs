@@ -410,3 +410,67 @@ fn what_is_no_process_to_profile_is_said_with_the_way_on() {
         assert!(said.contains(expected), "{arguments:?}: {said}");
     }
 }
+
+/// The rights of users, containers and namespaces, as far as this one may lower them.
+#[test]
+fn refusals_of_the_system_are_one_line_with_the_way_on() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::start(&compiled(folder.path(), "split", &[]), &[]);
+    let without_events = compiled_from("refuse.c", folder.path(), "refuse", &[]);
+    let without_events = without_events.to_str().unwrap();
+    let program = emberline();
+    let program = program.to_str().unwrap();
+    let file = folder.path().join("report.html");
+    for (before, process, code, expected) in [
+        (
+            &[without_events][..],
+            target.id(),
+            1,
+            "with --cap-add PERFMON; or use --ptrace",
+        ),
+        (
+            &[
+                "setpriv",
+                "--bounding-set",
+                "-sys_ptrace",
+                "--inh-caps",
+                "-all",
+            ],
+            "1".to_owned(),
+            2,
+            "this command needs the capability SYS_PTRACE",
+        ),
+        (
+            &["unshare", "--pid", "--fork"],
+            target.id(),
+            2,
+            "/proc is that of another pid namespace than this command's",
+        ),
+        (
+            &["unshare", "--pid", "--fork", "--mount-proc"],
+            target.id(),
+            2,
+            "does not exist in the pid namespace of this command",
+        ),
+    ] {
+        let can_run = before.len() == 1 || {
+            let tried = plain(before[0]).args(&before[1..]).arg("true").output();
+            tried.is_ok_and(|tried| tried.status.success())
+        };
+        if !can_run {
+            // A container that may not make namespaces.
+            continue;
+        }
+        let mut command = plain(before[0]);
+        command.args(&before[1..]).args([program, "record", "-o"]);
+        let done = output(command.arg(&file).args(["-d", "1", "--pid", &process]));
+        let said = unwrapped(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{before:?}: {said}");
+        assert!(said.contains(expected), "{before:?}: {said}");
+        assert_eq!(said.matches("error:").count(), 1, "{before:?}: {said}");
+    }
+    assert!(!file.exists());
+}
