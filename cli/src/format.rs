@@ -84,6 +84,15 @@ pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Re
     let Some(file) = file.filter(|_| requested.is_none()) else {
         return Ok(requested.unwrap_or(F::TABLE));
     };
+    let unknown = |BadInput(text)| BadInput(format!("{text}, or set --format"));
+    of_file(file).map_err(unknown)
+}
+
+/// The format of the file's extension.
+///
+/// # Errors
+/// [`BadInput`] for an unknown one; the text has the known ones.
+pub(crate) fn of_file<F: Format>(file: &Path) -> Result<F, BadInput> {
     let name = file
         .file_name()
         .unwrap_or_default()
@@ -100,7 +109,7 @@ pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Re
             .collect::<Vec<_>>()
             .join(", ");
         BadInput(format!(
-            "unknown extension of {}; expected {known}, or set --format",
+            "unknown extension of {}; expected {known}",
             file.display()
         ))
     })

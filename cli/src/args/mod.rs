@@ -35,8 +35,8 @@ pub(crate) use import::ImportArgs;
 pub(crate) use processes::ProcessArgs;
 pub(crate) use query::{
     AskArgs, FileFormat, ProfileArgs, ProfileFormat, ProfileSort, RangeArgs, RowFormat, Stacks,
-    TaskOutcome, TasksArgs, TasksFormat, ThreadDumpArgs, ViewArgs, WorkersArgs, WorkersCommand,
-    WorkersSetArgs, word,
+    State, TaskOutcome, TasksArgs, TasksFormat, ThreadDumpArgs, Threads, ViewArgs, WorkersArgs,
+    WorkersCommand, WorkersSetArgs, word,
 };
 pub(crate) use quota::settings as quota_settings;
 pub(crate) use record::RecordArgs;

@@ -13,6 +13,7 @@ use crate::launch::TaskBy;
 #[command(after_help = "Examples:\n  \
     emberline record -o report.html -- sort big.txt\n  \
     emberline record -o report.html -- make -j4\n  \
+    emberline record -o cpu.collapsed -- make    CPU time only, for other tools\n  \
     emberline record -o report.html --pid 1234 -d 30\n  \
     emberline record -o report.html  programs that you start yourself\n\n\
     The program after -- is not changed: a library that is loaded into it and its children (LD_PRELOAD) \
@@ -23,9 +24,12 @@ use crate::launch::TaskBy;
     changed, and Ctrl-C ends the recording only.\n\n\
     Agents report to a socket of this user alone, in a new folder below TMPDIR; its address is in \
     EMBERLINE_URL. Without a program the address is the first line of stdout, and the report is written when \
-    stdin ends. Data is in memory only. The JSON is written next to the document, as by `emberline report`.")]
+    stdin ends. Data is in memory only.\n\n\
+    The extension of -o decides: .html is a report, with its JSON next to it as by `emberline report`, and .json \
+    that JSON alone; others are those of `emberline profile`, with CPU time only: .svg, .collapsed or .txt, .pb.gz \
+    or .pprof, .speedscope.json, .firefox.json, .nested.json, .csv, .parquet.")]
 pub(crate) struct RecordArgs {
-    /// File of the report, replaced atomically.
+    /// File of the report or profile, replaced atomically.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
 

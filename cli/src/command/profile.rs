@@ -12,7 +12,9 @@ use super::report::{self, Part, Scope};
 use super::server::local_server::LocalReader;
 use super::sql::SCHEDULER_OF_COLLECTOR;
 use super::{nothing_written, range_query, rows};
-use crate::args::{ProfileArgs, ProfileFormat, ProfileSort, ViewArgs, word};
+use crate::args::{
+    ProfileArgs, ProfileFormat, ProfileSort, Stacks, State, Threads, ViewArgs, word,
+};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
 use crate::format;
@@ -82,16 +84,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
             let body: Body = client.parse(&answer.body)?;
             flamegraph::table(&body.profile.0, table_options(args)).into_bytes()
         }
-        ProfileFormat::Json
-        | ProfileFormat::Speedscope
-        | ProfileFormat::Firefox
-        | ProfileFormat::Nested => json_line(answer.body),
-        ProfileFormat::Svg
-        | ProfileFormat::Html
-        | ProfileFormat::Collapsed
-        | ProfileFormat::Pprof
-        | ProfileFormat::Csv
-        | ProfileFormat::Parquet => answer.body,
+        format => data_of(format, answer.body),
     };
     match file {
         None => {
@@ -109,6 +102,47 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+/// The data of a file, of the collector's answer in that format.
+fn data_of(format: ProfileFormat, body: Vec<u8>) -> Vec<u8> {
+    match format {
+        ProfileFormat::Json
+        | ProfileFormat::Speedscope
+        | ProfileFormat::Firefox
+        | ProfileFormat::Nested => json_line(body),
+        ProfileFormat::Svg
+        | ProfileFormat::Html
+        | ProfileFormat::Collapsed
+        | ProfileFormat::Pprof
+        | ProfileFormat::Csv
+        | ProfileFormat::Parquet
+        | ProfileFormat::Table => body,
+    }
+}
+
+/// Writes the CPU time of all threads of a range. Returns `false` if there is none; nothing is written then.
+///
+/// # Errors
+/// If the collector does not answer, or the file cannot be written.
+pub(super) fn write_cpu_time(
+    client: &Client,
+    range: Query,
+    format: ProfileFormat,
+    file: &Path,
+) -> anyhow::Result<bool> {
+    let query = range
+        .with("threads", word(Threads::Program))
+        .with("state", word(State::Cpu))
+        .with("outside", "shown")
+        .with("stacks", word(Stacks::Simple))
+        .with("format", word(format));
+    let answer = client.get("profile", &query)?;
+    if Sampling::from_headers(&answer).empty {
+        return Ok(false);
+    }
+    write_file(file, &data_of(format, answer.body))?;
+    Ok(true)
 }
 
 /// The samples of a profile.

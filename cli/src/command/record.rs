@@ -1,9 +1,10 @@
-//! `emberline record`: a collector for one program, and the report of it.
+//! `emberline record`: a collector for one program, and a report or a profile of it.
+
+mod recorded_file;
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,14 +19,14 @@ use signal_hook::low_level::emulate_default_handler;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::report;
+use self::recorded_file::{Outcome, RecordedFile};
 use super::server::local_server::{self, LocalServer};
 use crate::args::RecordArgs;
 use crate::attach::{AttachOptions, Attached};
 use crate::client::{Client, Query};
 use crate::exit::{self, BadInput, Reported};
 use crate::launch::{self, Inherited, Journal, JournalCounts, LaunchOptions};
-use crate::output::{check_writable, print, say};
+use crate::output::{print, say};
 use crate::signals::ProgramSignals;
 
 /// After this time without any agent, it is said.
@@ -43,15 +44,9 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     SigSet::empty()
         .thread_set_mask()
         .context("could not unblock signals")?;
-    if args.output.as_os_str() == "-" {
-        let text = "a report of `emberline record` is a file; expected a name such as report.html";
-        return Err(BadInput(text.to_owned()).into());
-    }
-    let json = report::json_path(&args.output)?;
+    let file = RecordedFile::of(&args.output)?;
     // The program may take hours.
-    for file in [&args.output, &json] {
-        check_writable(file)?;
-    }
+    file.check_writable()?;
     let runtime = local_server::runtime()?;
     let _inside = runtime.enter();
     let stop = ProgramSignals::listen(|signal| inherited.ignores(signal))
@@ -62,7 +57,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
         runtime: &runtime,
         inherited,
     };
-    let recorded = record(&recording, args, &json, stop);
+    let recorded = record(&recording, args, &file, stop);
     let ended = server.end(&runtime);
     recorded.and(ended)
 }
@@ -74,11 +69,11 @@ struct Recording<'a> {
     inherited: Inherited,
 }
 
-/// Runs the program and writes its report.
+/// Runs the program and writes the file.
 fn record(
     recording: &Recording<'_>,
     args: &RecordArgs,
-    json: &Path,
+    file: &RecordedFile,
     stop: ProgramSignals,
 ) -> anyhow::Result<()> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH)?;
@@ -106,29 +101,20 @@ fn record(
     let range = Query::default()
         .with("from", started.as_secs().to_string())
         .with("to", (stopped.as_secs() + 1).to_string());
-    let written = report::write_whole(&client, range, program.as_deref(), [&args.output, json]);
+    let outcome = file.write(&client, range, program.as_deref());
     if let Some(line) = counts.line() {
         say(&line);
     }
-    // The range is right, so it has no data.
-    let written = written.map_err(|error| {
-        if error.is::<BadInput>() {
-            BadInput(no_agent(&counts)).into()
-        } else {
-            error
-        }
+    let written = outcome.and_then(|outcome| match outcome {
+        Outcome::Written(line) => Ok(line),
+        Outcome::NoAgent => Err(BadInput(no_agent(&counts)).into()),
     });
     let failure = status.filter(|status| !status.success());
     if let Some(status) = failure {
         say(&format!("the program failed: {status}"));
     }
     match written {
-        Ok(written) => say(&format!(
-            "wrote {} ({} bytes) and {}",
-            args.output.display(),
-            written.bytes,
-            json.display()
-        )),
+        Ok(line) => say(&line),
         Err(error) => match failure {
             Some(_) => say(exit::text(&error).trim_end()),
             None => return Err(error),

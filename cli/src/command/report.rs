@@ -15,9 +15,10 @@ use profiler_core::WorkerId;
 use serde::Serialize;
 
 use super::range_query;
-use crate::args::{RangeArgs, ReportArgs, ReportCommand};
+use crate::args::{ProfileFormat, RangeArgs, ReportArgs, ReportCommand};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
+use crate::format;
 use crate::output::{check_writable, say, write_to};
 use crate::progress;
 use crate::report::Report;
@@ -93,7 +94,17 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     }
     let client = Client::new(&args.url.url)?;
     let file = args.output.file();
-    let json = file.map(json_path).transpose()?;
+    if let Some(file) = file
+        && format::of_file::<ProfileFormat>(file).ok() != Some(ProfileFormat::Html)
+    {
+        let text = format!(
+            "a report is HTML, with JSON next to it, and {} has another extension; expected a name such as report.html. \
+             `emberline profile` writes other formats",
+            file.display()
+        );
+        return Err(BadInput(text).into());
+    }
+    let json = file.map(json_path);
     // A run may end in hours.
     for path in file.into_iter().chain(json.as_deref()) {
         check_writable(path)?;
@@ -113,10 +124,12 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
             "--parquet writes files next to the report; expected a file, such as -o report.html";
         return Err(BadInput(text.to_owned()).into());
     }
-    let written = write(&client, &scope, file, json.as_deref(), whole_report)?;
     let (Some(file), Some(json)) = (file, json) else {
+        write(&client, &scope, Files::Document(file), whole_report)?;
         return Ok(());
     };
+    let files = Files::DocumentAndJson(file, &json);
+    let written = write(&client, &scope, files, whole_report)?;
     let mut others = vec![json];
     if args.parquet {
         others.extend(write_tables(&client, file, &written)?);
@@ -134,6 +147,17 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Files of a report.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Files<'a> {
+    /// The document alone; on stdout without a file.
+    Document(Option<&'a Path>),
+    /// The document, and its data.
+    DocumentAndJson(&'a Path, &'a Path),
+    /// The data alone.
+    Json(&'a Path),
+}
+
 /// A document that was written.
 pub(super) struct Written {
     pub(super) bytes: u64,
@@ -141,8 +165,7 @@ pub(super) struct Written {
     same_range: Query,
 }
 
-/// Writes the report of all workers in the range of `timeline`, as a document and as JSON. `program` is the
-/// command line of what ran.
+/// Writes the report of all workers in the range of `timeline`. `program` is the command line of what ran.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -150,7 +173,7 @@ pub(super) fn write_whole(
     client: &Client,
     timeline: Query,
     program: Option<&str>,
-    [document, json]: [&Path; 2],
+    files: Files<'_>,
 ) -> anyhow::Result<Written> {
     let scope = Scope {
         part: None,
@@ -160,7 +183,7 @@ pub(super) fn write_whole(
         workers: &[],
         labels: &[],
     };
-    write(client, &scope, Some(document), Some(json), whole_report)
+    write(client, &scope, files, whole_report)
 }
 
 /// Writes some parts of a range as a document of their own.
@@ -173,7 +196,9 @@ pub(super) fn write_parts(
     file: Option<&Path>,
     parts: impl FnOnce(&Query) -> Vec<Part>,
 ) -> anyhow::Result<()> {
-    let written = write(client, scope, file, None, |query, _| parts(query))?;
+    let written = write(client, scope, Files::Document(file), |query, _| {
+        parts(query)
+    })?;
     if let Some(file) = file {
         say(&format!(
             "wrote {} ({} bytes)",
@@ -198,27 +223,18 @@ fn whole_second(ns: i64) -> i64 {
 }
 
 /// The path of the JSON file next to a document.
-pub(super) fn json_path(file: &Path) -> Result<PathBuf, BadInput> {
-    let json = file.with_extension("json");
-    if json == file {
-        let text = format!(
-            "{} would be replaced by the JSON next to the report; expected a name such as report.html",
-            file.display()
-        );
-        return Err(BadInput(text));
-    }
-    Ok(json)
+pub(super) fn json_path(document: &Path) -> PathBuf {
+    document.with_extension("json")
 }
 
-/// Writes the parts of a range as a document, and as JSON if there is a path for it.
+/// Writes the parts of a range.
 ///
 /// # Errors
 /// [`BadInput`] if the range has no data; no file is written or changed then.
 pub(super) fn write(
     client: &Client,
     scope: &Scope<'_>,
-    file: Option<&Path>,
-    json: Option<&Path>,
+    files: Files<'_>,
     parts: impl FnOnce(&Query, &TimeRange) -> Vec<Part>,
 ) -> anyhow::Result<Written> {
     let timeline: TimelineAnswer = client.get_json("timeline", &scope.timeline)?;
@@ -228,8 +244,7 @@ pub(super) fn write(
         .with("to", &timeline.range.to)
         .with_each("worker", workers(scope, &timeline))
         .with_each("label", scope.labels);
-    let tasks: TasksAnswer = client.get_json("tasks", &same_range.clone().with("limit", "1"))?;
-    if timeline.sampling.worker_seconds == 0 && tasks.total == 0 {
+    if !has_data(client, &timeline, &same_range)? {
         return Err(no_data(&timeline).into());
     }
     let about = About {
@@ -255,11 +270,24 @@ pub(super) fn write(
         bar.finish_and_clear();
         Ok(report.finish()?)
     };
-    let bytes = write_to(file, |out| match json {
-        Some(json) => write_to(Some(json), |json| in_document(out, json)),
-        None => in_document(out, &mut io::sink()),
-    })?;
+    let bytes = match files {
+        Files::Document(file) => write_to(file, |out| in_document(out, &mut io::sink())),
+        Files::DocumentAndJson(document, json) => write_to(Some(document), |out| {
+            write_to(Some(json), |json| in_document(out, json))
+        }),
+        Files::Json(json) => write_to(Some(json), |json| in_document(&mut io::sink(), json)),
+    }?;
     Ok(Written { bytes, same_range })
+}
+
+/// Whether a range has samples or tasks. The query has its bounds.
+pub(super) fn has_data(
+    client: &Client,
+    timeline: &TimelineAnswer,
+    same_range: &Query,
+) -> anyhow::Result<bool> {
+    let tasks: TasksAnswer = client.get_json("tasks", &same_range.clone().with("limit", "1"))?;
+    Ok(timeline.sampling.worker_seconds > 0 || tasks.total > 0)
 }
 
 /// Writes the Parquet files of a whole report next to its document.

@@ -52,7 +52,8 @@ pub(super) fn write(out: &Path, client: &Client, started: SystemTime) -> anyhow:
     let ledger = client.get("tasks", &whole().with("limit", LEDGER_ROWS_MAX))?;
     written.push(file(out, "ledger.json", &ledger.body)?);
     let names = ["report.html", "report.json"].map(|name| out.join(name));
-    let report = report::write_whole(client, whole(), None, [&names[0], &names[1]])?;
+    let files = report::Files::DocumentAndJson(&names[0], &names[1]);
+    let report = report::write_whole(client, whole(), None, files)?;
     let tables = report::write_tables(client, &names[0], &report)?;
     written.extend(
         names

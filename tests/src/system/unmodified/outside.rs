@@ -474,3 +474,23 @@ fn refusals_of_the_system_are_one_line_with_the_way_on() {
     }
     assert!(!file.exists());
 }
+
+#[test]
+fn the_extension_decides_the_format_and_an_unknown_one_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::start(&compiled(folder.path(), "split", &[]), &[]);
+    let record = |name: &str| {
+        let file = folder.path().join(name);
+        let mut command = plain(emberline());
+        command.args(["record", "-d", "2", "--pid", &target.id(), "-o"]);
+        let done = output(command.arg(&file));
+        (unwrapped(&done.stderr), fs::read_to_string(file))
+    };
+    let (said, text) = record("cpu.collapsed");
+    let text = text.unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert!(time_of(&text, &["split;heavy "]) > 0, "{text}");
+    let (said, text) = record("cpu.png");
+    assert!(text.is_err());
+    assert!(said.contains("expected .svg, .html, .collapsed"), "{said}");
+    assert!(!said.contains("from outside"), "{said}");
+}

@@ -34,6 +34,54 @@ fn the_report_names_functions_and_the_exit_code_is_the_programs() {
     assert!(names.contains("hottest"), "{names}");
 }
 
+#[test]
+fn the_extension_decides_the_format() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, start) in [
+        ("cpu.collapsed", ""),
+        ("cpu.svg", "<?xml"),
+        ("cpu.speedscope.json", "{"),
+        ("data.json", "{\n\"about\""),
+    ] {
+        let file = folder.path().join(name);
+        let done = recorded(&file, &[programs().cpp.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(7), "{name}: {said}");
+        assert!(
+            said.contains(&format!("wrote {}\n", file.display())),
+            "{said}"
+        );
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with(start), "{name}: {text:.100}");
+        assert!(text.contains("hottest"), "{name}: {text:.1000}");
+    }
+    // Each is one file.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    let bytes = |name: &str| {
+        let file = folder.path().join(name);
+        recorded(&file, &[programs().cpp.to_str().unwrap()]);
+        fs::read(file).unwrap()
+    };
+    assert_eq!(bytes("cpu.pb.gz")[..2], [0x1f, 0x8b]);
+    assert_eq!(bytes("cpu.parquet")[..4], *b"PAR1");
+}
+
+#[test]
+fn an_unknown_extension_is_refused_before_the_program_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = folder.path().join("started");
+    for name in ["report", "cpu.png", "cpu.htm"] {
+        let file = folder.path().join(name);
+        let done = recorded(&file, &["touch", started.to_str().unwrap()]);
+        let said = unwrapped(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{name}: {said}");
+        let expected = "expected .svg, .html, .collapsed, .txt, .json, .pb.gz, .pprof, .speedscope.json, \
+                        .firefox.json, .nested.json, .csv, .parquet";
+        assert!(said.contains(expected), "{name}: {said}");
+        assert!(!file.exists() && !started.exists(), "{name}");
+    }
+}
+
 /// A write past the limit of a process would end it by a signal.
 #[test]
 fn programs_that_may_write_no_file_end_as_alone() {

@@ -176,6 +176,12 @@ fn a_diff_tells_slower_tasks_from_noise_and_fails_on_request() {
         error.contains("is a document; expected the JSON"),
         "{error}"
     );
+    let image = path("report.svg");
+    let rejected = run(&["report", "-o", image.to_str().unwrap()]);
+    let error = String::from_utf8_lossy(&rejected.stderr).into_owned();
+    assert_eq!(rejected.status.code(), Some(2), "{error}");
+    assert!(error.contains("a report is HTML"), "{error}");
+    assert!(!image.exists());
     let cut = path("cut.json");
     fs::write(&cut, &fs::read(&before).unwrap()[..1_000]).unwrap();
     let rejected = run(&["report", "diff", cut.to_str().unwrap(), &after]);
