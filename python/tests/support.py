@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -88,6 +89,38 @@ class Collector:
         return self.get("profile", worker=worker, **query)["profile"]["nodes"]
 
 
+def shown(name):
+    """Returns the qualified name as stacks of this version show it: before 3.11, code has the plain one only."""
+    return name if sys.version_info >= (3, 11) else name.split(".")[-1]
+
+
+class Node:
+    def __init__(self, node, parent):
+        self.name, self.line, self.parent = node["name"], node["line"], parent
+        self.is_python = node["module"] == "python"
+        self.file = node["file"]
+        self.own = node["self"]
+        self.own_ns = sum(self.own[state] for state in ("cpu", "runnable", "wait"))
+        self.total = node["total"]
+
+    def caller(self):
+        """The Python function around it."""
+        at = self.parent
+        while at is not None and not at.is_python:
+            at = at.parent
+        return at
+
+    def python_path(self):
+        """The functions of Python, from the outermost to this node."""
+        around = self.parent.python_path() if self.parent else ()
+        # Marks of frames whose names are gone have no module.
+        is_function = self.is_python or self.name == "[code is gone]"
+        return (*around, self.name) if is_function else around
+
+    def path(self):
+        return (self.parent.path() if self.parent else []) + [self.name]
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -139,6 +172,12 @@ class CollectorCase(unittest.TestCase):
     def setUpClass(cls):
         cls.collector = Collector()
         cls.addClassCleanup(cls.collector.stop)
+
+    def nodes(self, worker, **query):
+        nodes = [None]
+        for node in self.collector.profile(worker, **query):
+            nodes.append(Node(node, nodes[node["parent"]]))
+        return nodes[1:]
 
     def start(self, worker, **settings):
         """Starts an agent that the test's end stops."""

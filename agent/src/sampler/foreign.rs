@@ -207,10 +207,14 @@ impl ForeignFrames {
         std::mem::swap(&mut native, stack);
         stack.clear();
         let mut rest = found.frames;
+        let mut turns = Turns::new(self.walker.0.frame_loop(), found, &native);
         let mut outermost = 0;
         let mut is_in_extension = false;
         for (index, address) in native.addresses.iter().enumerate() {
-            let run = frames_within(rest, native.range(index));
+            let run = match &mut turns {
+                Some(turns) => turns.frames_of(*address).min(rest.len()),
+                None => frames_within(rest, native.range(index)),
+            };
             if run > 0 {
                 for frame in &rest[..run] {
                     self.push(tree, *frame, stack);
@@ -320,6 +324,48 @@ impl ForeignFrames {
         for (code, identity) in codes.iter().zip(identities) {
             self.checked.insert(*code, Checked { identity, tick });
         }
+    }
+}
+
+/// How frames without anchors are divided among the native frames of the interpreter's loop, each of which runs one.
+struct Turns {
+    code: Range<u64>,
+    /// Innermost loops that have not begun their frames, or have ended them.
+    skipped: usize,
+    /// Frames whose loops were not recognized, which the next loop gets: their order among native frames is unknown.
+    extra: usize,
+}
+
+impl Turns {
+    /// `None` if the frames have anchors. Both stacks are compared at their roots, if both have them.
+    fn new(code: Range<u64>, found: Found<'_>, native: &Stack) -> Option<Turns> {
+        if code.is_empty() {
+            return None;
+        }
+        let in_loop = native.addresses.iter().filter(|it| code.contains(it));
+        let loops = in_loop.count();
+        let frames = if native.complete && found.is_complete {
+            found.frames.len()
+        } else {
+            loops
+        };
+        Some(Turns {
+            code,
+            skipped: loops.saturating_sub(frames),
+            extra: frames.saturating_sub(loops),
+        })
+    }
+
+    /// The number of frames that the native frame with this address runs.
+    fn frames_of(&mut self, address: u64) -> usize {
+        if !self.code.contains(&address) {
+            return 0;
+        }
+        if self.skipped > 0 {
+            self.skipped -= 1;
+            return 0;
+        }
+        1 + std::mem::take(&mut self.extra)
     }
 }
 
@@ -510,6 +556,29 @@ mod tests {
         check(&[LOOP, GLUE], false, &python, "[truncated];f1;f2");
         check(&[LIBRARY], true, &[frame(1, 0)], "[truncated];f1;1000");
         check(&[LOOP], true, &[frame(95, 150)], "[code is gone]");
+    }
+
+    #[test]
+    fn frames_without_anchors_take_turns() {
+        let check = |code: &[u64], complete: bool, frames: usize, expected: &[usize]| {
+            let frames = vec![frame(1, 0); frames];
+            let found = Found {
+                frames: &frames,
+                is_complete: true,
+            };
+            let stack = native(code, complete);
+            let mut turns = Turns::new(LOOP..GLUE, found, &stack).unwrap();
+            let runs: Vec<_> = code.iter().map(|it| turns.frames_of(*it)).collect();
+            assert_eq!(runs, expected);
+        };
+        let code = [LIBRARY, LOOP, GLUE, LOOP + 1, PROGRAM];
+        check(&code, true, 2, &[0, 1, 0, 1, 0]);
+        // The innermost loop has not begun its frame; a loop was not recognized; the root is missing.
+        check(&code, true, 1, &[0, 0, 0, 1, 0]);
+        check(&code, true, 4, &[0, 3, 0, 1, 0]);
+        check(&code, false, 4, &[0, 1, 0, 1, 0]);
+        let stack = native(&code, true);
+        assert!(Turns::new(0..0, Found::default(), &stack).is_none());
     }
 
     #[test]

@@ -67,6 +67,12 @@ pub trait FrameWalker: Sync {
     /// thread. The holder may run meanwhile, so it is read by checked reads.
     fn lock(&self, thread_id: u32, futex: u64) -> Option<ForeignLock>;
 
+    /// The code of the interpreter's loop if each of its native frames runs one frame of the interpreter: divides frames
+    /// without an anchor. Empty if frames have anchors.
+    fn frame_loop(&self) -> Range<u64> {
+        0..0
+    }
+
     /// Whether a module is the interpreter itself, whose native frames between those of the interpreter are hidden.
     fn is_interpreter(&self, module: &str) -> bool;
 }

@@ -1,10 +1,12 @@
 //! Offsets of the interpreter's structures, by version.
 
+use std::ops::Range;
+
 use super::Unsupported;
 use super::sys;
 
 /// Bytes of a frame and of a code object that are read at once; all offsets into them are smaller.
-pub(crate) const FRAME_BYTES: usize = 96;
+pub(crate) const FRAME_BYTES: usize = 112;
 pub(crate) const CODE_BYTES: usize = 256;
 
 /// Where the interpreter keeps what a walk needs. Offsets are in bytes.
@@ -16,33 +18,70 @@ pub(crate) struct Layout {
     pub(crate) code_type: u64,
     /// The address of `PyGILState_GetThisThreadState`.
     pub(crate) this_thread_state: u64,
+    /// The main interpreter follows.
     pub(crate) interpreters_head: u64,
     pub(crate) interpreter_next: u64,
     pub(crate) threads_head: u64,
     pub(crate) thread_next: u64,
-    pub(crate) thread_native_id: u64,
+    pub(crate) thread_id: ThreadId,
+    /// 0 if frames are objects of their own.
     pub(crate) thread_chunk: u64,
     pub(crate) lock: Lock,
     pub(crate) top: Top,
     pub(crate) frame_previous: usize,
     pub(crate) frame_code: usize,
     pub(crate) frame_instruction: usize,
-    pub(crate) frame_owner: usize,
     pub(crate) entry: Entry,
     pub(crate) code_filename: usize,
+    /// The name with its path from 3.11 on, the plain one before.
     pub(crate) code_qualname: usize,
     pub(crate) code_linetable: usize,
     pub(crate) code_firstlineno: usize,
-    pub(crate) code_instructions: usize,
+    pub(crate) lines: Lines,
     pub(crate) text_state: u64,
     pub(crate) ascii_bytes: u64,
     pub(crate) compact_bytes: u64,
 }
 
+/// How a thread state names its thread.
+#[derive(Clone, Debug)]
+pub(crate) enum ThreadId {
+    /// By the system's id, at this offset (3.11 and later).
+    Native { at: u64 },
+    /// By the address of the C library's block of the thread, which has the system's id (3.9, 3.10).
+    Block { at: u64, id_in_block: u64 },
+}
+
+impl Default for ThreadId {
+    fn default() -> ThreadId {
+        ThreadId::Native { at: 0 }
+    }
+}
+
+/// How code stores the lines of its instructions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lines {
+    /// Pairs of bytes: differences of offset and line. A frame has the number of its instruction (3.9).
+    Pairs,
+    /// The same, for ranges that may have no line. A frame counts pairs of bytes (3.10).
+    Ranges,
+    /// Entries of variable length. A frame has the address of its instruction, and code has the first one's at this
+    /// offset (3.11 and later).
+    Entries { first_instruction: usize },
+}
+
+impl Default for Lines {
+    fn default() -> Lines {
+        Lines::Entries {
+            first_instruction: 0,
+        }
+    }
+}
+
 /// Where the interpreter's lock is.
 #[derive(Clone, Debug)]
 pub(crate) enum Lock {
-    /// In the runtime, at this offset (3.11).
+    /// In the runtime, at this offset (up to 3.11).
     InRuntime { at: u64 },
     /// A pointer to it is in each interpreter (3.12 and later).
     InInterpreter { at: u64 },
@@ -63,7 +102,7 @@ pub(crate) enum Top {
         current_frame: u64,
         previous: u64,
     },
-    /// By the thread state (3.13 and later).
+    /// By the thread state (up to 3.10, and from 3.13 on).
     Frame { of_thread: u64 },
 }
 
@@ -76,17 +115,28 @@ impl Default for Top {
 /// How it is known which frames one interpreter loop runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
+    /// Frames are objects of the type at this address, and each has a loop of its own (3.9, 3.10).
+    Object { frame_type: u64, chain: LoopChain },
     /// A byte of a loop's outermost frame is set (3.11).
-    Mark { at: usize },
+    Mark { at: usize, owner: usize },
     /// A frame with an owner of at least this number is on the stack of the loop, and outside of its frames (3.12 and
     /// later).
-    Owner { least: u8 },
+    Owner { owner: usize, least: u8 },
 }
 
 impl Default for Entry {
     fn default() -> Entry {
-        Entry::Owner { least: 3 }
+        Entry::Owner { owner: 0, least: 3 }
     }
+}
+
+/// How it is known which part of the native stack a loop of one frame uses.
+#[derive(Clone, Debug)]
+pub(crate) enum LoopChain {
+    /// By a list of structures on the stacks of the loops (3.10).
+    Cframes { of_thread: u64, previous: u64 },
+    /// Only by the code of the loop (3.9).
+    Code { range: Range<u64> },
 }
 
 impl Layout {
@@ -104,8 +154,13 @@ impl Layout {
         };
         // Before 3.11 there is no such symbol.
         let published = sys::symbol(c"Py_Version").and_then(sys::word);
-        let version = published.ok_or(Unsupported::Old)? as u32;
+        let version = match published {
+            Some(version) => version as u32,
+            None => old_version().ok_or(Unsupported::Old)?,
+        };
         let layout = match version >> 16 {
+            0x0309 => common.of_3_9()?,
+            0x030a => common.of_3_10()?,
             0x030b => common.of_3_11(),
             0x030c => common.of_3_12(),
             0x030d | 0x030e => common.of_debug_offsets(version)?,
@@ -123,13 +178,73 @@ impl Layout {
         }
     }
 
+    /// Of both versions whose frames are objects. The chain of loops is 3.9's.
+    fn of_objects(self) -> Result<Layout, Unsupported> {
+        let symbol = |name| sys::symbol(name).ok_or(Unsupported::Layout);
+        let evaluate = symbol(c"_PyEval_EvalFrameDefault")?;
+        let frame_type = symbol(c"PyFrame_Type")?;
+        Ok(Layout {
+            interpreters_head: 32,
+            interpreter_next: 0,
+            threads_head: 8,
+            thread_next: 8,
+            thread_id: ThreadId::Block {
+                at: 176,
+                id_in_block: sys::id_in_thread_block().ok_or(Unsupported::Layout)?,
+            },
+            thread_chunk: 0,
+            lock: Lock::InRuntime { at: 352 },
+            top: Top::Frame { of_thread: 24 },
+            frame_previous: 24,
+            frame_code: 32,
+            entry: Entry::Object {
+                frame_type,
+                chain: LoopChain::Code {
+                    range: sys::code_of(evaluate),
+                },
+            },
+            code_filename: 104,
+            code_qualname: 112,
+            code_linetable: 120,
+            code_firstlineno: 40,
+            text_state: 32,
+            ascii_bytes: 48,
+            compact_bytes: 72,
+            ..self
+        })
+    }
+
+    fn of_3_9(self) -> Result<Layout, Unsupported> {
+        Ok(Layout {
+            frame_instruction: 104,
+            lines: Lines::Pairs,
+            ..self.of_objects()?
+        })
+    }
+
+    fn of_3_10(self) -> Result<Layout, Unsupported> {
+        let frame_type = sys::symbol(c"PyFrame_Type").ok_or(Unsupported::Layout)?;
+        Ok(Layout {
+            frame_instruction: 96,
+            lines: Lines::Ranges,
+            entry: Entry::Object {
+                frame_type,
+                chain: LoopChain::Cframes {
+                    of_thread: 48,
+                    previous: 8,
+                },
+            },
+            ..self.of_objects()?
+        })
+    }
+
     fn of_3_11(self) -> Layout {
         Layout {
             interpreters_head: 40,
             interpreter_next: 0,
             threads_head: 16,
             thread_next: 8,
-            thread_native_id: 160,
+            thread_id: ThreadId::Native { at: 160 },
             thread_chunk: 296,
             lock: Lock::InRuntime { at: 360 },
             top: Top::Cframe {
@@ -140,13 +255,14 @@ impl Layout {
             frame_previous: 48,
             frame_code: 32,
             frame_instruction: 56,
-            frame_owner: 69,
-            entry: Entry::Mark { at: 68 },
+            entry: Entry::Mark { at: 68, owner: 69 },
             code_filename: 112,
             code_qualname: 128,
             code_linetable: 136,
             code_firstlineno: 72,
-            code_instructions: 184,
+            lines: Lines::Entries {
+                first_instruction: 184,
+            },
             text_state: 32,
             ascii_bytes: 48,
             compact_bytes: 72,
@@ -160,7 +276,7 @@ impl Layout {
             interpreter_next: 0,
             threads_head: 72,
             thread_next: 8,
-            thread_native_id: 144,
+            thread_id: ThreadId::Native { at: 144 },
             thread_chunk: 232,
             lock: Lock::InInterpreter { at: 384 },
             top: Top::Cframe {
@@ -171,12 +287,17 @@ impl Layout {
             frame_previous: 8,
             frame_code: 0,
             frame_instruction: 56,
-            frame_owner: 70,
+            entry: Entry::Owner {
+                owner: 70,
+                least: 3,
+            },
             code_filename: 112,
             code_qualname: 128,
             code_linetable: 136,
             code_firstlineno: 68,
-            code_instructions: 192,
+            lines: Lines::Entries {
+                first_instruction: 192,
+            },
             text_state: 32,
             ascii_bytes: 40,
             compact_bytes: 56,
@@ -225,17 +346,22 @@ impl Layout {
                 of_thread: thread[4],
             },
             lock: Lock::InInterpreter { at: lock },
-            thread_native_id: thread[6],
+            thread_id: ThreadId::Native { at: thread[6] },
             thread_chunk: thread[7],
             frame_previous: frame[1] as usize,
             frame_code: frame[2] as usize,
             frame_instruction: frame[3] as usize,
-            frame_owner: frame[5] as usize,
+            entry: Entry::Owner {
+                owner: frame[5] as usize,
+                least: 3,
+            },
             code_filename: code[1] as usize,
             code_qualname: code[3] as usize,
             code_linetable: code[4] as usize,
             code_firstlineno: code[5] as usize,
-            code_instructions: code[9] as usize,
+            lines: Lines::Entries {
+                first_instruction: code[9] as usize,
+            },
             text_state: text[1],
             ascii_bytes: text[3],
             compact_bytes: text[3].saturating_add(16),
@@ -249,7 +375,7 @@ impl Layout {
             self.frame_previous,
             self.frame_code,
             self.frame_instruction,
-            self.frame_owner,
+            self.entry.last_byte(),
         ];
         let of_code = [
             self.code_filename,
@@ -259,7 +385,7 @@ impl Layout {
         ];
         let of_others = [
             self.thread_next,
-            self.thread_native_id,
+            self.thread_id.at(),
             self.thread_chunk,
             self.text_state,
             self.ascii_bytes,
@@ -271,6 +397,55 @@ impl Layout {
             && self.interpreters_head < 1 << 20
             && self.threads_head < 1 << 20
     }
+}
+
+impl ThreadId {
+    /// The offset in a thread state.
+    pub(crate) fn at(&self) -> u64 {
+        match self {
+            ThreadId::Native { at } | ThreadId::Block { at, .. } => *at,
+        }
+    }
+
+    /// The system's id of the thread with the state `state`; `word` reads a word, or fails.
+    pub(crate) fn read(&self, state: u64, mut word: impl FnMut(u64) -> Option<u64>) -> Option<u32> {
+        let number = word(state.checked_add(self.at())?)?;
+        let id = match self {
+            ThreadId::Native { .. } => number,
+            ThreadId::Block { id_in_block, .. } => word(number.checked_add(*id_in_block)?)?,
+        };
+        Some(id as u32)
+    }
+}
+
+impl Entry {
+    /// The code of the loop, if a frame tells nothing else of its part of the native stack.
+    pub(crate) fn code(&self) -> Range<u64> {
+        match self {
+            Entry::Object {
+                chain: LoopChain::Code { range },
+                ..
+            } => range.clone(),
+            _ => 0..0,
+        }
+    }
+
+    /// The offset of a frame's last byte that is read for this.
+    pub(crate) fn last_byte(&self) -> usize {
+        match self {
+            Entry::Object { .. } => 0,
+            Entry::Mark { owner, .. } | Entry::Owner { owner, .. } => *owner,
+        }
+    }
+}
+
+/// The version of an interpreter that does not publish it as a number, in its form of later ones.
+fn old_version() -> Option<u32> {
+    let text = sys::version_text(sys::symbol(c"Py_GetVersion")?)?;
+    let mut parts = text.split('.');
+    let major: u32 = parts.next()?.parse().ok()?;
+    let minor: u32 = parts.next()?.parse().ok()?;
+    (major == 3 && minor < 16).then_some(major << 24 | minor << 16)
 }
 
 /// Numbers of 8 bytes, one after the other.

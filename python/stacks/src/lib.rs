@@ -7,7 +7,7 @@
 //!                    `sys` (symbols, checked and direct reads)
 //! ```
 //!
-//! CPython 3.11 and 3.12 have the offsets of their headers, which are the same in all builds; 3.13 and 3.14 publish
+//! CPython 3.9 to 3.12 have the offsets of their headers, which are the same in all builds; 3.13 and 3.14 publish
 //! theirs (`_Py_DebugOffsets`). [`Interpreter::verify`] compares with a frame that is known.
 //!
 //! # Rules
@@ -48,7 +48,7 @@ const LOCK_TAKEN: usize = 16;
 pub enum Unsupported {
     /// The process has no CPython whose symbols are visible.
     NoInterpreter,
-    /// The version is older than 3.11.
+    /// The version is older than 3.9.
     Old,
     /// No offsets are known for this version.
     Version {
@@ -67,11 +67,11 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unsupported::NoInterpreter => write!(f, "no CPython was found in this process"),
-            Unsupported::Old => write!(f, "CPython before 3.11 is unknown; expected 3.11 to 3.14"),
+            Unsupported::Old => write!(f, "CPython before 3.9 is unknown; expected 3.9 to 3.14"),
             Unsupported::Version { major, minor } => {
                 write!(
                     f,
-                    "CPython {major}.{minor} is unknown; expected 3.11 to 3.14"
+                    "CPython {major}.{minor} is unknown; expected 3.9 to 3.14"
                 )
             }
             Unsupported::FreeThreaded => write!(f, "free-threaded builds are unknown"),
@@ -186,18 +186,28 @@ impl Interpreter {
     }
 
     fn list_interpreters(&self, list: &mut ThreadList) {
-        let layout = &self.layout;
-        let mut interpreter = sys::word(layout.runtime + layout.interpreters_head);
-        for _ in 0..INTERPRETERS_MAX {
-            let Some(address) = interpreter.filter(|address| *address != 0) else {
-                return;
-            };
-            self.list_threads_of(address, &mut list.states);
-            if let Some(lock) = self.lock_of(address).filter(|lock| *lock != 0) {
+        for interpreter in self.interpreters() {
+            for address in self.states_of(interpreter) {
+                if let Some(thread_id) = self.layout.thread_id.read(address, sys::word) {
+                    list.states.push(ThreadState { thread_id, address });
+                }
+            }
+            if let Some(lock) = self.lock_of(interpreter).filter(|lock| *lock != 0) {
                 list.locks.push(lock);
             }
-            interpreter = sys::word(address + layout.interpreter_next);
         }
+    }
+
+    /// The addresses of all interpreters, the newest first.
+    fn interpreters(&self) -> impl Iterator<Item = u64> {
+        let head = self.layout.runtime + self.layout.interpreters_head;
+        sys::members(head, self.layout.interpreter_next).take(INTERPRETERS_MAX)
+    }
+
+    /// The addresses of an interpreter's thread states, the newest first.
+    fn states_of(&self, interpreter: u64) -> impl Iterator<Item = u64> + use<> {
+        let head = interpreter.saturating_add(self.layout.threads_head);
+        sys::members(head, self.layout.thread_next).take(THREADS_MAX)
     }
 
     /// The address of an interpreter's lock.
@@ -208,23 +218,6 @@ impl Interpreter {
         }
     }
 
-    fn list_threads_of(&self, interpreter: u64, states: &mut PageVec<ThreadState>) {
-        let layout = &self.layout;
-        let mut state = sys::word(interpreter + layout.threads_head);
-        for _ in 0..THREADS_MAX {
-            let Some(address) = state.filter(|address| *address != 0) else {
-                return;
-            };
-            if let Some(id) = sys::word(address + layout.thread_native_id) {
-                states.push(ThreadState {
-                    thread_id: id as u32,
-                    address,
-                });
-            }
-            state = sys::word(address + layout.thread_next);
-        }
-    }
-
     /// The innermost frame of the thread that holds a lock, unless it is `but`.
     fn holder_of(&self, lock: u64, but: u32) -> Option<ForeignFrame> {
         let mut bytes = [0; LOCK_TAKEN + 8];
@@ -232,8 +225,7 @@ impl Interpreter {
             return None;
         }
         let state = sys::word_in(&bytes, LOCK_HOLDER);
-        let id = sys::word(state.checked_add(self.layout.thread_native_id)?)?;
-        if id as u32 == but {
+        if self.layout.thread_id.read(state, sys::word)? == but {
             return None;
         }
         let mut frames = [ForeignFrame::default()];
@@ -247,26 +239,26 @@ impl Interpreter {
 
     /// Whether this is still a thread state of the thread.
     fn is_state_of(&self, state: &ThreadState, pages: &mut sys::Pages) -> bool {
-        let id = pages.word(state.address + self.layout.thread_native_id);
-        id == Some(state.thread_id.into())
+        let of_thread = &self.layout.thread_id;
+        let id = of_thread.read(state.address, |at| pages.word(at));
+        id == Some(state.thread_id)
     }
 }
 
 impl FrameWalker for Interpreter {
     fn walk_own(&self, stack: Range<u64>, frames: &mut [ForeignFrame]) -> Walk {
-        match sys::this_thread_state(&self.layout) {
+        let state = sys::this_thread_state(&self.layout);
+        if state == 0 {
             // No Python runs here.
-            0 => Walk {
+            return Walk {
                 frames: 0,
                 is_complete: true,
-            },
-            state => {
-                let mut memory = sys::OwnMemory::new(&self.layout, state, stack);
-                walk::walk(&self.layout, state, frames, |at, into| {
-                    memory.read(at, into)
-                })
-            }
+            };
         }
+        let mut memory = sys::OwnMemory::new(&self.layout, state, stack);
+        walk::walk(&self.layout, state, frames, |at, into| {
+            memory.read(at, into)
+        })
     }
 
     fn walk_blocked(&self, thread_id: u32, frames: &mut [ForeignFrame]) -> Walk {
@@ -276,7 +268,8 @@ impl FrameWalker for Interpreter {
         let mut pages = sys::Pages::default();
         let mut of_thread = list.states.iter();
         let state = of_thread.find(|state| state.thread_id == thread_id);
-        if !state.is_some_and(|state| self.is_state_of(state, &mut pages)) {
+        let is_known = state.is_some_and(|state| self.is_state_of(state, &mut pages));
+        if !is_known {
             self.list_threads(&mut list);
             pages = sys::Pages::default();
         }
@@ -317,6 +310,10 @@ impl FrameWalker for Interpreter {
             name: "GIL",
             holder: self.holder_of(lock, thread_id),
         })
+    }
+
+    fn frame_loop(&self) -> Range<u64> {
+        self.layout.entry.code()
     }
 
     fn is_interpreter(&self, module: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use system::foreign::{ForeignFrame, ForeignName};
 
-use super::layout::{CODE_BYTES, Layout};
+use super::layout::{CODE_BYTES, Layout, Lines};
 use super::sys;
 
 /// Most characters of a name or path; longer ones are cut.
@@ -94,15 +94,25 @@ pub(crate) fn identities(layout: &Layout, codes: &[u64], identities: &mut [u64])
 /// See [`FrameWalker::name`](system::foreign::FrameWalker::name).
 pub(crate) fn name(layout: &Layout, frame: ForeignFrame) -> Option<ForeignName> {
     let code = Code::read(layout, frame.code)?;
-    let first = frame.code + layout.code_instructions as u64;
-    // A new frame of 3.11 and 3.12 is one unit before its first instruction.
-    let offset = frame.at.saturating_sub(first);
-    let line = table(&code).and_then(|table| line(&table, code.first_line.into(), offset));
+    let line = table(&code).and_then(|table| line_of(layout, &table, &code, frame));
     Some(ForeignName {
         function: text(layout, code.qualname)?,
         file: text(layout, code.filename)?,
         line: u32::try_from(line.unwrap_or(code.first_line.into())).unwrap_or(0),
     })
+}
+
+fn line_of(layout: &Layout, table: &[u8], code: &Code, frame: ForeignFrame) -> Option<i64> {
+    let first_line = code.first_line.into();
+    match layout.lines {
+        Lines::Pairs => line_of_pairs(table, first_line, frame.at),
+        Lines::Ranges => line_of_ranges(table, first_line, 2 * frame.at),
+        Lines::Entries { first_instruction } => {
+            let first = frame.code + first_instruction as u64;
+            // A new frame of 3.11 and 3.12 is one unit before its first instruction.
+            line(table, first_line, frame.at.saturating_sub(first))
+        }
+    }
 }
 
 /// Reads the table of lines.
@@ -141,6 +151,39 @@ fn text(layout: &Layout, address: u64) -> Option<String> {
         char::from_u32(u32::from_le_bytes(wide)).unwrap_or(char::REPLACEMENT_CHARACTER)
     };
     Some(bytes.chunks(width).map(character).collect())
+}
+
+/// The line of the instruction at `offset`, by pairs of bytes: after so many bytes the line changes by so many.
+fn line_of_pairs(table: &[u8], first_line: i64, offset: u64) -> Option<i64> {
+    let mut line = first_line;
+    let mut start = 0;
+    for [bytes, lines] in table.as_chunks().0 {
+        start += u64::from(*bytes);
+        if start > offset {
+            break;
+        }
+        line += i64::from(*lines as i8);
+    }
+    Some(line)
+}
+
+/// The line of the instruction at `offset`, by pairs of bytes: the line has changed by so many for a range of so many.
+/// `None` if it has no line.
+fn line_of_ranges(table: &[u8], first_line: i64, offset: u64) -> Option<i64> {
+    let mut line = first_line;
+    let mut end = 0;
+    for [bytes, lines] in table.as_chunks().0 {
+        let lines = *lines as i8;
+        let has_line = lines != i8::MIN;
+        if has_line {
+            line += i64::from(lines);
+        }
+        end += u64::from(*bytes);
+        if offset < end {
+            return has_line.then_some(line);
+        }
+    }
+    None
 }
 
 /// The line of the instruction at `offset`, by a table whose entries have a byte with kind and length, and details in
@@ -211,6 +254,31 @@ mod tests {
         ];
         let lines = [0, 2, 4, 6, 8, 10].map(|offset| line(&table, 10, offset));
         assert_eq!(lines, [Some(10), Some(10), Some(12), None, Some(9), None]);
+    }
+
+    #[test]
+    fn lines_of_old_tables_follow_their_pairs() {
+        // From offset 4 on line 12, 300 bytes later line 11, and after two more line 141.
+        let pairs = [4, 2, 255, 0, 45, 255, 2, 127, 0, 3];
+        let lines =
+            [0, 3, 4, 303, 304, 305, 306, 999].map(|offset| line_of_pairs(&pairs, 10, offset));
+        assert_eq!(lines, [10, 10, 12, 12, 11, 11, 141, 141].map(Some));
+        assert_eq!(line_of_pairs(&[], 10, 0), Some(10));
+        // 4 bytes of line 10, 2 without a line, 2 of line 12, 254 and 6 of line 9.
+        let ranges = [4, 0, 2, 128, 2, 2, 254, 253, 6, 0];
+        let lines =
+            [0, 2, 4, 6, 8, 261, 267, 268].map(|offset| line_of_ranges(&ranges, 10, offset));
+        let expected = [
+            Some(10),
+            Some(10),
+            None,
+            Some(12),
+            Some(9),
+            Some(9),
+            Some(9),
+            None,
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

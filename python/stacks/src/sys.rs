@@ -1,7 +1,7 @@
 //! Symbols of the interpreter, and reads of memory that may be gone.
 #![expect(unsafe_code, reason = "the interpreter's memory has no safe interface")]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
 use system::processor;
@@ -40,6 +40,59 @@ pub(crate) fn module_of(address: u64) -> Option<String> {
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     let path = std::fs::canonicalize(name.to_str().ok()?).ok()?;
     path.into_os_string().into_string().ok()
+}
+
+/// The range of the function that begins at an exported address; empty if its size is unknown.
+pub(crate) fn code_of(function: u64) -> Range<u64> {
+    const SYMBOL: c_int = 1;
+    // SAFETY: all zeros are a valid `Dl_info`.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let mut symbol: *mut c_void = std::ptr::null_mut();
+    // SAFETY: `dladdr1` takes any address; `info` and `symbol` are writable.
+    let found = unsafe {
+        libc::dladdr1(
+            function as *const c_void,
+            &raw mut info,
+            &raw mut symbol,
+            SYMBOL,
+        )
+    };
+    let mut bytes = [0; size_of::<libc::Elf64_Sym>()];
+    let is_read = found != 0 && read(symbol.addr() as u64, &mut bytes);
+    let size = word_in(&bytes, std::mem::offset_of!(libc::Elf64_Sym, st_size));
+    let length = if is_read { size } else { 0 };
+    function..function.saturating_add(length)
+}
+
+/// The text that the interpreter's function at this address returns, without arguments, up to its first space.
+pub(crate) fn version_text(function: u64) -> Option<String> {
+    // SAFETY: the address is that of `Py_GetVersion`, of a library that no process unloads. It writes a static text, under
+    // the interpreter's lock, which the caller holds.
+    let function = unsafe {
+        std::mem::transmute::<*const c_void, extern "C" fn() -> *const c_void>(
+            function as *const c_void,
+        )
+    };
+    let mut bytes = [0; 8];
+    let is_read = read(function().addr() as u64, &mut bytes);
+    let text = bytes.split(|byte| *byte == b' ').next()?;
+    is_read.then(|| String::from_utf8_lossy(text).into_owned())
+}
+
+/// The offset of a thread's id in the C library's block of the thread, found in the calling thread's.
+pub(crate) fn id_in_thread_block() -> Option<u64> {
+    const BLOCK_BYTES: usize = 1_024;
+    // SAFETY: `pthread_self` has no preconditions.
+    let block = unsafe { libc::pthread_self() };
+    // SAFETY: `gettid` has no preconditions.
+    let id = unsafe { libc::gettid() };
+    let mut bytes = [0; BLOCK_BYTES];
+    if !read(block, &mut bytes) {
+        return None;
+    }
+    let mut numbers = bytes.chunks_exact(4);
+    let index = numbers.position(|number| number == id.to_ne_bytes())?;
+    Some(4 * index as u64)
 }
 
 /// Fills `into` from memory that may be unmapped. Returns whether all of it was read.
@@ -91,13 +144,20 @@ pub(crate) fn word(address: u64) -> Option<u64> {
     read(address, &mut bytes).then(|| u64::from_ne_bytes(bytes))
 }
 
+/// The addresses of a list's members: `head` is that of the first one's address, `next` the offset of the next one's in
+/// each. The list may change meanwhile, so it may have any length.
+pub(crate) fn members(head: u64, next: u64) -> impl Iterator<Item = u64> {
+    let member = |at: u64| word(at).filter(|address| *address != 0);
+    std::iter::successors(member(head), move |at| member(at.checked_add(next)?))
+}
+
 /// The word at an offset of what was read; 0 beyond its end.
 pub(crate) fn word_in(bytes: &[u8], offset: usize) -> u64 {
     let word = bytes.get(offset..).and_then(|bytes| bytes.first_chunk());
     u64::from_ne_bytes(*word.unwrap_or(&[0; 8]))
 }
 
-/// The thread state of the calling thread in the main interpreter; 0 if it has none.
+/// The thread state that the calling thread has, or used last; 0 if it has none.
 pub(crate) fn this_thread_state(layout: &Layout) -> u64 {
     // SAFETY: `this_thread_state` is the address of this function of the interpreter, which no process unloads. It
     // returns the thread-specific value of a key, takes no lock, and needs no lock to be held.
@@ -180,12 +240,14 @@ impl OwnMemory {
     pub(crate) fn new(layout: &Layout, state: u64, stack: Range<u64>) -> OwnMemory {
         let mut memory = OwnMemory {
             stack,
-            // The state has at least this field.
-            state: state..state + layout.thread_chunk + 8,
+            // The state has at least these fields.
+            state: state..state + layout.thread_chunk.max(layout.thread_id.at()) + 8,
             chunk: 0,
             chunk_range: 0..0,
         };
-        memory.chunk = memory.word(state + layout.thread_chunk);
+        if layout.thread_chunk != 0 {
+            memory.chunk = memory.word(state + layout.thread_chunk);
+        }
         if memory.chunk != 0 {
             memory.chunk_range = memory.chunk..memory.chunk.saturating_add(CHUNK_HEAD);
             let size = memory.word(memory.chunk.saturating_add(CHUNK_SIZE));

@@ -2,13 +2,15 @@
 
 use system::foreign::{ForeignFrame, Walk};
 
-use super::layout::{Entry, FRAME_BYTES, Layout, Top};
+use super::layout::{Entry, FRAME_BYTES, Layout, LoopChain, Top};
 use super::sys;
 
 /// Most frames and entries of loops that are followed.
 const STEPS_MAX: usize = 4_096;
 /// Values of `owner` that versions up to 3.14 know: 0 to 4.
 const OWNER_MAX: u8 = 4;
+/// The offset of the type in an object.
+const TYPE: usize = 8;
 /// Bits of pointers that mark them (3.14).
 const TAGS: u64 = 7;
 
@@ -42,7 +44,7 @@ struct Walker<'w, R> {
     count: usize,
     /// The first frame of the loop whose entry comes next.
     first_of_loop: usize,
-    /// The structure of the loop that runs the next frame (3.11, 3.12).
+    /// The structure of the loop that runs the next frame (3.10 to 3.12); 0 if unknown.
     cframe: u64,
 }
 
@@ -63,7 +65,7 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
         let mut next = self.innermost(state)?;
         for _ in 0..STEPS_MAX {
             if next == 0 {
-                return Some(());
+                return self.end();
             }
             let frame = self.frame(next)?;
             self.add(&frame)?;
@@ -73,6 +75,9 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
     }
 
     fn innermost(&mut self, state: u64) -> Option<u64> {
+        if let Some((of_thread, _)) = self.cframes_of_objects() {
+            self.cframe = self.word(state + of_thread)?;
+        }
         match self.layout.top {
             Top::Frame { of_thread } => self.word(state + of_thread),
             Top::Cframe {
@@ -92,19 +97,39 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
     fn frame(&mut self, address: u64) -> Option<Frame> {
         let mut bytes = [0; FRAME_BYTES];
         // The frame at the end of its memory may be shorter.
-        let needed = self.layout.frame_owner.max(self.layout.frame_instruction) + 8;
+        let entry = &self.layout.entry;
+        let needed = entry.last_byte().max(self.layout.frame_instruction) + 8;
         if !(self.read)(address, &mut bytes[..needed]) {
             return None;
         }
-        let frame = Frame {
+        let instruction = sys::word_in(&bytes, self.layout.frame_instruction);
+        let common = Frame {
             address,
             previous: sys::word_in(&bytes, self.layout.frame_previous),
             code: sys::word_in(&bytes, self.layout.frame_code) & !TAGS,
-            instruction: sys::word_in(&bytes, self.layout.frame_instruction),
-            owner: bytes[self.layout.frame_owner],
-            is_marked: match self.layout.entry {
-                Entry::Mark { at } => bytes[at] != 0,
-                Entry::Owner { .. } => false,
+            instruction,
+            owner: 0,
+            is_marked: false,
+        };
+        let frame = match *entry {
+            Entry::Object { frame_type, .. } => {
+                if sys::word_in(&bytes, TYPE) != frame_type {
+                    return None;
+                }
+                Frame {
+                    // A number of 4 bytes, below 0 before the first instruction.
+                    instruction: (instruction as i32).max(0) as u64,
+                    ..common
+                }
+            }
+            Entry::Mark { at, owner } => Frame {
+                owner: bytes[owner],
+                is_marked: bytes[at] != 0,
+                ..common
+            },
+            Entry::Owner { owner, .. } => Frame {
+                owner: bytes[owner],
+                ..common
             },
         };
         let is_torn = frame.owner > OWNER_MAX || frame.previous == address;
@@ -114,13 +139,17 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
     /// Adds a frame, or ends a loop.
     fn add(&mut self, frame: &Frame) -> Option<()> {
         match self.layout.entry {
-            Entry::Owner { least } if frame.owner >= least => {
+            Entry::Owner { least, .. } if frame.owner >= least => {
                 for inner in &mut self.frames[self.first_of_loop..self.count] {
                     inner.anchor = frame.address;
                 }
                 self.first_of_loop = self.count;
             }
             Entry::Owner { .. } => self.push(frame, 0)?,
+            Entry::Object { .. } => {
+                self.push(frame, self.cframe)?;
+                self.cframe = self.caller_of_loop()?;
+            }
             Entry::Mark { .. } => {
                 self.push(frame, self.cframe)?;
                 if frame.is_marked {
@@ -138,6 +167,43 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
             anchor,
         };
         self.count += 1;
+        Some(())
+    }
+
+    /// The offsets of 3.10: of a thread's innermost loop, and in it that of the loop around it.
+    fn cframes_of_objects(&self) -> Option<(u64, u64)> {
+        match self.layout.entry {
+            Entry::Object {
+                chain:
+                    LoopChain::Cframes {
+                        of_thread,
+                        previous,
+                    },
+                ..
+            } => Some((of_thread, previous)),
+            _ => None,
+        }
+    }
+
+    /// The loop around this one (3.10); 0 without any.
+    fn caller_of_loop(&mut self) -> Option<u64> {
+        match self.cframes_of_objects() {
+            Some((_, previous)) if self.cframe != 0 => {
+                self.word(self.cframe.checked_add(previous)?)
+            }
+            _ => Some(0),
+        }
+    }
+
+    /// The outermost frame is the last one. The outermost structure is of no loop; with one loop more than frames, the
+    /// innermost has not begun its frame, or has ended it.
+    fn end(&mut self) -> Option<()> {
+        if self.caller_of_loop()? != 0 {
+            let mut anchor = self.cframe;
+            for frame in self.frames[..self.count].iter_mut().rev() {
+                std::mem::swap(&mut frame.anchor, &mut anchor);
+            }
+        }
         Some(())
     }
 
