@@ -43,9 +43,10 @@ impl Code {
         Code::of(layout, needed)
     }
 
-    /// `None` if the bytes are not those of code.
+    /// `None` if the bytes are not those of code that is in use.
     fn of(layout: &Layout, bytes: &[u8]) -> Option<Code> {
-        (sys::word_in(bytes, TYPE) == layout.code_type).then(|| Code {
+        let is_code = sys::word_in(bytes, TYPE) == layout.code_type;
+        (is_code && is_counted(sys::word_in(bytes, 0))).then(|| Code {
             qualname: sys::word_in(bytes, layout.code_qualname),
             filename: sys::word_in(bytes, layout.code_filename),
             linetable: sys::word_in(bytes, layout.code_linetable),
@@ -65,6 +66,14 @@ impl Code {
         };
         fields.into_iter().fold(1, mix).max(1)
     }
+}
+
+/// Whether the first word of an object is its count of references. That of a freed one is 0 or an address, while its type
+/// stays.
+fn is_counted(word: u64) -> bool {
+    // Bits from 48 on are flags (3.14).
+    let above_count = word >> 32 & 0xffff;
+    word as u32 != 0 && above_count == 0
 }
 
 /// Whether code is at an address.
@@ -237,6 +246,14 @@ fn signed(bytes: &[u8]) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn freed_objects_have_no_count() {
+        let in_use = [1, 0x3fff_ffff, 0xffff_ffff, 5 | 3 << 48];
+        assert!(in_use.into_iter().all(is_counted));
+        let freed = [0, 0x7f12_3456_7000, 0x5512_3456_7010];
+        assert!(!freed.into_iter().any(is_counted));
+    }
 
     #[test]
     fn lines_follow_the_table() {
