@@ -133,8 +133,13 @@ impl Default for Entry {
 /// How it is known which part of the native stack a loop of one frame uses.
 #[derive(Clone, Debug)]
 pub(crate) enum LoopChain {
-    /// By a list of structures on the stacks of the loops (3.10).
-    Cframes { of_thread: u64, previous: u64 },
+    /// By a list of structures on the stacks of the loops (3.10). The last one is at `root` in the thread state, of no
+    /// loop, and what it says of the previous one is not initialized.
+    Cframes {
+        of_thread: u64,
+        previous: u64,
+        root: u64,
+    },
     /// Only by the code of the loop (3.9).
     Code { range: Range<u64> },
 }
@@ -232,6 +237,7 @@ impl Layout {
                 chain: LoopChain::Cframes {
                     of_thread: 48,
                     previous: 8,
+                    root: 264,
                 },
             },
             ..self.of_objects()?

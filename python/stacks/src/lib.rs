@@ -33,6 +33,8 @@ use self::layout::{Layout, Lock};
 /// Most interpreters, and threads of one interpreter.
 const INTERPRETERS_MAX: usize = 64;
 const THREADS_MAX: usize = 4_096;
+/// Most thread states of all interpreters that a thread looks at to find its own, in a signal handler.
+const OWN_STATES_MAX: usize = 256;
 /// Time between two reads of the list of threads, in times of what a read takes: 1/5 of the sampler's time at most.
 const LIST_PAUSE: u64 = 4;
 
@@ -178,11 +180,13 @@ impl Interpreter {
         if start < list.next_ns {
             return;
         }
+        let cpu_ns = system::process::own_cpu_ns();
         list.states.clear();
         list.locks.clear();
         self.list_interpreters(list);
-        let end = system::clock::monotonic_ns();
-        list.next_ns = end + LIST_PAUSE * (end - start);
+        // Not the elapsed time: a busy machine may interrupt the read for a second.
+        let cost_ns = system::process::own_cpu_ns().saturating_sub(cpu_ns);
+        list.next_ns = start + LIST_PAUSE * cost_ns;
     }
 
     fn list_interpreters(&self, list: &mut ThreadList) {
@@ -216,6 +220,37 @@ impl Interpreter {
             Lock::InRuntime { at } => Some(self.layout.runtime + at),
             Lock::InInterpreter { at } => sys::word(interpreter.checked_add(at)?),
         }
+    }
+
+    /// Walks the frames of the calling thread in all interpreters; `own` is its state in one of them.
+    fn walk_own_states(
+        &self,
+        own: u64,
+        memory: &mut sys::OwnMemory,
+        frames: &mut [ForeignFrame],
+    ) -> Walk {
+        let layout = &self.layout;
+        let thread_id = layout.thread_id.read(own, sys::word);
+        let mut whole = Walk {
+            frames: 0,
+            is_complete: true,
+        };
+        let states = self.interpreters().flat_map(|at| self.states_of(at));
+        for (index, state) in states.enumerate() {
+            if index == OWN_STATES_MAX {
+                whole.is_complete = false;
+                break;
+            }
+            if layout.thread_id.read(state, sys::word) == thread_id {
+                let rest = &mut frames[whole.frames..];
+                let walk = walk::walk(layout, state, rest, |at, into| memory.read(at, into));
+                whole.frames += walk.frames;
+                whole.is_complete &= walk.is_complete;
+            }
+        }
+        // Interpreters that were made later are called by earlier ones, if anchors do not tell.
+        walk::merge_runs(&mut frames[..whole.frames]);
+        whole
     }
 
     /// The innermost frame of the thread that holds a lock, unless it is `but`.
@@ -256,6 +291,9 @@ impl FrameWalker for Interpreter {
             };
         }
         let mut memory = sys::OwnMemory::new(&self.layout, state, stack);
+        if sys::has_subinterpreters(&self.layout) {
+            return self.walk_own_states(state, &mut memory, frames);
+        }
         walk::walk(&self.layout, state, frames, |at, into| {
             memory.read(at, into)
         })
@@ -269,7 +307,7 @@ impl FrameWalker for Interpreter {
         let mut of_thread = list.states.iter();
         let state = of_thread.find(|state| state.thread_id == thread_id);
         let is_known = state.is_some_and(|state| self.is_state_of(state, &mut pages));
-        if !is_known {
+        if !is_known || sys::has_subinterpreters(&self.layout) {
             self.list_threads(&mut list);
             pages = sys::Pages::default();
         }
@@ -277,6 +315,7 @@ impl FrameWalker for Interpreter {
             frames: 0,
             is_complete: true,
         };
+        let mut states = 0;
         for state in list
             .states
             .iter()
@@ -289,7 +328,11 @@ impl FrameWalker for Interpreter {
                 });
                 whole.frames += walk.frames;
                 whole.is_complete &= walk.is_complete;
+                states += 1;
             }
+        }
+        if states > 1 {
+            walk::merge_runs(&mut frames[..whole.frames]);
         }
         whole
     }

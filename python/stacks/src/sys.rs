@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use system::processor;
 
@@ -155,6 +156,21 @@ pub(crate) fn members(head: u64, next: u64) -> impl Iterator<Item = u64> {
 pub(crate) fn word_in(bytes: &[u8], offset: usize) -> u64 {
     let word = bytes.get(offset..).and_then(|bytes| bytes.first_chunk());
     u64::from_ne_bytes(*word.unwrap_or(&[0; 8]))
+}
+
+/// Whether there are other interpreters than the main one.
+pub(crate) fn has_subinterpreters(layout: &Layout) -> bool {
+    let newest = runtime_word(layout, layout.interpreters_head);
+    let main = runtime_word(layout, layout.interpreters_head + 8);
+    newest != main
+}
+
+/// Reads a word of the runtime.
+fn runtime_word(layout: &Layout, offset: u64) -> u64 {
+    // SAFETY: `runtime` is the address of `_PyRuntime`, static data of a module that no process unloads. The layout's
+    // offset of its list of interpreters is that of its version, and aligned.
+    let word = unsafe { AtomicU64::from_ptr((layout.runtime + offset) as *mut u64) };
+    word.load(Ordering::Relaxed)
 }
 
 /// The thread state that the calling thread has, or used last; 0 if it has none.

@@ -29,11 +29,25 @@ pub(crate) fn walk(
         count: 0,
         first_of_loop: 0,
         cframe: 0,
+        root: 0,
     };
     let is_complete = walker.run(state).is_some();
     Walk {
         frames: walker.count,
         is_complete,
+    }
+}
+
+/// Orders the frames of one thread in several interpreters, each of whose frames are in order, by the native stack.
+pub(crate) fn merge_runs(frames: &mut [ForeignFrame]) {
+    // An unknown anchor is 0, which is that of outer frames.
+    let depth = |frame: &ForeignFrame| frame.anchor.wrapping_sub(1);
+    for end in 1..frames.len() {
+        let mut at = end;
+        while at > 0 && depth(&frames[at - 1]) > depth(&frames[at]) {
+            frames.swap(at - 1, at);
+            at -= 1;
+        }
     }
 }
 
@@ -44,8 +58,10 @@ struct Walker<'w, R> {
     count: usize,
     /// The first frame of the loop whose entry comes next.
     first_of_loop: usize,
-    /// The structure of the loop that runs the next frame (3.10 to 3.12); 0 if unknown.
+    /// The structure of the loop that runs the next frame (3.10 to 3.12); 0 if there is none.
     cframe: u64,
+    /// The structure that is no loop's (3.10).
+    root: u64,
 }
 
 /// The part of a frame that a walk reads.
@@ -75,8 +91,15 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
     }
 
     fn innermost(&mut self, state: u64) -> Option<u64> {
-        if let Some((of_thread, _)) = self.cframes_of_objects() {
-            self.cframe = self.word(state + of_thread)?;
+        if let Entry::Object {
+            chain: LoopChain::Cframes {
+                of_thread, root, ..
+            },
+            ..
+        } = self.layout.entry
+        {
+            self.root = state + root;
+            self.cframe = self.loop_at(state + of_thread)?;
         }
         match self.layout.top {
             Top::Frame { of_thread } => self.word(state + of_thread),
@@ -170,35 +193,27 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
         Some(())
     }
 
-    /// The offsets of 3.10: of a thread's innermost loop, and in it that of the loop around it.
-    fn cframes_of_objects(&self) -> Option<(u64, u64)> {
-        match self.layout.entry {
-            Entry::Object {
-                chain:
-                    LoopChain::Cframes {
-                        of_thread,
-                        previous,
-                    },
-                ..
-            } => Some((of_thread, previous)),
-            _ => None,
-        }
-    }
-
     /// The loop around this one (3.10); 0 without any.
     fn caller_of_loop(&mut self) -> Option<u64> {
-        match self.cframes_of_objects() {
-            Some((_, previous)) if self.cframe != 0 => {
-                self.word(self.cframe.checked_add(previous)?)
-            }
+        match self.layout.entry {
+            Entry::Object {
+                chain: LoopChain::Cframes { previous, .. },
+                ..
+            } if self.cframe != 0 => self.loop_at(self.cframe.checked_add(previous)?),
             _ => Some(0),
         }
     }
 
-    /// The outermost frame is the last one. The outermost structure is of no loop; with one loop more than frames, the
-    /// innermost has not begun its frame, or has ended it.
+    /// The loop whose address is at `at`; 0 for the structure of no loop.
+    fn loop_at(&mut self, at: u64) -> Option<u64> {
+        let cframe = self.word(at)?;
+        Some(if cframe == self.root { 0 } else { cframe })
+    }
+
+    /// The outermost frame is the last one. With one loop more than frames, the innermost has not begun its frame, or has
+    /// ended it (3.10).
     fn end(&mut self) -> Option<()> {
-        if self.caller_of_loop()? != 0 {
+        if matches!(self.layout.entry, Entry::Object { .. }) && self.cframe != 0 {
             let mut anchor = self.cframe;
             for frame in self.frames[..self.count].iter_mut().rev() {
                 std::mem::swap(&mut frame.anchor, &mut anchor);
