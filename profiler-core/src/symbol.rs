@@ -261,12 +261,22 @@ pub struct FrameId(pub u32);
 
 /// Interns strings and frames. Ids follow the order of first appearance and never change, so both
 /// ends of a wire can grow the same table.
+///
+/// A table that lives long may forget strings and frames. A forgotten frame keeps its id, and comes back
+/// under it; the id of a forgotten string goes to another one.
 #[derive(Clone, Debug)]
 pub struct SymbolTable {
     strings: Vec<Arc<str>>,
     string_ids: KeyedMap<Arc<str>, StringId>,
+    /// The frames from `frames_before` on.
     frames: Vec<Frame<StringId>>,
     frame_ids: KeyedMap<Frame<StringId>, FrameId>,
+    /// The frames before `frames_before` that are not forgotten.
+    older_frames: KeyedMap<FrameId, Frame<StringId>>,
+    frames_before: u32,
+    /// Ids of forgotten strings.
+    free_strings: Vec<StringId>,
+    text_bytes: usize,
 }
 
 impl Default for SymbolTable {
@@ -285,6 +295,10 @@ impl SymbolTable {
             string_ids: KeyedMap::from_iter([(empty, StringId(0))]),
             frames: Vec::new(),
             frame_ids: KeyedMap::default(),
+            older_frames: KeyedMap::default(),
+            frames_before: 0,
+            free_strings: Vec::new(),
+            text_bytes: 0,
         }
     }
 
@@ -307,10 +321,20 @@ impl SymbolTable {
         if let Some(id) = self.string_ids.get(text) {
             return *id;
         }
-        let id = StringId(index(self.strings.len()));
         let text: Arc<str> = text.into();
-        self.strings.push(text.clone());
+        let id = self.push_string(text.clone());
         self.string_ids.insert(text, id);
+        id
+    }
+
+    fn push_string(&mut self, text: Arc<str>) -> StringId {
+        self.text_bytes += text.len();
+        if let Some(id) = self.free_strings.pop() {
+            self.strings[id.0 as usize] = text;
+            return id;
+        }
+        let id = StringId(index(self.strings.len()));
+        self.strings.push(text);
         id
     }
 
@@ -325,15 +349,15 @@ impl SymbolTable {
         if text.is_empty() {
             return StringId(0);
         }
-        let id = StringId(index(self.strings.len()));
-        let known = *self.string_ids.entry(text.clone()).or_insert(id);
-        if known == id {
-            self.strings.push(text.clone());
+        if let Some(id) = self.string_ids.get(text) {
+            return *id;
         }
-        known
+        let id = self.push_string(text.clone());
+        self.string_ids.insert(text.clone(), id);
+        id
     }
 
-    /// All frames and strings, by id.
+    /// All frames and strings, by id, of a table that has forgotten none.
     pub(crate) fn frames_by_number(&self) -> Frames<'_> {
         Frames {
             strings: &self.strings,
@@ -358,7 +382,7 @@ impl SymbolTable {
                 "{id:?} is not from this table"
             );
         }
-        let next = FrameId(index(self.frames.len()));
+        let next = FrameId(self.frame_count());
         let id = *self.frame_ids.entry(frame.clone()).or_insert(next);
         if id == next {
             self.frames.push(frame);
@@ -372,7 +396,7 @@ impl SymbolTable {
     /// # Panics
     /// If a string's id is not from this table.
     pub fn restore(&mut self, frame: Frame<StringId>) -> FrameId {
-        let id = FrameId(index(self.frames.len()));
+        let id = FrameId(self.frame_count());
         if self.intern_ids(frame.clone()) != id {
             self.frames.push(frame);
         }
@@ -401,7 +425,16 @@ impl SymbolTable {
         self.frame_ids.get(frame).copied()
     }
 
-    /// The string with that id.
+    /// The first frame that is equal to one of this table.
+    ///
+    /// # Panics
+    /// As [`SymbolTable::frame_ids`].
+    #[must_use]
+    pub fn first_equal(&self, id: FrameId) -> FrameId {
+        self.find_ids(self.frame_ids(id)).unwrap_or(id)
+    }
+
+    /// The string with that id; the empty one if it is forgotten.
     ///
     /// # Panics
     /// If `id` is not from this table.
@@ -413,16 +446,113 @@ impl SymbolTable {
     /// The frame with that id, as ids of strings.
     ///
     /// # Panics
-    /// If `id` is not from this table.
+    /// If `id` is not from this table, or forgotten.
     #[must_use]
     pub fn frame_ids(&self, id: FrameId) -> &Frame<StringId> {
-        &self.frames[id.0 as usize]
+        match id.0.checked_sub(self.frames_before) {
+            Some(index) => &self.frames[index as usize],
+            None => &self.older_frames[&id],
+        }
+    }
+
+    /// Whether the table has the frame with that id.
+    #[must_use]
+    pub fn holds_frame(&self, id: FrameId) -> bool {
+        if id.0 < self.frames_before {
+            self.older_frames.contains_key(&id)
+        } else {
+            id.0 < self.frame_count()
+        }
+    }
+
+    /// Lets frames stay when [`SymbolTable::close_frames`] frees those around them.
+    pub fn set_aside_frames(&mut self, ids: &[FrameId]) {
+        for id in ids {
+            if self.holds_frame(*id) {
+                let frame = self.frame_ids(*id).clone();
+                self.older_frames.insert(*id, frame);
+            }
+        }
+    }
+
+    /// Forgets frames. [`SymbolTable::close_frames`] must follow.
+    pub fn forget_frames(&mut self, ids: &[FrameId]) {
+        for id in ids {
+            if !self.holds_frame(*id) {
+                continue;
+            }
+            let frame = self.frame_ids(*id).clone();
+            self.older_frames.remove(id);
+            if self.frame_ids.get(&frame) == Some(id) {
+                self.frame_ids.remove(&frame);
+            }
+        }
+    }
+
+    /// Frees the memory of the frames before `end`, of which each was set aside or forgotten.
+    pub fn close_frames(&mut self, end: FrameId) {
+        let count = end.0.saturating_sub(self.frames_before);
+        self.frames.drain(..count as usize);
+        self.frames.shrink_to_fit();
+        self.frames_before += count;
+    }
+
+    /// Brings a forgotten frame back. Returns its id, or that of an equal frame which came in the meantime.
+    pub fn recall_frame<S: AsRef<str>>(&mut self, id: FrameId, frame: &Frame<S>) -> FrameId {
+        if self.holds_frame(id) {
+            return id;
+        }
+        let frame = frame.map(|text| self.intern_string(text));
+        let known = *self.frame_ids.entry(frame.clone()).or_insert(id);
+        if known == id {
+            self.older_frames.insert(id, frame);
+        }
+        known
+    }
+
+    /// Ids of the frames that the table has, ascending.
+    #[must_use]
+    pub fn held_frames(&self) -> Vec<FrameId> {
+        let mut ids: Vec<FrameId> = self.older_frames.keys().copied().collect();
+        ids.sort_unstable();
+        ids.extend((self.frames_before..self.frame_count()).map(FrameId));
+        ids
+    }
+
+    /// Forgets a string that no frame has. Its id goes to another string.
+    pub fn forget_string(&mut self, id: StringId) {
+        let empty = self.strings[0].clone();
+        let text = std::mem::replace(&mut self.strings[id.0 as usize], empty);
+        // The empty string stays, and is in the place of those that were forgotten before.
+        if !text.is_empty() {
+            self.string_ids.remove(&text);
+            self.text_bytes -= text.len();
+            self.free_strings.push(id);
+        }
+    }
+
+    /// Number of strings that the table has.
+    #[must_use]
+    pub fn held_strings(&self) -> usize {
+        self.strings.len() - self.free_strings.len()
+    }
+
+    /// Number of frames that the table has.
+    #[must_use]
+    pub fn held_frame_count(&self) -> usize {
+        self.older_frames.len() + self.frames.len()
+    }
+
+    /// Length of all strings that the table has.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        self.text_bytes
     }
 
     /// The frame with that id.
     ///
     /// # Panics
-    /// If `id` is not from this table.
+    /// If `id` is not from this table, or forgotten.
     #[must_use]
     pub fn frame(&self, id: FrameId) -> Frame<&str> {
         let Frame {
@@ -448,16 +578,16 @@ impl SymbolTable {
         }
     }
 
-    /// Number of strings, including the empty one.
+    /// Number of ids of strings, including the empty one.
     #[must_use]
     pub fn string_count(&self) -> u32 {
         index(self.strings.len())
     }
 
-    /// Number of frames.
+    /// Number of ids of frames.
     #[must_use]
     pub fn frame_count(&self) -> u32 {
-        index(self.frames.len())
+        self.frames_before + index(self.frames.len())
     }
 }
 
@@ -484,6 +614,32 @@ mod tests {
             (first, 4)
         );
         assert_eq!(symbols.frame(FrameId(3)), overflow);
+        assert_eq!(symbols.first_equal(FrameId(3)), first);
+    }
+
+    #[test]
+    fn a_forgotten_frame_comes_back_under_its_id_or_as_its_equal() {
+        let mut symbols = SymbolTable::new();
+        let frames = ["a", "b", "c"].map(|name| Frame::function(name, "", 1));
+        let ids = frames.clone().map(|frame| symbols.intern(&frame));
+        symbols.set_aside_frames(&ids[1..2]);
+        symbols.forget_frames(&[ids[0], ids[2]]);
+        symbols.close_frames(FrameId(3));
+        for name in ["a", "c"] {
+            symbols.forget_string(symbols.string_id(name).unwrap());
+        }
+        let held = (symbols.held_strings(), symbols.text_bytes());
+        assert_eq!((symbols.held_frames(), held), (vec![ids[1]], (2, 1)));
+        assert_eq!(symbols.frame(ids[1]), frames[1]);
+
+        let again = symbols.intern(&frames[2]);
+        assert_eq!((again, symbols.string_count()), (FrameId(3), 4));
+        assert_eq!(symbols.recall_frame(ids[2], &frames[2]), again);
+        assert_eq!(symbols.recall_frame(ids[0], &frames[0]), ids[0]);
+        assert_eq!(symbols.frame(ids[0]), frames[0]);
+        assert_eq!(symbols.find(&frames[0]), Some(ids[0]));
+        let held = (symbols.held_frame_count(), symbols.held_strings());
+        assert_eq!((held, symbols.string_count()), ((3, 4), 4));
     }
 
     #[test]

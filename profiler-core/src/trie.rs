@@ -29,14 +29,20 @@ pub struct Full {
     pub nodes_max: usize,
 }
 
-/// A tree of frames that counts weight by node. Its shape only grows; [`CallTrie::take_delta`]
-/// drains its weights each cycle.
+/// A tree of frames that counts weight by node. [`CallTrie::take_delta`] drains its weights each cycle.
+///
+/// A tree that lives long may forget nodes, with all below them. A forgotten node keeps its id, and comes back
+/// under it.
 #[derive(Clone, Debug)]
 pub struct CallTrie {
-    /// Parent and frame of node n + 1; the root has neither.
+    /// Parent and frame of node `before` + n + 1; the root has neither.
     nodes: Vec<(NodeId, FrameId)>,
-    /// Number of nodes from a first-level node to node n + 1, both included.
+    /// Number of nodes from a first-level node to node `before` + n + 1, both included.
     depths: Vec<u16>,
+    /// Nodes up to this id, but the root, are not in `nodes`.
+    before: usize,
+    /// Those of them that are not forgotten.
+    older: KeyedMap<NodeId, OlderNode>,
     children: KeyedMap<(NodeId, FrameId), NodeId>,
     /// Weight counted since the last delta. A weight for every node would take 56 bytes each, and a
     /// cycle touches few.
@@ -47,6 +53,14 @@ pub struct CallTrie {
     nodes_max: usize,
 }
 
+/// A node that was there when others were forgotten.
+#[derive(Clone, Copy, Debug)]
+struct OlderNode {
+    parent: NodeId,
+    frame: FrameId,
+    depth: u16,
+}
+
 impl CallTrie {
     /// A tree that holds only the root and may grow by `nodes_max` nodes.
     #[must_use]
@@ -54,6 +68,8 @@ impl CallTrie {
         CallTrie {
             nodes: Vec::new(),
             depths: Vec::new(),
+            before: 0,
+            older: KeyedMap::default(),
             children: KeyedMap::default(),
             counted: Vec::new(),
             slots: Vec::new(),
@@ -76,14 +92,14 @@ impl CallTrie {
     #[inline]
     pub fn insert(&mut self, parent: NodeId, frame: FrameId) -> Result<NodeId, Full> {
         // A new stack adds its nodes in a row, so a parent is mostly followed by its first child.
-        // Checking that neighbor first saves the hash (0.3 × the time). Node n + 1 is at index n.
-        if self.nodes.get(parent.index()) == Some(&(parent, frame)) {
+        // Checking that neighbor first saves the hash (0.3 × the time).
+        if self.is_next(parent, frame) {
             return Ok(NodeId(parent.0 + 1));
         }
         if let Some(child) = self.children.get(&(parent, frame)) {
             return Ok(*child);
         }
-        if self.nodes.len() >= self.nodes_max {
+        if self.held_count() >= self.nodes_max {
             return Err(Full {
                 nodes_max: self.nodes_max,
             });
@@ -94,10 +110,17 @@ impl CallTrie {
     /// The child of `parent` for `frame`, if the tree has it.
     #[must_use]
     pub fn find(&self, parent: NodeId, frame: FrameId) -> Option<NodeId> {
-        if self.nodes.get(parent.index()) == Some(&(parent, frame)) {
+        if self.is_next(parent, frame) {
             return Some(NodeId(parent.0 + 1));
         }
         self.children.get(&(parent, frame)).copied()
+    }
+
+    /// Whether the node after `parent` is its child for `frame`. Older nodes are looked up by their hash.
+    #[inline]
+    fn is_next(&self, parent: NodeId, frame: FrameId) -> bool {
+        // Node `before` + n + 1 is at index n.
+        self.nodes.get(parent.index().wrapping_sub(self.before)) == Some(&(parent, frame))
     }
 
     /// Returns the child of `parent` for `frame`; adds it even past the limit. Only for
@@ -162,12 +185,12 @@ impl CallTrie {
 
     fn push(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
         assert!(
-            parent.index() <= self.nodes.len(),
+            parent.0 < self.node_count(),
             "{parent:?} is not a node of this tree"
         );
         self.depths.push(self.depth(parent).saturating_add(1));
         self.nodes.push((parent, frame));
-        let id = NodeId(u32::try_from(self.nodes.len()).expect("nodes_max keeps ids below 2^32"));
+        let id = NodeId(self.node_count() - 1);
         self.children.insert((parent, frame), id);
         id
     }
@@ -186,14 +209,14 @@ impl CallTrie {
     /// If `node` is not a node of this tree.
     pub fn add_weight(&mut self, node: NodeId, weight: Weight) {
         assert!(
-            node.index() <= self.nodes.len(),
+            node.0 < self.node_count(),
             "{node:?} is not a node of this tree"
         );
         if weight.is_zero() {
             return;
         }
         if node.index() >= self.slots.len() {
-            self.slots.resize(self.nodes.len() + 1, 0);
+            self.slots.resize(self.node_count() as usize, 0);
         }
         match &mut self.slots[node.index()] {
             slot @ 0 => {
@@ -212,30 +235,115 @@ impl CallTrie {
         self.counted.drain(..).collect()
     }
 
-    /// Parent and frame of a node; `None` for the root.
+    /// Parent and frame of a node; `None` for the root and for forgotten nodes.
     ///
     /// # Panics
     /// If `node` is not a node of this tree.
     #[must_use]
     pub fn node(&self, node: NodeId) -> Option<(NodeId, FrameId)> {
-        node.index().checked_sub(1).map(|index| self.nodes[index])
+        match self.place(node) {
+            Some(index) => Some(self.nodes[index]),
+            None => self
+                .older
+                .get(&node)
+                .map(|older| (older.parent, older.frame)),
+        }
     }
 
-    /// Number of nodes from the first level to `node`; 0 for the root. Stops at `u16::MAX`.
+    /// Number of nodes from the first level to `node`; 0 for the root and for forgotten nodes. Stops at
+    /// `u16::MAX`.
     ///
     /// # Panics
     /// If `node` is not a node of this tree.
     #[must_use]
     pub fn depth(&self, node: NodeId) -> u16 {
-        node.index()
-            .checked_sub(1)
-            .map_or(0, |index| self.depths[index])
+        match self.place(node) {
+            Some(index) => self.depths[index],
+            None => self.older.get(&node).map_or(0, |older| older.depth),
+        }
     }
 
-    /// Number of nodes, including the root.
+    /// The index of a node in `nodes`; `None` for the root and for older nodes.
+    #[inline]
+    fn place(&self, node: NodeId) -> Option<usize> {
+        node.index().checked_sub(self.before + 1)
+    }
+
+    /// Number of ids of nodes, including the root's.
     #[must_use]
     pub fn node_count(&self) -> u32 {
-        u32::try_from(self.nodes.len() + 1).expect("nodes_max keeps ids below 2^32")
+        let count = self.before + self.nodes.len() + 1;
+        u32::try_from(count).expect("nodes_max keeps ids below 2^32")
+    }
+
+    /// Number of nodes that the tree has, without the root.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.older.len() + self.nodes.len()
+    }
+
+    /// Ids of the nodes that the tree has, ascending, without the root.
+    #[must_use]
+    pub fn held_nodes(&self) -> Vec<NodeId> {
+        let mut ids: Vec<NodeId> = self.older.keys().copied().collect();
+        ids.sort_unstable();
+        let first = u32::try_from(self.before + 1).expect("ids have 32 bits");
+        ids.extend((first..self.node_count()).map(NodeId));
+        ids
+    }
+
+    /// Lets nodes stay when [`CallTrie::close`] frees those around them.
+    pub fn set_aside(&mut self, nodes: &[NodeId]) {
+        for id in nodes {
+            if let Some((parent, frame)) = self.node(*id) {
+                let depth = self.depth(*id);
+                let node = OlderNode {
+                    parent,
+                    frame,
+                    depth,
+                };
+                self.older.insert(*id, node);
+            }
+        }
+    }
+
+    /// Forgets nodes, with which all below them must go. [`CallTrie::close`] must follow.
+    pub fn forget(&mut self, nodes: &[NodeId]) {
+        for id in nodes {
+            let Some(place) = self.node(*id) else {
+                continue;
+            };
+            self.older.remove(id);
+            if self.children.get(&place) == Some(id) {
+                self.children.remove(&place);
+            }
+        }
+    }
+
+    /// Frees the memory of the nodes before `end`, of which each was set aside or forgotten.
+    pub fn close(&mut self, end: NodeId) {
+        let count = end.index().saturating_sub(self.before + 1);
+        self.nodes.drain(..count);
+        self.depths.drain(..count);
+        self.nodes.shrink_to_fit();
+        self.depths.shrink_to_fit();
+        self.before += count;
+    }
+
+    /// Brings a forgotten node back, whose parent must be there. Lookups find an equal node that came in the
+    /// meantime.
+    pub fn recall(&mut self, id: NodeId, parent: NodeId, frame: FrameId) {
+        if self.place(id).is_some() || self.older.contains_key(&id) {
+            return;
+        }
+        let depth = self.depth(parent).saturating_add(1);
+        let node = OlderNode {
+            parent,
+            frame,
+            depth,
+        };
+        self.older.insert(id, node);
+        self.children.entry((parent, frame)).or_insert(id);
     }
 
     /// The frames from `node` up to the first level, innermost first.
@@ -286,6 +394,38 @@ mod tests {
         }
         assert_eq!(trie.insert(NodeId::ROOT, FrameId(7)), Ok(NodeId(1)));
         assert_eq!(trie.node(NodeId(3)), Some((NodeId::ROOT, FrameId(7))));
+    }
+
+    #[test]
+    fn forgotten_nodes_make_room_and_come_back_under_their_ids() {
+        let mut trie = CallTrie::new(4);
+        let a = trie.insert_path([FrameId(1), FrameId(2)]).unwrap();
+        let b = trie.insert_path([FrameId(3), FrameId(4)]).unwrap();
+        let all = trie.held_nodes();
+        trie.set_aside(&[NodeId(3), b]);
+        trie.forget(&all[..2]);
+        trie.close(NodeId(5));
+        assert_eq!((trie.held_count(), trie.node_count()), (2, 5));
+        assert_eq!((trie.node(a), trie.depth(a)), (None, 0));
+        assert_eq!(
+            (trie.node(b), trie.depth(b)),
+            (Some((NodeId(3), FrameId(4))), 2)
+        );
+        assert_eq!(trie.find(NodeId(3), FrameId(4)), Some(b));
+
+        let again = trie.insert_path([FrameId(1), FrameId(2)]).unwrap();
+        assert_eq!((again, trie.held_count()), (NodeId(6), 4));
+        let full = trie.insert(again, FrameId(9));
+        assert_eq!(full, Err(Full { nodes_max: 4 }));
+        trie.recall(NodeId(1), NodeId::ROOT, FrameId(1));
+        trie.recall(a, NodeId(1), FrameId(2));
+        assert_eq!(
+            (trie.node(a), trie.depth(a)),
+            (Some((NodeId(1), FrameId(2))), 2)
+        );
+        assert_eq!(trie.find(NodeId::ROOT, FrameId(1)), Some(NodeId(5)));
+        trie.add(a, State::Cpu, 3);
+        assert_eq!(trie.take_delta(), Delta::from_iter([(a, State::Cpu, 3)]));
     }
 
     #[test]

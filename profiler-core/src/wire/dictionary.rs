@@ -2,9 +2,11 @@
 //! epoch; after a reconnect the collector reports how much it still holds.
 
 mod ids;
+mod receiver;
 mod threads;
 
 use self::ids::Ids;
+pub use self::receiver::ReceiverId;
 pub use self::threads::ShownThreads;
 use super::{WireError, check_size, v1};
 use crate::limits::{

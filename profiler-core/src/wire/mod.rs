@@ -20,7 +20,9 @@ pub use control::{
 pub use cycle::{
     cycle_weight_ns, decode_cycle, decode_threads, encode_cycle, weight_bytes_max, with_threads,
 };
-pub use dictionary::{InvalidEntries, Marks, ShownThreads, Tables, Translation, dictionary_since};
+pub use dictionary::{
+    InvalidEntries, Marks, ReceiverId, ShownThreads, Tables, Translation, dictionary_since,
+};
 pub use entries::measure;
 pub use flush_delta::FlushDeltaCodec;
 pub use task::{TextAt, decode_detail, decode_task, encode_detail, encode_task};

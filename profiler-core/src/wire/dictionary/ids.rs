@@ -48,6 +48,18 @@ impl Ids {
                 .any(|run| (run.first..run.first + run.length).contains(&number))
     }
 
+    /// Calls `visit` with all numbers from an index on.
+    pub(super) fn each_from(&self, index: usize, mut visit: impl FnMut(u32)) {
+        let packed = self.packed.count;
+        if index < packed {
+            let runs = (0..self.packed.blocks.len()).flat_map(|block| self.packed.runs(block));
+            let numbers = runs.flat_map(|run| run.first..run.first + run.length);
+            numbers.skip(index).for_each(&mut visit);
+        }
+        let recent = self.recent.iter().skip(index.saturating_sub(packed));
+        recent.copied().for_each(visit);
+    }
+
     pub(super) fn push(&mut self, number: u32) {
         self.recent.push(number);
     }
@@ -201,6 +213,11 @@ mod tests {
                 prop_assert_eq!(ids.get(index), Some(*number));
             }
             prop_assert_eq!(ids.get(numbers.len()), None);
+            for start in [0, numbers.len() / 2, numbers.len()] {
+                let mut rest = Vec::new();
+                ids.each_from(start, |number| rest.push(number));
+                prop_assert_eq!(&rest, &numbers[start..]);
+            }
             for number in [numbers[0], numbers[numbers.len() / 2], 7] {
                 prop_assert_eq!(ids.contains(number), numbers.contains(&number));
             }
