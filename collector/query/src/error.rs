@@ -141,10 +141,9 @@ pub enum QueryError {
     #[error("format=collapsed has no lines; use by=function, or format=json or format=svg")]
     CollapsedByLine,
     #[error(
-        "the answer would take {bytes} bytes of memory; at most {limit} are allowed: ask for fewer \
-         states"
+        "the answer would take more than {limit} bytes of memory: ask for a shorter range, or for one task"
     )]
-    Memory { bytes: usize, limit: usize },
+    Memory { limit: usize },
     #[error(
         "the histograms would have more than {limit} buckets: ask for fewer tasks or a shorter range, or \
          take a larger step"

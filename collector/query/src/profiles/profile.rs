@@ -367,7 +367,7 @@ impl Queries<'_> {
             return Ok(ProfileAnswer::new(query, profile, &self.naming, facts));
         }
         // All states, because the answer has the time in those that it does not show.
-        let mut sums = Sums::new(StateSet::ALL, nodes, QUERY_BYTES_MAX)?;
+        let mut sums = Sums::new(StateSet::ALL, nodes, QUERY_BYTES_MAX);
         for stored in &view.windows {
             cancel.check()?;
             for (node, state, nanoseconds) in stored.samples.entries() {
@@ -386,6 +386,7 @@ impl Queries<'_> {
                 cluster,
             )?;
         }
+        sums.check()?;
         let profile = match query.group {
             Some(_) => self.profile_by_phase(query, &sums, &tops, cancel)?,
             None => GroupedProfile {
