@@ -2,6 +2,7 @@
 
 pub(crate) mod links;
 pub(crate) mod list_scan;
+pub(crate) mod names;
 pub(crate) mod newest_tasks;
 pub(crate) mod task_json;
 pub(crate) mod telemetry_lists;

@@ -55,7 +55,7 @@ pub struct SealBatch<'a> {
     pub wal_from: u64,
 }
 
-/// Number of frames and nodes of a tree, which only grows.
+/// Number of ids of frames and nodes of a tree, which only grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeSize {
     pub frames: u32,

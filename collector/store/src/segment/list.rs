@@ -244,6 +244,20 @@ impl ListSegment {
         self.footer.memory_size() + filters.sum::<usize>()
     }
 
+    /// The ids that a row group of a table with ids may have: only its own rows if no id of the file is left out.
+    pub(crate) fn ids(&self, entry: &FileEntry, group: usize) -> Range<u32> {
+        let Range { start, end } = entry.from.0..entry.to.0;
+        if u64::from(end - start) != entry.rows {
+            return start..end;
+        }
+        let before = (0..group)
+            .map(|group| self.all_rows(group).len())
+            .sum::<usize>();
+        let first = start.saturating_add(u32::try_from(before).unwrap_or(u32::MAX));
+        let rows = u32::try_from(self.all_rows(group).len()).unwrap_or(u32::MAX);
+        first..first.saturating_add(rows).min(end)
+    }
+
     /// The range of all rows of a row group.
     pub(crate) fn all_rows(&self, group: usize) -> Range<usize> {
         0..usize::try_from(self.footer.row_group(group).num_rows()).unwrap_or(0)
