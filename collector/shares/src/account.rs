@@ -93,6 +93,29 @@ struct Growth {
     reserved: [AtomicUsize; 3],
 }
 
+/// How much of something stayed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RetainedPart {
+    count: u64,
+    of: u64,
+}
+
+impl RetainedPart {
+    /// `count` of that many.
+    pub fn new(count: usize, of: usize) -> RetainedPart {
+        RetainedPart {
+            count: count as u64,
+            of: of as u64,
+        }
+    }
+
+    /// The same part of another number, rounded up.
+    fn part_of(self, number: u64) -> u64 {
+        let part = u128::from(number) * u128::from(self.count.min(self.of));
+        u64::try_from(part.div_ceil(u128::from(self.of.max(1)))).unwrap_or(u64::MAX)
+    }
+}
+
 /// A session that counts for an account; returned when it is dropped.
 #[derive(Debug)]
 pub struct SessionSlot {
@@ -354,6 +377,21 @@ impl Accounts {
         account
     }
 
+    /// Counts for each identity the same part of what it added as stayed of all.
+    pub fn note_forgotten(&self, nodes: RetainedPart, symbol_bytes: RetainedPart) {
+        for account in self.all() {
+            let Growth {
+                nodes: own_nodes,
+                symbol_bytes: own_bytes,
+                ..
+            } = &*account.growth;
+            for (added, kept) in [(own_nodes, nodes), (own_bytes, symbol_bytes)] {
+                let part = |added| Some(kept.part_of(added));
+                let _ = added.fetch_update(Ordering::Relaxed, Ordering::Relaxed, part);
+            }
+        }
+    }
+
     /// All accounts.
     pub fn all(&self) -> Vec<Arc<Account>> {
         lock(&self.by_identity).values().cloned().collect()
@@ -414,6 +452,17 @@ mod tests {
         );
         assert!(Arc::ptr_eq(&second, &accounts.of(&identity, Some(&own))));
         assert_eq!(accounts.all().len(), 1);
+    }
+
+    #[test]
+    fn what_is_forgotten_may_be_added_again() {
+        let accounts = Accounts::default();
+        let account = accounts.of(&Identity::User(7), None);
+        account.note_growth(1_000, 50);
+        accounts.note_forgotten(RetainedPart::new(1, 4), RetainedPart::new(0, 0));
+        let added = &account.growth;
+        let added = [&added.nodes, &added.symbol_bytes].map(|added| added.load(Ordering::Relaxed));
+        assert_eq!(added, [250, 0]);
     }
 
     /// Remaining quota of an account, in a tree with room for more than its quota.

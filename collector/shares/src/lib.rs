@@ -29,7 +29,9 @@ mod unsealed;
 
 pub use self::quotas::{Quota, QuotaError, QuotaSettings};
 
-pub use self::account::{Account, Accounts, QuotaExceeded, QuotaUse, SessionSlot, SharedTable};
+pub use self::account::{
+    Account, Accounts, QuotaExceeded, QuotaUse, RetainedPart, SessionSlot, SharedTable,
+};
 pub use self::decode_budget::{Charge, DecodeBudget};
 pub use self::memory_pool::{Full, MemoryPool, Reservation};
 pub use self::quotas::Quotas;
