@@ -11,6 +11,7 @@ mod filters;
 mod follow;
 mod forward;
 mod messages;
+mod names;
 mod pushed;
 mod sql;
 mod symbols;
@@ -18,8 +19,8 @@ mod symbols;
 use std::time::Duration;
 
 pub use self::{
-    adoption::*, auth::*, bucket::*, filters::*, follow::*, forward::*, messages::*, pushed::*,
-    sql::*, symbols::*,
+    adoption::*, auth::*, bucket::*, filters::*, follow::*, forward::*, messages::*, names::*,
+    pushed::*, sql::*, symbols::*,
 };
 
 /// The limits of a collector that can be configured. The defaults are the constants of this module.
@@ -29,6 +30,8 @@ pub struct Limits {
     pub tree_nodes_max: usize,
     /// Most bytes of the fleet's names and frames: [`SYMBOL_BYTES_MAX`].
     pub symbol_bytes_max: usize,
+    /// Most stacks that stay in memory unused: [`IDLE_NODES_MIN`].
+    pub idle_nodes_min: usize,
     /// Most running tasks: [`LEDGER_ROWS_MAX`].
     pub ledger_rows_max: usize,
     /// Most task names with totals of their own: [`LEDGER_NAMES_MAX`].
@@ -55,6 +58,7 @@ impl Default for Limits {
         Limits {
             tree_nodes_max: TREE_NODES_MAX,
             symbol_bytes_max: SYMBOL_BYTES_MAX,
+            idle_nodes_min: IDLE_NODES_MIN,
             ledger_rows_max: LEDGER_ROWS_MAX,
             ledger_names_max: LEDGER_NAMES_MAX,
             sessions_max: SESSIONS_MAX,
@@ -146,7 +150,7 @@ pub const QUOTA_DECODED_BYTES: u64 = DECODED_BYTES_MAX as u64 / 2;
 /// Least such quota: it has room for a small message in its part for these.
 pub const QUOTA_DECODED_BYTES_MIN: u64 = 4 << 20;
 
-/// Most stack nodes that one identity may add to the fleet's tree in a life of the collector. Past it,
+/// Most stack nodes in memory that one identity may have added to the fleet's tree. Past it,
 /// its new stacks count as `[overflow]` below their task.
 pub const QUOTA_NODES: u64 = TREE_NODES_MAX as u64 / 4 * 3;
 
@@ -303,7 +307,7 @@ pub const PULSE_EVERY: Duration = Duration::from_secs(1);
 /// How often an idle update stream is written to, so that both ends notice a broken connection.
 pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// Most bytes of the sums of one query: 4 million stacks in all seven states.
+/// Most bytes of the sums of one query: 4 million stacks in all eight states.
 pub const QUERY_BYTES_MAX: usize = 256 << 20;
 
 /// Most nodes of the tree for which a shape is cached between queries, at about 20 bytes a node

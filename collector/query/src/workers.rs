@@ -451,7 +451,7 @@ impl Queries<'_> {
         let task_rows = ledger.row_count();
         let task_rows_aggregated = ledger.aggregated();
         drop(ledger);
-        let nodes = read(&self.tree).node_count();
+        let nodes = read(&self.tree).held_count();
         let windows = read(&self.windows);
         let files = &windows.manifest().files;
         FleetView {

@@ -120,8 +120,9 @@ impl Collector {
         quotas: &QuotaSettings,
     ) -> Collector {
         let ingest = Arc::new(ingest);
-        let sealer = Arc::new(Sealer::new(state.clone(), ingest.clone(), retention));
         let accounts = Arc::new(Accounts::new(quotas));
+        let sealer = Sealer::new(state.clone(), ingest.clone(), accounts.clone(), retention);
+        let sealer = Arc::new(sealer);
         let pushed = Arc::new(Pushed::new(ingest.clone()));
         let adoptions = AdoptionCounts::default();
         Collector {

@@ -317,6 +317,11 @@ impl Log {
         Ok((number, take()))
     }
 
+    /// How much of the tree is in the log.
+    pub fn logged_tree(&self) -> TreeSize {
+        lock(&self.writer).logged
+    }
+
     /// Removes the files before the one of that number, because what they hold is in tables.
     pub fn remove_before(&self, number: u64) -> io::Result<()> {
         lock(&self.writer).wal.remove_before(number)

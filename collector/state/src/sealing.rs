@@ -6,7 +6,7 @@
 //! files are removed once the tables hold it.
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -16,11 +16,14 @@ use profiler_core::Timestamp;
 use crate::CollectorState;
 use crate::ingest::Ingest;
 use crate::ledger::{LedgerBatch, TakenRows};
-use crate::tree::{self, LockedTree};
+use crate::tree::{self, Forgotten, LockedTree};
 use base::heartbeat::{self, ThreadPulse};
-use base::limits::{MAINTAIN_EVERY, SEAL_RETRY_AFTER, SWEEP_EVERY};
+use base::limits::{
+    IDLE_NAMES_AFTER, IDLE_NAMES_HASTE, MAINTAIN_EVERY, SEAL_RETRY_AFTER, SWEEP_EVERY, nanoseconds,
+};
 use base::priority::Priority;
 use base::sync::{Condvar, Mutex, lock, rank, read, write};
+use shares::{Accounts, RetainedPart};
 use store::late_hours::LateHours;
 use store::rows::{SessionRecord, StoredWindow, TelemetryBatch};
 use store::{Manifest, Retention, SealBatch, StoreError, task_nodes};
@@ -54,22 +57,33 @@ struct Unsealed {
 pub struct Sealer {
     state: Arc<CollectorState>,
     ingest: Arc<Ingest>,
+    accounts: Arc<Accounts>,
     retention: Retention,
     /// Held during a sealing.
     sealing: Mutex<(), rank::Sealing>,
+    /// When idle names were last looked for, in nanoseconds since the Unix epoch.
+    names_checked_at: AtomicI64,
 }
 
 impl Sealer {
-    pub fn new(state: Arc<CollectorState>, ingest: Arc<Ingest>, retention: Retention) -> Sealer {
+    pub fn new(
+        state: Arc<CollectorState>,
+        ingest: Arc<Ingest>,
+        accounts: Arc<Accounts>,
+        retention: Retention,
+    ) -> Sealer {
+        let names_checked_at = AtomicI64::new(state.clock.now().unix_ns());
         Sealer {
             state,
             ingest,
+            accounts,
             retention,
             sealing: Mutex::default(),
+            names_checked_at,
         }
     }
 
-    /// Seals all rows in memory, and what is open now. Returns whether there was anything new.
+    /// Seals all rows in memory, and what is open now, and forgets idle names. Returns whether there was anything new.
     ///
     /// # Errors
     /// If the log or the tables cannot be written; the next call retries with the same rows.
@@ -81,7 +95,48 @@ impl Sealer {
         if sealed.is_err() {
             self.state.lives_changed.store(true, Ordering::Release);
         }
+        self.forget_idle_names();
         sealed
+    }
+
+    /// Forgets names and stacks that nothing has used for a while, if it is time for that.
+    fn forget_idle_names(&self) {
+        let state = &*self.state;
+        let now_ns = state.clock.now().unix_ns();
+        let elapsed_ns = now_ns.saturating_sub(self.names_checked_at.load(Ordering::Relaxed));
+        let (held, is_half_full) = {
+            let tree = read(&state.tree);
+            (tree.held_count() as usize, tree.is_half_full())
+        };
+        let after = if is_half_full {
+            IDLE_NAMES_HASTE
+        } else {
+            IDLE_NAMES_AFTER
+        };
+        let is_small = held < state.limits.idle_nodes_min && !is_half_full;
+        if is_small || elapsed_ns < nanoseconds(after) {
+            return;
+        }
+        self.names_checked_at.store(now_ns, Ordering::Relaxed);
+        let mut end = state.tables.sealed_tree();
+        if let Some(log) = &self.ingest.log {
+            let logged = log.logged_tree();
+            end.frames = end.frames.min(logged.frames);
+            end.nodes = end.nodes.min(logged.nodes);
+        }
+        if let Some(forgotten) = tree::forget_idle(&state.tree, state.names_of_sessions(), end) {
+            let Forgotten {
+                nodes_before,
+                nodes,
+                symbol_bytes_before,
+                symbol_bytes,
+            } = forgotten;
+            self.accounts.note_forgotten(
+                RetainedPart::new(nodes, nodes_before),
+                RetainedPart::new(symbol_bytes, symbol_bytes_before),
+            );
+            tracing::debug!(?forgotten, "idle names left memory");
+        }
     }
 
     fn seal_rows(&self, lives_changed: bool) -> Result<bool, SealError> {

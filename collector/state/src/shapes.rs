@@ -1,6 +1,6 @@
 //! Shapes of the fleet's tree, cached between queries.
 //!
-//! The tree only grows, so a shape stays valid for the nodes that it was made of. For a query
+//! Ids of nodes never change, so a shape stays valid for the nodes that it was made of. For a query
 //! with newer nodes it is made again if the tree has not grown since the previous such query and
 //! the query touches enough of the tree that this costs about as much as the answer itself. So a
 //! tree that keeps growing costs nothing extra.
@@ -69,6 +69,10 @@ impl ShapeCache {
         let mut last = (NodeId::ROOT, false);
         for node in touched.iter().map(NodeId) {
             let top = shape.top_of[node.index()];
+            // The node was forgotten when the shape was made.
+            if top == NodeId::ROOT {
+                return None;
+            }
             if top != last.0 {
                 last = (top, tops.binary_search_by_key(&top, |top| top.node).is_ok());
             }
@@ -106,18 +110,39 @@ impl ShapeCache {
         touched: &IdSet,
     ) -> Option<Arc<TreeShape>> {
         let revision = naming.revision();
-        let nodes = read(tree).node_count();
-        let is_worth = touched.count().saturating_mul(WORTH_ONE_IN) >= nodes as usize;
+        let (nodes, held) = {
+            let tree = read(tree);
+            (tree.node_count(), tree.held_count())
+        };
+        let is_worth = touched.count().saturating_mul(WORTH_ONE_IN) >= held as usize;
         let rests = std::mem::replace(&mut lock(&self.0).missed_at, nodes) == nodes;
-        if !rests || !is_worth || nodes as usize > SHAPE_NODES_MAX {
+        if !rests || !is_worth || held as usize > SHAPE_NODES_MAX {
             return None;
         }
-        let excerpt = Excerpt::of(tree, (0..nodes).collect()).named(naming);
-        if naming.is_unfinished() {
+        let held = read(tree).trie.held_nodes();
+        let excerpt = Excerpt::of(tree, held.iter().map(|node| node.0).collect()).named(naming);
+        // A shape lasts, so it must not have a node that was forgotten meanwhile.
+        let is_whole = {
+            let tree = read(tree);
+            !held.iter().any(|node| tree.is_forgotten(*node))
+        };
+        if naming.is_unfinished() || !is_whole {
             return None;
         }
-        let top_of = [vec![NodeId::ROOT], excerpt.tops()].concat();
-        let (shape, node_of) = excerpt.shape(form);
+        let ids = excerpt.tree_ids();
+        let tops = [vec![NodeId::ROOT], excerpt.tops()].concat();
+        let (shape, of_excerpt) = excerpt.shape(form);
+        let mut top_of = vec![NodeId::ROOT; nodes as usize];
+        let mut node_of = top_of.clone();
+        for ((id, top), node) in ids
+            .iter()
+            .zip(tops)
+            .zip(of_excerpt)
+            .filter(|((id, _), _)| id.0 < nodes)
+        {
+            top_of[id.index()] = top;
+            node_of[id.index()] = node;
+        }
         let made = Arc::new(TreeShape {
             form,
             revision,
@@ -163,11 +188,8 @@ mod tests {
     }
 
     fn grow(tree: &mut Tree, rows: &[(u32, usize)]) {
-        let before = (
-            tree.symbols.string_count(),
-            tree.symbols.frame_count(),
-            tree.node_count(),
-        );
+        let count = tree.symbols.frame_count();
+        let nodes = tree.node_count();
         let frames = frames(tree);
         for (parent, frame) in rows {
             let parent = NodeId(parent % tree.node_count());
@@ -178,7 +200,7 @@ mod tests {
             }];
             tree.trie.insert(parent, frame).unwrap();
         }
-        tree.note_new(before.0, before.1, before.2);
+        tree.note_new(count, nodes);
     }
 
     fn rows() -> impl Strategy<Value = Vec<(u32, usize)>> {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use profiler_core::{PhaseInterval, TaskRecord, TaskTotals, TransferEvent};
 
 use crate::CollectorState;
-use base::sync::{read, write};
+use crate::tree::UsedIds;
+use base::sync::{lock, read, write};
 use shares::{Account, SharedTable};
 
 /// Tasks and sums that are looked up at once. A change of the tree waits for these at most.
@@ -23,6 +24,21 @@ fn phases_of(task: &TaskRecord) -> &[PhaseInterval] {
 }
 
 impl CollectorState {
+    /// The names and stacks of all sessions that may go on.
+    pub fn names_of_sessions(&self) -> UsedIds {
+        let cells = lock(&self.registry).all();
+        let mut used = UsedIds::default();
+        for cell in cells {
+            let translation = {
+                let mut session = lock(&cell.state);
+                session.forget_ended_agent();
+                session.translation.clone()
+            };
+            used.add(&translation);
+        }
+        used
+    }
+
     /// Adds the nodes of names and phases of an identity's tasks.
     pub fn add_task_nodes(&self, owner: &Account, tasks: &[TaskRecord], totals: &[TaskTotals]) {
         let mut missing = Missing::new();

@@ -19,7 +19,7 @@ use crate::session::{Presence, Registry, Session, SessionCell};
 use crate::shapes::{NamedTree, ShapeCache};
 use crate::task_counters::TaskCounters;
 use crate::telemetry::UnsealedTelemetry;
-use crate::tree::{Excerpt, Tree, TreeLock};
+use crate::tree::{Excerpt, Tree, TreeLock, recall};
 use crate::windows::UnsealedWindows;
 use base::clock::Clock;
 use base::id_set::IdSet;
@@ -340,6 +340,7 @@ impl CollectorState {
 
     /// Excerpt of the tree for these nodes, with names.
     pub fn excerpt(&self, nodes: IdSet) -> Excerpt {
+        recall(&self.tree, &self.tables, &nodes);
         Excerpt::of(&self.tree, nodes).named(&self.naming)
     }
 

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use import::{
     ImportError, ImportFormat, ImportOptions, Imported, decompressed, decompressed_len, import,
 };
-use profiler_core::wire::Translation;
+
 use profiler_core::{TimeRange, Timestamp};
 
 use super::failure::Failure;
@@ -16,6 +16,7 @@ use super::ingest::range;
 use super::series::Series;
 use base::limits::PUSH_CONTENT_BYTES_MAX;
 use state::CollectorState;
+use state::ingest::KnownNames;
 use state::pushed::{Description, PushedProfile, PushedSeries};
 
 /// When a profile was recorded.
@@ -105,7 +106,7 @@ pub(super) struct Samples {
     series: Series,
     imported: Imported,
     /// The names and stacks of which the collector's tree has counterparts.
-    known: Translation,
+    known: KnownNames,
     range: TimeRange,
     client: String,
     mode: String,
@@ -119,7 +120,7 @@ impl Samples {
 
     /// Looks up the names and stacks in the collector's tree.
     pub(super) fn look_up(&mut self, state: &CollectorState) {
-        self.known = state.known_translation(&self.imported.symbols, &self.imported.trie);
+        self.known = state.known_names(&self.imported.symbols, &self.imported.trie);
     }
 
     /// Notes for the sender: of lines that are no stacks, and of events of a recording that are no time.
@@ -239,7 +240,7 @@ impl Parser<'_> {
         let samples = Samples {
             series,
             imported,
-            known: Translation::default(),
+            known: KnownNames::default(),
             range,
             client: profile.client,
             mode: profile.mode,

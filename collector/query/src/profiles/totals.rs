@@ -57,7 +57,7 @@ impl Queries<'_> {
             add(&mut totals.ticks.throttled, session.ticks.throttled);
         }
         totals.task_rows = read(&self.ledger).row_count();
-        totals.nodes = read(&self.tree).node_count();
+        totals.nodes = read(&self.tree).held_count();
         let windows = read(&self.windows);
         totals.data = windows.data();
         totals.windows = windows.count();

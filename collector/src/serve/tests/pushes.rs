@@ -3,6 +3,7 @@
 mod access;
 mod connect;
 mod fleet;
+mod idle_names;
 mod jfr;
 mod otlp;
 mod pprof;

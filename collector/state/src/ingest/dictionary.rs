@@ -103,30 +103,56 @@ impl<'a> PendingDictionary<'a> {
     }
 }
 
+/// The names and stacks of a pushed profile that the tree has.
+#[derive(Clone, Debug, Default)]
+pub struct KnownNames {
+    translation: Translation,
+    /// Of the tree when they were looked up.
+    generation: u64,
+}
+
+impl KnownNames {
+    /// The nodes, if these are all of the profile's names and stacks. They stay valid.
+    pub fn whole(&self, symbols: &SymbolTable, trie: &CallTrie) -> Option<&Translation> {
+        let is_whole = self.translation.marks() == Marks::of(symbols, trie);
+        is_whole.then_some(&self.translation)
+    }
+}
+
 impl CollectorState {
-    /// The counterparts in the tree of the names and stacks of a pushed profile, up to the first that the tree lacks.
+    /// Looks up the names and stacks of a pushed profile, up to the first that the tree lacks.
     /// What other series have sent already needs no dictionary, which would copy all names.
-    pub fn known_translation(&self, symbols: &SymbolTable, trie: &CallTrie) -> Translation {
+    pub fn known_names(&self, symbols: &SymbolTable, trie: &CallTrie) -> KnownNames {
         let sender = Tables { symbols, trie };
+        let generation = read(&self.tree).generation();
         let mut translation = Translation::default();
         let mut count = DICTIONARY_SLICE_ENTRIES;
         while count == DICTIONARY_SLICE_ENTRIES {
             count = read(&self.tree).apply_known_tables(sender, &mut translation, count);
         }
-        translation
+        KnownNames {
+            translation,
+            generation,
+        }
     }
 
-    /// Adds the names and stacks of a pushed profile to the tree after those that are [known](Self::known_translation),
-    /// within the account's quotas. Returns their counterparts there, which stay valid: nothing of them has to be kept
-    /// for the sender.
+    /// Adds the names and stacks of a pushed profile to the tree after those that are [known](Self::known_names),
+    /// within the account's quotas. Returns their counterparts there, whose nodes stay valid: nothing of them has to be
+    /// kept for the sender.
     pub fn translate(
         &self,
         symbols: &SymbolTable,
         trie: &CallTrie,
-        known: Translation,
+        known: KnownNames,
         account: &Account,
     ) -> Result<Translation, DictionaryError> {
-        let mut translation = known;
+        // The push may have waited for so long that its names were forgotten, and their ids are of others.
+        let is_current = read(&self.tree).generation() - known.generation <= 1;
+        let mut translation = if is_current {
+            known.translation
+        } else {
+            Translation::default()
+        };
         let mut applied = translation.marks();
         while let Some(message) =
             dictionary_since(symbols, trie, &mut applied, MESSAGE_BYTES_TARGET)

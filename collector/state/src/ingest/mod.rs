@@ -45,6 +45,7 @@ use store::rows::{AgentInfo, CheckedFlush, Disconnect, DisconnectReason, RunRow}
 use store::wal::{Hello, NotLogged};
 
 pub use control::{PendingThreadDump, SettingsView};
+pub use dictionary::KnownNames;
 #[cfg(any(test, feature = "testing"))]
 pub use dictionary::{PendingDictionary, SliceOutcome};
 pub use received::ReceivedFlush;

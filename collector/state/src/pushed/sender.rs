@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use import::{Imported, ImportedSample, Labels};
 use profiler_core::wire::v1::{self, collector_message::Kind};
-use profiler_core::wire::{Marks, PROTOCOL, Translation};
+use profiler_core::wire::{PROTOCOL, Translation};
 use profiler_core::{SessionKey, TimeRange, Timestamp};
 use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
 
 use super::PushError;
 use super::parts::{Part, parts};
-use crate::ingest::{Attachment, Ingest, OpenStream, ReceivedFlush, StreamError};
+use crate::ingest::{Attachment, Ingest, KnownNames, OpenStream, ReceivedFlush, StreamError};
 use base::limits::DICTIONARY_SLICE_ENTRIES;
 use base::sync::lock;
 use shares::{Account, DecodeBudget};
@@ -65,16 +65,16 @@ impl Description {
 pub struct PushedProfile {
     pub imported: Imported,
     /// Those of its names and stacks that the collector's tree had when it was parsed.
-    known: Translation,
+    known: KnownNames,
     /// Its names and stacks in the collector's tree, which its first series looks up or adds.
     translation: OnceCell<Arc<Translation>>,
 }
 
 impl PushedProfile {
     /// A profile of which the tree has the names and stacks in `known`.
-    pub fn new(imported: Imported, known: Translation) -> PushedProfile {
-        let is_known = known.marks() == Marks::of(&imported.symbols, &imported.trie);
-        let translation = is_known.then(|| Arc::new(known.clone()));
+    pub fn new(imported: Imported, known: KnownNames) -> PushedProfile {
+        let whole = known.whole(&imported.symbols, &imported.trie);
+        let translation = whole.map(|whole| Arc::new(whole.clone()));
         PushedProfile {
             imported,
             known,

@@ -229,6 +229,13 @@ impl Session {
         self.translation = Arc::default();
     }
 
+    /// Drops the names of an agent that has ended: should it come back, it sends them again.
+    pub fn forget_ended_agent(&mut self) {
+        if matches!(self.presence, Presence::Gone(_)) && self.control.is_none() {
+            self.translation = Arc::default();
+        }
+    }
+
     /// Ends its stream, if one is open.
     pub fn displace(&mut self) {
         // The stream may have ended meanwhile.

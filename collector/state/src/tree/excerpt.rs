@@ -339,7 +339,7 @@ fn rows_above(tree: &TreeLock, mut needed: IdSet) -> (RankedIds, Vec<(NodeId, Fr
         let until = rows.len() + EXCERPT_AT_ONCE;
         while end > 1 && rows.len() < until {
             end = needed.last_below(end).unwrap_or(NodeId::ROOT.0);
-            if let Some((parent, frame)) = tree.trie.node(NodeId(end)) {
+            if let Some((parent, frame)) = tree.row(NodeId(end)) {
                 needed.insert(parent.0);
                 rows.push((parent, frame));
             }

@@ -99,7 +99,6 @@ impl Tree {
         {
             return Err(TreeDeltaError::Nodes { gap: *gap });
         }
-        let strings = self.symbols.string_count();
         let mut filled = self.fill(delta.frame_base, delta.node_base);
         self.restore_frames(delta);
         // A frame that no record contains gets a placeholder before a node refers to it.
@@ -115,9 +114,10 @@ impl Tree {
             .skip(held as usize);
         for (gap, frame) in new {
             let parent = NodeId(self.trie.node_count() - gap);
-            self.trie.restore(parent, FrameId(*frame));
+            let frame = self.first_equal(FrameId(*frame));
+            self.trie.restore(parent, frame);
         }
-        self.note_new(strings, frames, nodes);
+        self.note_new(frames, nodes);
         Ok(filled)
     }
 
@@ -126,9 +126,8 @@ impl Tree {
         let nodes = self.trie.node_count();
         check_gap("node", node.0, nodes)?;
         let filled = self.fill(0, node.0.saturating_add(1));
-        let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
-        self.note_new(strings, frames, nodes);
+        self.note_new(frames, nodes);
         Ok(filled)
     }
 

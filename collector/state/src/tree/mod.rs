@@ -1,30 +1,41 @@
 //! All agents' stacks in one tree, with their symbols.
 
+mod contexts;
 mod excerpt;
+mod forget;
 mod log;
 mod phases;
+mod recall;
 mod sealing;
 mod union;
+mod used;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use profiler_core::hash::{KeyedMap, KeyedSet};
+use profiler_core::hash::KeyedMap;
 use profiler_core::wire::{Tables, Translation, WireError, v1};
 use profiler_core::{CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable};
 
-use base::limits::{LEDGER_NAMES_MAX, PHASES_MAX};
+use self::contexts::Contexts;
+use self::used::Used;
+use base::limits::{LEDGER_NAMES_MAX, NODE_IDS_MAX, PHASES_MAX};
 use base::sync::{RwLock, rank};
 use store::packed::NODES_MAX;
 
 pub use excerpt::{Excerpt, ProfileForm, SampleScope};
+pub use forget::{Forgotten, UsedIds, forget_idle};
 pub use phases::{NodeNames, PhaseFilter, ThreadName};
+pub use recall::recall;
 pub use sealing::{LockedTree, unsealed};
 pub use union::Adopted;
 
 /// The tree of a collector, which its threads share.
 pub type TreeLock = RwLock<Tree, rank::Tree>;
+
+/// The frame `[overflow]`.
+const OVERFLOW: FrameId = FrameId(0);
 
 /// Memory of a frame and its table entry without its strings, in bytes.
 const FRAME_BYTES: usize = 96;
@@ -44,8 +55,9 @@ pub enum DictionaryError {
     Full { held: usize, limit: usize },
 }
 
-/// The fleet's symbols and call tree. It only grows, and an id never changes. So a reader may copy
-/// what it needs in pieces and let writers in between.
+/// The fleet's symbols and call tree. An id of a frame or node never changes, so a reader may copy what it needs
+/// in pieces and let writers in between. What nobody has used for a while is [forgotten](forget_idle) and
+/// [read back](recall()) for queries.
 #[derive(Debug)]
 pub struct Tree {
     pub symbols: SymbolTable,
@@ -58,13 +70,14 @@ pub struct Tree {
     /// The first level, ascending: tasks, threads outside of tasks, the agent's own threads,
     /// `[overflow]`.
     tops: Vec<NodeId>,
-    /// By node: the first-level node above it; for the root, the root.
+    /// By node from `tasks_from` on: the first-level node above it; for the root, the root.
     tasks: Vec<NodeId>,
+    tasks_from: u32,
+    /// Tasks and phases of the nodes before.
+    contexts: Contexts,
     /// The nodes of phases, by first-level node and the phase's name.
     phases: KeyedMap<(NodeId, StringId), NodeId>,
-    /// The strings of `symbols`, by text.
-    known: KeyedSet<Arc<str>>,
-    symbol_bytes: usize,
+    used: Used,
     symbol_bytes_max: usize,
     nodes_max: usize,
     /// Tasks that were added past the limit on names.
@@ -101,9 +114,10 @@ impl Tree {
             has_unnamed: false,
             tops: Vec::new(),
             tasks: vec![NodeId::ROOT],
+            tasks_from: 0,
+            contexts: Contexts::default(),
             phases: KeyedMap::default(),
-            known: KeyedSet::default(),
-            symbol_bytes: 0,
+            used: Used::default(),
             symbol_bytes_max,
             nodes_max,
             reserved_tasks: 0,
@@ -119,7 +133,7 @@ impl Tree {
         message: &'m v1::Dictionary,
         may_add: bool,
     ) -> Result<Cow<'m, v1::Dictionary>, DictionaryError> {
-        let held = self.symbol_bytes;
+        let held = self.symbol_bytes();
         let limit = self.symbol_bytes_max;
         if held / 2 >= limit {
             return Err(DictionaryError::Full { held, limit });
@@ -133,14 +147,19 @@ impl Tree {
 
     /// Stack nodes below the limit.
     pub fn free_nodes(&self) -> usize {
-        // The count includes the root, which the limit does not.
-        self.nodes_max
-            .saturating_sub(self.trie.node_count() as usize - 1)
+        self.nodes_max.saturating_sub(self.trie.held_count())
+    }
+
+    /// Bytes of names and frames, without those of an empty tree.
+    pub fn symbol_bytes(&self) -> usize {
+        let strings = self.symbols.held_strings() * STRING_BYTES;
+        let frames = self.symbols.held_frame_count() * FRAME_BYTES;
+        (self.symbols.text_bytes() + strings + frames).saturating_sub(empty_bytes())
     }
 
     /// Bytes of names and frames below the limit.
     pub fn free_symbol_bytes(&self) -> usize {
-        self.symbol_bytes_max.saturating_sub(self.symbol_bytes)
+        self.symbol_bytes_max.saturating_sub(self.symbol_bytes())
     }
 
     /// Applies the next entries of a checked dictionary that the tree has already, at most `entries_max`.
@@ -151,7 +170,9 @@ impl Tree {
         translation: &mut Translation,
         entries_max: usize,
     ) -> Result<usize, DictionaryError> {
+        let before = translation.marks();
         let applied = translation.apply_known(message, &self.symbols, &self.trie, entries_max);
+        self.used.note(translation, before);
         Ok(applied?)
     }
 
@@ -166,7 +187,10 @@ impl Tree {
             symbols: &self.symbols,
             trie: &self.trie,
         };
-        translation.apply_known_tables(sender, receiver, entries_max)
+        let before = translation.marks();
+        let applied = translation.apply_known_tables(sender, receiver, entries_max);
+        self.used.note(translation, before);
+        applied
     }
 
     /// Applies the next entries of a dictionary that was [admitted](Tree::admit) and checked. Adds at
@@ -178,24 +202,25 @@ impl Tree {
         entries_max: usize,
         nodes_left: usize,
     ) -> Result<AppliedSlice, DictionaryError> {
-        let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
         let nodes = self.trie.node_count();
-        let symbol_bytes = self.symbol_bytes;
-        let translated = translation.marks().nodes;
+        let symbol_bytes = self.symbol_bytes();
+        let translated = translation.marks();
         let invalid_build_ids = translation.invalid_build_ids();
-        // The count includes the root, which the limit does not.
-        let own_max = (nodes as usize - 1).saturating_add(nodes_left);
+        let ids_left = NODE_IDS_MAX.saturating_sub(nodes as usize);
+        let held = self.trie.held_count();
+        let own_max = held.saturating_add(nodes_left.min(ids_left));
         self.trie.set_nodes_max(self.nodes_max.min(own_max));
         let applied =
             translation.apply_slice(message, &mut self.symbols, &mut self.trie, entries_max);
         self.trie.set_nodes_max(self.nodes_max);
-        self.note_new(strings, frames, nodes);
+        self.note_new(frames, nodes);
+        self.used.note(translation, translated);
         Ok(AppliedSlice {
             has_more: applied?,
             nodes: (self.trie.node_count() - nodes) as usize,
-            symbol_bytes: self.symbol_bytes - symbol_bytes,
-            overflowed: (translated..translation.marks().nodes).any(|node| {
+            symbol_bytes: self.symbol_bytes() - symbol_bytes,
+            overflowed: (translated.nodes..translation.marks().nodes).any(|node| {
                 let node = translation.node(NodeId(node));
                 node.and_then(|node| self.kind(node)) == Some(FrameKind::Overflow)
             }),
@@ -219,16 +244,25 @@ impl Tree {
     /// Restores a stored tree with the ids of its frames (from 0) and nodes (from 1). The tree must
     /// be empty.
     pub fn restore_all(&mut self, frames: Vec<Frame>, nodes: Vec<(NodeId, FrameId)>) {
-        let strings = self.symbols.string_count();
         let held = self.symbols.frame_count();
         for frame in frames.iter().skip(held as usize) {
             let frame = frame.map(|text| self.symbols.intern_string(text));
             self.symbols.restore(frame);
         }
         for (parent, frame) in nodes {
+            let frame = self.first_equal(frame);
             self.trie.restore(parent, frame);
         }
-        self.note_new(strings, held, 1);
+        self.note_new(held, 1);
+        // Those that no agent or push needs soon are forgotten a generation earlier.
+        self.used.start_generation();
+    }
+
+    /// A frame, or an equal one before it: one that came back after it was forgotten is stored twice. Those that
+    /// stand for lost ones stay apart.
+    fn first_equal(&self, id: FrameId) -> FrameId {
+        let first = self.symbols.first_equal(id);
+        if first == OVERFLOW { id } else { first }
     }
 
     /// A task's first-level node, added if the task was never sampled. Past the limit on names,
@@ -292,12 +326,11 @@ impl Tree {
     }
 
     fn add_child(&mut self, parent: NodeId, frame: &Frame<&str>) -> NodeId {
-        let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
         let nodes = self.trie.node_count();
         let frame = self.symbols.intern(frame);
         let node = self.trie.insert_past_limit(parent, frame);
-        self.note_new(strings, frames, nodes);
+        self.note_new(frames, nodes);
         node
     }
 
@@ -310,24 +343,29 @@ impl Tree {
     }
 
     /// Indexes everything that was added since the tables had these sizes.
-    pub fn note_new(&mut self, strings: u32, frames: u32, nodes: u32) {
-        for id in strings..self.symbols.string_count() {
-            let text = self.symbols.string(StringId(id));
-            self.symbol_bytes += text.len() + STRING_BYTES;
-            self.known.insert(text.clone());
+    pub fn note_new(&mut self, frames: u32, nodes: u32) {
+        self.reserve_marks();
+        for id in frames..self.symbols.frame_count() {
+            self.used.note_frame(&self.symbols, FrameId(id));
         }
-        let new_frames = self.symbols.frame_count() - frames;
-        self.symbol_bytes += new_frames as usize * FRAME_BYTES;
         for id in nodes..self.trie.node_count() {
+            self.used.note_node(&self.symbols, &self.trie, NodeId(id));
             self.note_top(NodeId(id));
         }
+    }
+
+    fn reserve_marks(&mut self) {
+        self.used.reserve([
+            self.symbols.string_count(),
+            self.symbols.frame_count(),
+            self.trie.node_count(),
+        ]);
     }
 
     fn without_new_names(&self, message: &v1::Dictionary) -> v1::Dictionary {
         let mut message = message.clone();
         for text in &mut message.strings {
-            // Every table has the empty string, so it is never in `known`.
-            if !text.is_empty() && !self.known.contains(text.as_str()) {
+            if self.symbols.string_id(text).is_none() {
                 *text = Frame::overflow().label();
             }
         }
@@ -342,14 +380,15 @@ impl Tree {
         let Some((parent, frame)) = self.trie.node(node) else {
             return;
         };
-        debug_assert_eq!(self.tasks.len(), node.index(), "a node was added unseen");
-        let frame = self.symbols.frame_ids(frame);
+        debug_assert_eq!(
+            self.tasks_from as usize + self.tasks.len(),
+            node.index(),
+            "a node was added unseen"
+        );
         let is_top = parent == NodeId::ROOT;
-        self.tasks.push(if is_top {
-            node
-        } else {
-            self.tasks[parent.index()]
-        });
+        let task = if is_top { node } else { self.task_of(parent) };
+        self.tasks.push(task);
+        let frame = self.symbols.frame_ids(frame);
         if is_top {
             self.tops.push(node);
             self.has_unnamed |= frame.kind == FrameKind::Overflow;
@@ -373,7 +412,30 @@ impl Tree {
     /// # Panics
     /// If there is no such node.
     pub fn task_of(&self, node: NodeId) -> NodeId {
-        self.tasks[node.index()]
+        match node.0.checked_sub(self.tasks_from) {
+            Some(index) => self.tasks[index as usize],
+            None => self.task_of_context(self.contexts.of(node)),
+        }
+    }
+
+    /// The first-level node of a task or phase.
+    fn task_of_context(&self, context: NodeId) -> NodeId {
+        match self.trie.node(context) {
+            Some((parent, _)) if parent != NodeId::ROOT => parent,
+            _ => context,
+        }
+    }
+
+    /// Parent and frame of a node; `None` for the root. A forgotten node is `[overflow]` below its task or phase.
+    pub fn row(&self, node: NodeId) -> Option<(NodeId, FrameId)> {
+        self.trie
+            .node(node)
+            .or_else(|| (node != NodeId::ROOT).then(|| (self.contexts.of(node), OVERFLOW)))
+    }
+
+    /// Whether some nodes are forgotten.
+    pub fn has_forgotten(&self) -> bool {
+        self.held_count() < self.node_count()
     }
 
     /// The kind of a node's frame; `None` for the root.
@@ -419,9 +481,31 @@ impl Tree {
         self.tops.iter().filter_map(top).collect()
     }
 
+    /// The number of times that idle names were looked for.
+    pub fn generation(&self) -> u64 {
+        self.used.generation()
+    }
+
+    /// Number of ids of nodes, including the root's.
     pub fn node_count(&self) -> u32 {
         self.trie.node_count()
     }
+
+    /// Number of nodes in memory, including the root.
+    pub fn held_count(&self) -> u32 {
+        u32::try_from(self.trie.held_count() + 1).expect("no more than ids")
+    }
+
+    /// Whether more than half of a limit is in use.
+    pub fn is_half_full(&self) -> bool {
+        self.free_nodes() < self.nodes_max / 2
+            || self.free_symbol_bytes() < self.symbol_bytes_max / 2
+    }
+}
+
+/// Bytes of the names and frames of an empty tree: the empty string, and `[overflow]` with its frame.
+fn empty_bytes() -> usize {
+    2 * STRING_BYTES + FRAME_BYTES + Frame::overflow().function.len()
 }
 
 /// A first-level node: all of a task's time is at it or below.

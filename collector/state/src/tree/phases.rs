@@ -142,7 +142,7 @@ fn each_node(tree: &TreeLock, mut visit: impl FnMut(NodeFrame<'_>)) {
             return;
         }
         for node in (next..end).map(NodeId) {
-            let (parent, frame) = tree.trie.node(node).expect("only node 0 is the root");
+            let (parent, frame) = tree.row(node).expect("only node 0 is the root");
             let frame = tree.symbols.frame_ids(frame);
             visit(NodeFrame {
                 parent,

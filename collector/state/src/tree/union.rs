@@ -16,7 +16,6 @@ impl Tree {
     /// Adds the next frames and nodes of another tree, at most `entries_max`. Nodes past the limit become
     /// `[overflow]`. Returns whether there are more.
     pub fn adopt(&mut self, other: &Tree, adopted: &mut Adopted, entries_max: usize) -> bool {
-        let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
         let nodes = self.trie.node_count();
         let mut left = entries_max;
@@ -54,7 +53,7 @@ impl Tree {
                 });
             }
         }
-        self.note_new(strings, frames, nodes);
+        self.note_new(frames, nodes);
         adopted.numbers.nodes.len() < other.trie.node_count() as usize
     }
 }
