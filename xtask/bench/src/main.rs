@@ -13,6 +13,7 @@ mod header;
 mod hostile;
 mod ingest;
 mod proto;
+mod record;
 mod sampler;
 mod scale;
 mod stacks;
@@ -71,6 +72,8 @@ enum Bench {
     /// Memory, time and disk as a fleet grows: the same pushes by ever more senders, sessions of one program, and
     /// nine queries.
     Growth(growth::Options),
+    /// Unchanged programs under `emberline record`, next to perf, gperftools, py-spy and `node --cpu-prof`.
+    Record(record::Options),
     /// Size and query time of the store: a synthetic hour, a month, a year, 100 workers, millions
     /// of tasks.
     Store(store::Options),
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Sampler(options)) => sampler::run(&options),
         Command::Bench(Bench::Ingest(options)) => ingest::run(&options),
         Command::Bench(Bench::Growth(options)) => growth::run(&options),
+        Command::Bench(Bench::Record(options)) => record::run(&options),
         Command::Bench(Bench::Store(options)) => store::run(&options),
         Command::Bench(Bench::Scale(options)) => scale::run(&options),
         Command::Bench(Bench::Hostile(options)) => hostile::run(&options),
