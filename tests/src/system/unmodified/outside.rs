@@ -419,14 +419,12 @@ fn refusals_of_the_system_are_one_line_with_the_way_on() {
     }
     let folder = tempfile::tempdir().unwrap();
     let target = Target::start(&compiled(folder.path(), "split", &[]), &[]);
-    let without_events = compiled_from("refuse.c", folder.path(), "refuse", &[]);
-    let without_events = without_events.to_str().unwrap();
-    let program = emberline();
-    let program = program.to_str().unwrap();
+    let refuse = compiled_from("refuse.c", folder.path(), "refuse", &[]);
+    let emberline = emberline();
     let file = folder.path().join("report.html");
     for (before, process, code, expected) in [
         (
-            &[without_events][..],
+            &[refuse.to_str().unwrap()][..],
             target.id(),
             1,
             "with --cap-add PERFMON; or use --ptrace",
@@ -465,7 +463,10 @@ fn refusals_of_the_system_are_one_line_with_the_way_on() {
             continue;
         }
         let mut command = plain(before[0]);
-        command.args(&before[1..]).args([program, "record", "-o"]);
+        command
+            .args(&before[1..])
+            .arg(&emberline)
+            .args(["record", "-o"]);
         let done = output(command.arg(&file).args(["-d", "1", "--pid", &process]));
         let said = unwrapped(&done.stderr);
         assert_eq!(done.status.code(), Some(code), "{before:?}: {said}");
