@@ -218,11 +218,12 @@ impl<'a> Frame<&'a str> {
 
 impl<S: AsRef<str>> Frame<S> {
     /// Returns the text to display: the function, or `module+0xaddress` or `module@0xoffset` (see
-    /// [`CodePlace`]) if there is none, or `module` alone if addresses were merged.
+    /// [`CodePlace`]) if there is none, or `module` alone if addresses were merged. Of code without a symbol, the
+    /// function is `module+0xaddress` with the address of its start, if that is known.
     #[must_use]
     pub fn label(&self) -> String {
         match self.kind {
-            FrameKind::Unresolved => {
+            FrameKind::Unresolved if self.function.as_ref().is_empty() => {
                 let module = self.module.as_ref();
                 let file = module.rsplit('/').next().unwrap_or(module);
                 let file = if file.is_empty() { "[unknown]" } else { file };
@@ -669,5 +670,8 @@ mod tests {
         assert_eq!(frame.label(), "libc.so.6+0xffffffff81000000");
         frame.offset = 0;
         assert_eq!(frame.label(), "libc.so.6");
+        frame.function = "libc.so.6+0x1a00";
+        frame.offset = 0x1a2b;
+        assert_eq!(frame.label(), "libc.so.6+0x1a00");
     }
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use gimli::{BaseAddresses, EhFrame, EhFrameHdr, UnwindSection as _};
 use symbols::{ENTRY_BYTES, SymbolTable};
 
 use super::compressed::{self, Compression};
@@ -46,7 +47,6 @@ pub(super) struct SectionHeader {
     name: String,
     kind: u32,
     flags: u64,
-    #[cfg(test)]
     pub(super) address: u64,
     pub(super) offset: u64,
     pub(super) bytes: u64,
@@ -115,7 +115,6 @@ impl Elf {
                 name: String::new(),
                 kind: half(&entry, 4)?,
                 flags: word(&entry, 8)?,
-                #[cfg(test)]
                 address: word(&entry, 16)?,
                 offset: word(&entry, 24)?,
                 bytes: word(&entry, 32)?,
@@ -207,6 +206,38 @@ impl Elf {
         Some(bytes)
     }
 
+    /// The start of the function at an address, by the tables for unwinding, which stripped files have too. Parts that
+    /// a compiler moves away from their function are functions of their own.
+    pub(super) fn function_start(&self, address: u64) -> Option<u64> {
+        const ADDRESS_BYTES: u8 = 8;
+        let index = self.section(".eh_frame_hdr")?;
+        let frames = self.section(".eh_frame")?;
+        let mut bases = BaseAddresses::default()
+            .set_eh_frame_hdr(index.address)
+            .set_eh_frame(frames.address);
+        if let Some(code) = self.section(".text") {
+            bases = bases.set_text(code.address);
+        }
+        let index = EhFrameHdr::from(self.reader(index))
+            .parse(&bases, ADDRESS_BYTES)
+            .ok()?;
+        let frames = EhFrame::from(self.reader(frames));
+        let entry = index
+            .table()?
+            .fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset)
+            .ok()?;
+        Some(entry.initial_address())
+    }
+
+    /// An uncompressed section as input of the reader of debug information.
+    fn reader(&self, section: &SectionHeader) -> SectionReader {
+        let source = Section::File {
+            file: self.file.clone(),
+            start: section.offset,
+        };
+        SectionReader::new(source, section.bytes)
+    }
+
     /// A debug section as input of the reader of debug information; empty if it is missing or not
     /// readable.
     pub(super) fn debug_section(
@@ -216,11 +247,7 @@ impl Elf {
     ) -> SectionReader {
         if let Some(section) = self.section(name) {
             if section.flags & SHF_COMPRESSED == 0 {
-                let source = Section::File {
-                    file: self.file.clone(),
-                    start: section.offset,
-                };
-                return SectionReader::new(source, section.bytes);
+                return self.reader(section);
             }
             return decompressed.section(&self.file, name, section, Compression::Standard);
         }

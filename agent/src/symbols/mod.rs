@@ -110,7 +110,7 @@ impl Resolver {
 
     /// Resolves `addresses` in an order of its own. Passes each one's index and its functions to
     /// `each`, the outermost first, followed by those inlined into it; at least one. For an address
-    /// without a symbol this is one frame with its module and offset.
+    /// without a symbol this is one frame with its module and offset, named by the start of its function if that is known.
     pub(crate) fn resolve(
         &mut self,
         addresses: &[Address<'_>],
@@ -149,19 +149,20 @@ impl Resolver {
             #[cfg(feature = "ship")]
             self.note_sampled(module);
             let mut open = None;
+            let mut has_names = false;
             match (module, &cache) {
                 (Some(module), _) if self.leaves(module) || is_late(&names_until) => {}
                 (Some(module), Some(cache)) => {
                     open = OpenModule::open(&self.subject, module, cache, self.is_program(module));
-                    if self.symbols == Symbols::Auto && collector_may_know(module) {
-                        open = open.filter(OpenModule::names_functions);
-                    }
+                    let may_leave = self.symbols == Symbols::Auto && collector_may_know(module);
+                    has_names =
+                        !may_leave || open.as_ref().is_some_and(OpenModule::names_functions);
                 }
                 (Some(_), None) => self.unnamed += group.len() as u64,
                 (None, _) => {}
             }
             let mut index = match (&mut open, module) {
-                (Some(open), Some(module)) => Some(self.index_of(module, open)),
+                (Some(open), Some(module)) if has_names => Some(self.index_of(module, open)),
                 _ => None,
             };
             let mut last = LastUnit::default();
@@ -173,7 +174,11 @@ impl Resolver {
                     }
                     _ => Vec::new(),
                 };
-                each(*number, &completed(frames, address, module));
+                let mut frames = completed(frames, address, module);
+                if let (Some(open), [frame]) = (&open, &mut frames[..]) {
+                    open.name_by_start(frame);
+                }
+                each(*number, &frames);
             }
         }
         self.memory = cache.and_then(ChunkCache::into_memory);
@@ -324,6 +329,20 @@ impl OpenModule {
         };
         open.symbols = open.symbol_file().symbols();
         Some(open)
+    }
+
+    /// Names a frame without a symbol by the start of its function, so that all addresses of one have one name.
+    fn name_by_start(&self, frame: &mut Frame<String>) {
+        if frame.kind != FrameKind::Unresolved {
+            return;
+        }
+        if let Some(offset) = self.binary.function_start(frame.offset) {
+            let start = Frame {
+                offset,
+                ..frame.clone()
+            };
+            frame.function = start.label();
+        }
     }
 
     /// Whether its files name more functions than the dynamic linker needs.

@@ -4,7 +4,7 @@
 mod damage;
 mod left_to_collector;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,8 @@ fn stacks_by(resolver: Resolver, path: &Path) -> String {
 }
 
 fn stacks_of(named: Vec<Vec<Frame<String>>>) -> String {
-    let stacks = named.into_iter().map(|frames| {
+    let has_symbol = |frames: &Vec<Frame<String>>| frames[0].kind == FrameKind::Function;
+    let stacks = named.into_iter().filter(has_symbol).map(|frames| {
         let frames = frames.iter().map(|frame| {
             let file = frame.file.rsplit('/').next().unwrap_or_default();
             let inlined = if frame.inlined { "+ " } else { "" };
@@ -102,7 +103,7 @@ fn stacks_of(named: Vec<Vec<Frame<String>>>) -> String {
         });
         frames.collect::<Vec<_>>().join(" ")
     });
-    let all: BTreeSet<String> = stacks.filter(|stack| !stack.starts_with(" (")).collect();
+    let all: BTreeSet<String> = stacks.collect();
     all.into_iter().map(|stack| stack + "\n").collect()
 }
 
@@ -252,6 +253,37 @@ fn a_function_is_found_with_its_file_and_line() {
         );
         assert!((declared..declared + 8).contains(&frame.line), "{frame:?}");
     }
+}
+
+/// A stripped library has one name for all addresses of a function, and other names for other functions.
+#[test]
+fn functions_of_a_stripped_library_are_named_by_their_starts() {
+    let library = compiled("named.so", &["-Cdebuginfo=0"]);
+    let stripped = library.with_file_name("stripped.so");
+    run("objcopy", &[&"--strip-all", &library, &stripped]);
+    let named = resolved_by(Resolver::default(), &module(&library), code_of(&library));
+    let module_of_stripped = module(&stripped);
+    let addresses = code_of(&stripped);
+    let by_start = resolved_by(Resolver::default(), &module_of_stripped, addresses.clone());
+    let mut starts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for ((address, frames), known) in addresses.zip(&by_start).zip(&named) {
+        let [frame] = &frames[..] else {
+            panic!("{frames:?}");
+        };
+        // Symbols of the dynamic linker stay.
+        if frame.kind == FrameKind::Unresolved && known[0].kind == FrameKind::Function {
+            assert_eq!(frame.offset, address);
+            let function = &*known[0].function;
+            starts.entry(function).or_default().insert(&frame.function);
+        }
+    }
+    let names: BTreeSet<&str> = starts.values().flatten().copied().collect();
+    assert!(starts.len() >= 3, "{starts:?}");
+    assert_eq!(names.len(), starts.len(), "{starts:?}");
+    assert!(
+        names.iter().all(|name| name.starts_with("stripped.so+0x")),
+        "{names:?}"
+    );
 }
 
 #[test]
