@@ -69,6 +69,13 @@ pub(super) fn block_in_handlers(own: Signal, all: bool) -> bool {
     has_changed
 }
 
+/// The signals whose handlers were changed, as a mask of the first 31.
+pub(super) fn changed() -> u64 {
+    (1..=31)
+        .filter(|signal| CHANGED[*signal].load(Ordering::Relaxed) != 0)
+        .fold(0, |mask, signal| mask | 1 << (signal - 1))
+}
+
 /// Undoes [`block_in_handlers`], where the program has not installed another handler since.
 pub(super) fn unblock_in_handlers(own: Signal) {
     for signal in 1..=SIGNALS_MAX {

@@ -143,6 +143,11 @@ impl Slots {
         alternate::block_in_handlers(self.signal, all)
     }
 
+    /// The signals whose handlers were made to block the signal, as a mask of the first 31.
+    pub(in crate::sampler) fn changed_handlers(&self) -> u64 {
+        alternate::changed()
+    }
+
     /// A slot for one thread; `None` if all are in use.
     pub(in crate::sampler) fn claim(&mut self) -> Option<SlotId> {
         let index = self.free.pop().or_else(|| self.first_use())?;

@@ -6,15 +6,32 @@
 use super::*;
 use crate::sampler::thread::ThreadHandlers;
 
-/// CPU time after which a call of a handler that began before has ended.
+/// CPU time after which a call that began before has ended, if the thread does not block the signal of that handler
+/// now: the kernel may have begun to deliver it, or the handler lets its signal interrupt it.
 const CALL_MAX_CPU_NS: u64 = 1_000_000;
+/// The same if it does block that signal: it is in the call, unless it blocks the signal itself. On a machine whose host
+/// takes the processor away, that time counts as CPU time.
+const BLOCKING_CALL_MAX_CPU_NS: u64 = 200_000_000;
+
+/// Number of changes when the agent starts.
+const CHANGES_AT_START: u32 = 1;
 
 /// Numbers of checks that made handlers block the signal.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct HandlerChanges {
     /// Before the last check. Threads that were found before it may have begun a call before it.
     before: u32,
     now: u32,
+}
+
+impl Default for HandlerChanges {
+    /// Threads that run already may be in calls that began before the handlers were changed.
+    fn default() -> HandlerChanges {
+        HandlerChanges {
+            before: 0,
+            now: CHANGES_AT_START,
+        }
+    }
 }
 
 impl ThreadProbe {
@@ -45,7 +62,7 @@ impl ThreadProbe {
 
     /// Whether the thread may be in a handler that does not block the signal, because the call began before
     /// the handler was changed. It waits once, however often a program installs its handlers.
-    pub(super) fn may_be_in_old_handler(&self, thread: &mut Thread) -> bool {
+    pub(super) fn may_be_in_old_handler(&self, thread: &mut Thread, stat: &ThreadStat) -> bool {
         let handlers = &mut thread.handlers;
         if handlers.changes == self.handlers.now {
             return false;
@@ -54,7 +71,14 @@ impl ThreadProbe {
             return true;
         };
         let waits_from_ns = *handlers.waits_from_cpu_ns.get_or_insert(cpu_ns);
-        let has_ended = cpu_ns.saturating_sub(waits_from_ns) >= CALL_MAX_CPU_NS;
+        let changed = self.slots.as_ref().map_or(0, Slots::changed_handlers);
+        let call_max_ns = match self.handlers.now {
+            _ if stat.blocks_any(changed) => BLOCKING_CALL_MAX_CPU_NS,
+            // Threads that wait for work would have no timer when it comes.
+            CHANGES_AT_START => 0,
+            _ => CALL_MAX_CPU_NS,
+        };
+        let has_ended = cpu_ns.saturating_sub(waits_from_ns) >= call_max_ns;
         if has_ended {
             *handlers = ThreadHandlers {
                 changes: self.handlers.now,

@@ -68,7 +68,7 @@ impl ThreadProbe {
         thread.signal_blocked_since_ns = 0;
         if thread.request.is_some()
             || self.refused_until_ns > now
-            || self.may_be_in_old_handler(thread)
+            || self.may_be_in_old_handler(thread, stat)
         {
             return;
         }

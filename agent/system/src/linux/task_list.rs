@@ -153,6 +153,11 @@ impl ThreadStat {
         self.blocked & 1 << (signal as i32 - 1) != 0
     }
 
+    /// Whether it blocks one of these signals, a mask of the first 31.
+    pub fn blocks_any(&self, signals: u64) -> bool {
+        self.blocked & signals != 0
+    }
+
     /// Whether it runs or waits for a processor.
     pub fn is_running(&self) -> bool {
         self.state == b'R'
@@ -238,6 +243,7 @@ mod tests {
             ("a) (b", 12_000_000_000)
         );
         assert!(stat.blocks(Signal::SIGURG) && !stat.blocks(Signal::SIGWINCH));
+        assert!(stat.blocks_any(0b11 << 22) && !stat.blocks_any(0b11 << 20));
         assert!(stat.is_running() && !stat.is_stopped());
         assert_eq!(ThreadStat::parse(b"99 (a) R 1 2", 0), None);
     }
