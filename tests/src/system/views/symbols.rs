@@ -120,7 +120,10 @@ fn places(collector: &Collector, worker: &str) -> BTreeSet<String> {
             .split(';')
             .filter(|frame| frame.contains("test_worker"))
             .collect();
-        *places.entry(own.join(";")).or_default() += weight;
+        // A thread that waits for its first turn on a busy machine has no stack yet.
+        if !own.is_empty() {
+            *places.entry(own.join(";")).or_default() += weight;
+        }
     }
     let total: u64 = places.values().sum();
     places.retain(|_, weight| *weight * 10 >= total);
