@@ -136,6 +136,12 @@ pub(crate) struct EarlyTime {
     pub(crate) preemptions: u64,
 }
 
+impl EarlyTime {
+    pub(crate) fn off_cpu_ns(&self) -> u64 {
+        self.elapsed_ns.saturating_sub(self.cpu_ns)
+    }
+}
+
 /// The content of a closed account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct EarlyTimes {
@@ -151,7 +157,7 @@ pub(crate) struct EarlyTimes {
 
 impl EarlyTimes {
     /// The time of each task word.
-    pub(crate) fn times(&self) -> impl Iterator<Item = EarlyTime> {
+    pub(crate) fn times(&self) -> impl Iterator<Item = EarlyTime> + Clone {
         self.times.into_iter().flatten()
     }
 }

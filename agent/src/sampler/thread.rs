@@ -71,8 +71,9 @@ pub(super) struct Thread {
     pub(super) files: ThreadFiles,
     /// Whether it shares its processor, so that it must be asked each time it loses it.
     pub(super) contended: bool,
-    /// Number of times the kernel has scheduled it.
+    /// Number of times the kernel has scheduled it, and how often before its first task.
     pub(super) turns: u64,
+    pub(super) turns_before: u64,
     /// Unattributed time off the processor when its run delay was last read.
     pub(super) known_off_cpu_ns: u64,
     /// Time of waiting for a processor that belongs where it was blocked, and was counted as blocked
@@ -195,6 +196,7 @@ impl Thread {
             files: ThreadFiles::default(),
             contended: false,
             turns: 0,
+            turns_before: 0,
             known_off_cpu_ns: 0,
             owed: None,
             usage: None,

@@ -4,6 +4,7 @@ mod attribute;
 mod blocked;
 mod change;
 mod early;
+mod early_waits;
 mod handlers;
 mod request;
 mod span;
@@ -13,7 +14,8 @@ use std::ops::Range;
 
 use profiler_core::{NoStack, State, Weight};
 
-use self::early::{Waits, YoungThreads};
+use self::early::YoungThreads;
+use self::early_waits::Waits;
 use self::handlers::HandlerChanges;
 use self::span::learn_span;
 use self::unarmed::UnarmedThread;

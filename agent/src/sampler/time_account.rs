@@ -191,6 +191,26 @@ impl TimeAccount {
         self.delay_before_ns = self.delay_ns;
     }
 
+    /// How long the thread has waited for processors in its tasks, as far as the kernel reported it.
+    pub(super) fn delay_in_tasks_ns(&self) -> u64 {
+        self.delay_ns - self.delay_before_ns
+    }
+
+    /// The time off the processor since the thread began its first task is counted elsewhere.
+    pub(super) fn set_off_cpu_in_tasks(&mut self, ns: u64) {
+        self.all_off_cpu_ns = ns;
+    }
+
+    /// Waits of `ns` in the time that is added next were reported before.
+    pub(super) fn expect_run_delay(&mut self, ns: u64) {
+        self.delay_due_ns = ns;
+    }
+
+    /// Waits of `ns`, which the kernel has not reported, are counted elsewhere.
+    pub(super) fn set_delay_ahead(&mut self, ns: u64) {
+        self.delay_ahead_ns = ns;
+    }
+
     /// Sets the thread's run delay since it began. Unattributed time off the processor becomes
     /// `runnable`. Returns by how much the delay rose.
     pub(super) fn set_run_delay(&mut self, delay_ns: u64) -> u64 {
@@ -314,32 +334,43 @@ impl TimeAccount {
             return Weight::ZERO;
         }
         self.unattributed.off_cpu_ns -= taken;
+        self.all_off_cpu_ns = self.all_off_cpu_ns.saturating_sub(taken);
         self.quantize(Weight::of(State::Other, taken), quantum_ns)
     }
 
-    /// Takes the unattributed time off the processor as `runnable`, before the kernel reports it: it
-    /// counts a wait for a processor when that has ended.
+    /// Takes the unattributed time off the processor of a thread that waits for one, before the kernel reports that:
+    /// it counts a wait when it has ended.
     pub(super) fn take_off_cpu_as_delay(&mut self, quantum_ns: u64) -> Weight {
-        self.delay_ahead_ns += self.unattributed.off_cpu_ns;
-        self.take_off_cpu(State::Runnable, quantum_ns)
+        let delayed = self.likely_delay_ns(0);
+        self.delay_ahead_ns += delayed;
+        self.take_delayed(delayed, quantum_ns)
     }
 
     /// Takes the unattributed time off the processor of a thread that ended after its run delay was
-    /// last read, when `known_ns` of that time were not run delay. Of the rest, the same part counts
-    /// as run delay as of the time before; all of it if nothing is known of that: it was not seen blocked.
+    /// last read, when `known_ns` of that time were not run delay.
     pub(super) fn take_off_cpu_of_ended(&mut self, known_ns: u64, quantum_ns: u64) -> Weight {
+        let delayed = self.likely_delay_ns(known_ns);
+        self.take_delayed(delayed, quantum_ns)
+    }
+
+    /// How much of the unattributed time off the processor the kernel will report as run delay. Of the time after
+    /// `known_ns` it is the same part as of the time before; all of it if nothing is known of that: the thread was not
+    /// seen blocked.
+    fn likely_delay_ns(&self, known_ns: u64) -> u64 {
         let since_read = self.unattributed.off_cpu_ns.saturating_sub(known_ns);
         let before = self.all_off_cpu_ns - since_read.min(self.all_off_cpu_ns);
-        let delay_ns = self.delay_ns - self.delay_before_ns;
-        let (delay_ns, before) = if before == 0 {
-            (1, 1)
-        } else {
-            (delay_ns.min(before), before)
-        };
+        if before == 0 {
+            return since_read;
+        }
+        let delay_ns = (self.delay_in_tasks_ns() + self.delay_ahead_ns).min(before);
         let delayed = u128::from(since_read) * u128::from(delay_ns) / u128::from(before);
-        let delayed = u64::try_from(delayed).unwrap_or(since_read);
-        self.unattributed.off_cpu_ns -= delayed;
-        let runnable = self.quantize(Weight::of(State::Runnable, delayed), quantum_ns);
+        u64::try_from(delayed).unwrap_or(since_read)
+    }
+
+    /// Takes the unattributed time off the processor, of which `delayed_ns` were run delay.
+    fn take_delayed(&mut self, delayed_ns: u64, quantum_ns: u64) -> Weight {
+        self.unattributed.off_cpu_ns -= delayed_ns;
+        let runnable = self.quantize(Weight::of(State::Runnable, delayed_ns), quantum_ns);
         runnable + self.take_off_cpu(State::Other, quantum_ns)
     }
 

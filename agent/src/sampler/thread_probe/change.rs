@@ -73,6 +73,7 @@ impl ThreadProbe {
         thread.time.advance(at.ns, at.cpu_ns);
         thread.time.add_run_delay(waited_ns);
         thread.turns += turns;
+        thread.known_off_cpu_ns = thread.time.unattributed_off_cpu_ns();
         if let LastObservation::Blocked(blocked) = before {
             self.count_wake_delay(thread, blocked.attribution, waited_ns);
         }
@@ -88,7 +89,7 @@ impl ThreadProbe {
     }
 
     /// How long a thread waited for a processor in its first `turns` turns since it was last seen: each turn as
-    /// long as the others, and at least what does not fit into the time off the processor after them.
+    /// long as its others, and at least what does not fit into the time off the processor after them.
     fn waits_before(
         &self,
         thread: &Thread,
@@ -97,13 +98,22 @@ impl ThreadProbe {
         delay: Option<RunDelay>,
     ) -> u64 {
         let Some(delay) = delay else {
-            return self.waits.mean_ns() * turns;
+            return self.mean_wait_ns(thread) * turns;
         };
         let waited_ns = thread.time.new_delay_ns(delay.ns);
         let all_turns = delay.turns.saturating_sub(thread.turns).max(turns).max(1);
         let part = u128::from(waited_ns) * u128::from(turns) / u128::from(all_turns);
         let part_ns = u64::try_from(part).unwrap_or(waited_ns);
         part_ns.max(waited_ns.saturating_sub(off_cpu_after_ns))
+    }
+
+    /// How long the thread waits before a turn, on average; as long as others, if it has had none in its tasks.
+    pub(super) fn mean_wait_ns(&self, thread: &Thread) -> u64 {
+        let turns = thread.turns.saturating_sub(thread.turns_before);
+        let waited_ns = thread.time.delay_in_tasks_ns();
+        waited_ns
+            .checked_div(turns)
+            .unwrap_or_else(|| self.waits.mean_ns())
     }
 
     /// Counts the time off the processor of a thread that has ended as waiting for one, if it has not blocked

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use profiler_core::NodeId;
 
+use super::early_waits::{EarlyWaits, ReportedDelay};
 use super::*;
 use crate::clock::monotonic_ns;
 use crate::registry::{EarlyAccount, EarlyTime, EarlyTimes, ThreadCell};
@@ -20,8 +21,6 @@ const YOUNG_NS: u64 = 500_000_000;
 const START_WAIT_MIN_NS: u64 = 20_000_000;
 /// Most threads in a tick that are no longer young from then on; others wait for the next tick.
 const SETTLED_PER_TICK_MAX: usize = 256;
-/// Turns on a processor after which older waits count half.
-const WAITS_KEPT: u64 = 1_000;
 /// Attempts to close an account that the thread is changing, which takes some nanoseconds.
 const CLOSE_TRIES_MAX: u32 = 1_000;
 
@@ -32,45 +31,6 @@ struct EarlyPart {
     state: State,
     /// The states whose stacks divide it.
     wanted: fn(State) -> bool,
-}
-
-/// How long threads of the program wait for a processor: the length of the wait that a moment of
-/// waiting belongs to, on average.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Waits {
-    ns: f64,
-    /// The sum of the squares of all waits.
-    squares: f64,
-    turns: u64,
-}
-
-impl Waits {
-    /// Adds the waits before some turns on a processor. Later ones count more.
-    pub(super) fn add(&mut self, ns: u64, turns: u64) {
-        if turns == 0 {
-            return;
-        }
-        if self.turns >= WAITS_KEPT {
-            *self = Waits {
-                ns: self.ns / 2.0,
-                squares: self.squares / 2.0,
-                turns: self.turns / 2,
-            };
-        }
-        self.ns += ns as f64;
-        self.squares += ns as f64 * ns as f64 / turns as f64;
-        self.turns += turns;
-    }
-
-    /// The wait before a turn, on average.
-    pub(super) fn mean_ns(self) -> u64 {
-        (self.ns / self.turns.max(1) as f64) as u64
-    }
-
-    /// The waits before `turns` turns, as long as those of the last ones.
-    fn of_turns(self, turns: u64) -> u64 {
-        (self.squares / self.ns.max(1.0) * turns as f64) as u64
-    }
 }
 
 /// The threads that measure themselves.
@@ -163,6 +123,7 @@ impl ThreadProbe {
         self.attribute_all(thread);
         thread.time.restart(began);
         thread.time.begin_tasks();
+        thread.turns_before = thread.turns;
         // Its earlier observations were outside of its tasks.
         thread.observation = LastObservation::Ready;
         thread.last = None;
@@ -227,14 +188,21 @@ impl ThreadProbe {
             // From now on it notes the changes of its task.
             drop(cell.changes.take(true));
         }
+        let is_reported = !thread.gone && self.update_run_delay(thread).is_some();
+        let delay_ns = thread.time.delay_in_tasks_ns();
         if lives && times.times().next().is_none() && !early.is_seen() {
             // Its time waits for a sample, as that of older threads does: on a busy machine half a second
             // is too short for one.
             let now = now_of(thread, since);
             thread.time.restart(since);
+            thread.time.set_off_cpu_in_tasks(0);
+            thread.time.expect_run_delay(delay_ns);
             thread.time.advance(now.ns, now.cpu_ns);
-            thread.known_off_cpu_ns = 0;
-            self.update_run_delay(thread);
+            thread.known_off_cpu_ns = if self.waits_since(thread, now) {
+                0
+            } else {
+                thread.time.unattributed_off_cpu_ns()
+            };
             self.to_ask.push_back(thread.id);
             return;
         }
@@ -254,21 +222,32 @@ impl ThreadProbe {
         } else {
             0
         };
-        for time in times
-            .times()
-            .chain([last])
-            .filter(|time| time.elapsed_ns > 0)
-        {
-            self.count_early(thread, &early, time);
+        let all = times.times().chain([last]);
+        let reported = is_reported.then(|| ReportedDelay {
+            ns: delay_ns,
+            is_waiting: lives && self.waits_since(thread, until),
+        });
+        let mut waits = EarlyWaits::new(self.waits, reported, all.clone());
+        for time in all.filter(|time| time.elapsed_ns > 0) {
+            let wait = waits.of(time);
+            self.count_early(thread, &early, time, wait);
         }
         self.seen.forget(&mut early);
-        if !thread.gone {
-            self.update_run_delay(thread);
-        }
         thread.time.restart(until.before(unseen_ns));
+        thread.time.set_off_cpu_in_tasks(waits.off_cpu_ns());
+        thread.time.set_delay_ahead(waits.unreported_ns());
         thread.time.advance(until.ns, until.cpu_ns);
         thread.known_off_cpu_ns = 0;
         thread.owed = None;
+    }
+
+    /// Whether a thread, whose present is `now`, waits for a processor.
+    fn waits_since(&mut self, thread: &mut Thread, now: Moment) -> bool {
+        process::thread_cpu_ns(thread.id) == Some(now.cpu_ns)
+            && matches!(
+                self.files.activity(thread.id, &mut thread.files),
+                Ok(Activity::Running)
+            )
     }
 
     /// Whether a thread that lives may have blocked in the task that it is in: it was seen blocked there,
@@ -307,38 +286,48 @@ impl ThreadProbe {
         cpu_ns
     }
 
-    fn count_early(&mut self, thread: &mut Thread, early: &EarlyThread, time: EarlyTime) {
+    /// Counts a part of the thread's own account. `waited_ns` is how long it waited for a processor, if that is known.
+    fn count_early(
+        &mut self,
+        thread: &mut Thread,
+        early: &EarlyThread,
+        time: EarlyTime,
+        waited_ns: Option<u64>,
+    ) {
         let levels = thread.levels(time.word);
         let level = self.level_of(&levels);
-        let cpu_ns = time.cpu_ns.min(time.elapsed_ns);
-        let off_cpu_ns = time.elapsed_ns - cpu_ns;
-        let is_wait = |state: State| !matches!(state, State::Cpu | State::Runnable);
-        let waited_ns = match time.blocks {
-            0 => off_cpu_ns,
-            // What was seen divides it.
-            _ if self.seen.shares(early, level, is_wait).next().is_some() => 0,
-            blocks => self
-                .waits
-                .of_turns(blocks + time.preemptions)
-                .min(off_cpu_ns),
-        };
+        let off_cpu_ns = time.off_cpu_ns();
         let is_cpu = |state: State| state == State::Cpu;
+        let is_wait = |state: State| !matches!(state, State::Cpu | State::Runnable);
+        let waited = match waited_ns {
+            Some(ns) => ns,
+            // What was seen divides it.
+            None if self.seen.shares(early, level, is_wait).next().is_some() => 0,
+            None => {
+                let turns = time.blocks + time.preemptions;
+                (self.mean_wait_ns(thread) * turns).min(off_cpu_ns)
+            }
+        };
         let parts: [EarlyPart; 3] = [
             EarlyPart {
-                ns: cpu_ns,
+                ns: time.elapsed_ns - off_cpu_ns,
                 state: State::Cpu,
                 wanted: is_cpu,
             },
             // It waited for a processor where it ran before and after.
             EarlyPart {
-                ns: waited_ns,
+                ns: waited,
                 state: State::Runnable,
                 wanted: is_cpu,
             },
             EarlyPart {
-                ns: off_cpu_ns - waited_ns,
+                ns: off_cpu_ns - waited,
                 state: State::Other,
-                wanted: |state| state != State::Cpu,
+                wanted: if waited_ns.is_some() {
+                    is_wait
+                } else {
+                    |state| state != State::Cpu
+                },
             },
         ];
         for part in parts.into_iter().filter(|part| part.ns > 0) {
@@ -451,26 +440,5 @@ fn now_of(thread: &Thread, since: Moment) -> Moment {
     Moment {
         ns: moment.ns.max(since.ns),
         cpu_ns: moment.cpu_ns.max(since.cpu_ns),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_waits_count_for_as_long_as_they_are() {
-        let mut waits = Waits::default();
-        assert_eq!(waits.of_turns(3), 0, "nothing is known");
-        (0..100).for_each(|_| waits.add(1_000, 1));
-        assert_eq!(waits.of_turns(2), 2_000);
-        waits.add(900_000, 1);
-        let long = waits.of_turns(1);
-        assert!(
-            (800_000..900_000).contains(&long),
-            "nine tenths of the time is in it: {long}"
-        );
-        (0..4 * WAITS_KEPT).for_each(|_| waits.add(1_000, 1));
-        assert!(waits.of_turns(1) < 100_000, "it was long ago");
     }
 }
