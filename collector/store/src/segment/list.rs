@@ -11,7 +11,6 @@ use parquet::data_type::{
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -23,6 +22,7 @@ use super::super::manifest::FileEntry;
 use super::super::objects::{Object, Objects};
 use super::bytes::{ChunkBytes, FileBytes};
 use super::column::{Columns, ListColumn, ListKind, ListRow, Values};
+use super::pages::Pages;
 use super::read::open_checked;
 use super::schema::{check_facts, common_properties};
 use super::write::EncodedFile;
@@ -446,9 +446,12 @@ impl ListSegment {
         let chunk = group.column(index);
         let rows = usize::try_from(group.num_rows())?;
         let (start, length) = chunk.byte_range();
-        let bytes = Arc::new(ChunkBytes::read(&self.object, start, length)?);
-        let pages = Box::new(SerializedPageReader::new(bytes, chunk, rows, None)?);
-        Ok(ColumnReaderImpl::new(chunk.column_descr_ptr(), pages))
+        let bytes = ChunkBytes::read(&self.object, start, length)?;
+        let pages = Pages::new(bytes, chunk, rows, None)?;
+        Ok(ColumnReaderImpl::new(
+            chunk.column_descr_ptr(),
+            Box::new(pages),
+        ))
     }
 
     fn column(

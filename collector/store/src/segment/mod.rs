@@ -5,6 +5,7 @@ mod bloom;
 mod bytes;
 mod column;
 mod list;
+mod pages;
 mod read;
 mod schema;
 mod workers;

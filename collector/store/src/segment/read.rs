@@ -10,7 +10,6 @@ use parquet::file::metadata::{
     PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
 };
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
-use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 use profiler_core::NodeId;
 
@@ -19,6 +18,7 @@ use super::super::manifest::FileEntry;
 use super::super::objects::{Object, Objects};
 use super::bytes::{ChunkBytes, FileBytes};
 use super::decode_checked;
+use super::pages::Pages;
 use super::schema::check_facts;
 use crate::sums::row::{Fields, Key, Row, WorkerNumber};
 use crate::sums::table::{Column, SumTable};
@@ -519,11 +519,7 @@ impl Segment {
     }
 
     /// The pages of a column in a row group, read at once.
-    fn column_pages(
-        &self,
-        group: usize,
-        column: usize,
-    ) -> ParquetResult<SerializedPageReader<ChunkBytes>> {
+    fn column_pages(&self, group: usize, column: usize) -> ParquetResult<Pages> {
         let row_group = self.footer.row_group(group);
         let chunk = row_group.column(column);
         let (start, length) = chunk.byte_range();
@@ -534,14 +530,14 @@ impl Segment {
             .and_then(|index| index.get(group)?.get(column))
             .map(|index| index.page_locations().clone());
         let rows = usize::try_from(row_group.num_rows())?;
-        SerializedPageReader::new(Arc::new(bytes), chunk, rows, locations)
+        Pages::new(bytes, chunk, rows, locations)
     }
 }
 
 fn open_column<T: DataType>(
     segment: &Segment,
     column: usize,
-    pages: SerializedPageReader<ChunkBytes>,
+    pages: Pages,
 ) -> ParquetResult<ColumnReaderImpl<T>> {
     let description = segment.footer.file_metadata().schema_descr().column(column);
     Ok(ColumnReaderImpl::new(description, Box::new(pages)))
