@@ -77,6 +77,23 @@ pub struct LabelSeries {
     pub sums: Vec<u64>,
 }
 
+impl LabelSeries {
+    fn total_ns(&self) -> u64 {
+        self.sums
+            .iter()
+            .fold(0, |sum, step| sum.saturating_add(*step))
+    }
+}
+
+/// The series of an answer, without their sums.
+struct Shown {
+    series: Vec<LabelSeries>,
+    /// The place of each line among the series.
+    place_of: Lines<u32>,
+    /// Whether the heaviest come first; else they are in the order of their labels.
+    is_sorted: bool,
+}
+
 /// Series, the heaviest first. The last one is the sum of those past the limit, if there are any.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelSeriesAnswer {
@@ -145,15 +162,25 @@ impl Queries<'_> {
             node_groups: None,
             long: None,
         };
-        // First the sum of each series, in the fewest periods, so that only those of the answer take memory.
-        let plan = stored.plan.clone();
-        stored.coarsen();
-        let mut totals = groups.empty_lines();
-        scan.visit(&mut stored, &view, &mut |cell, weight| {
-            totals.add(groups.line(cell), weight.total_ns());
-        })?;
-        stored.plan = plan;
-        let (mut series, place_of) = totals.heaviest(query, steps, groups, &tops)?;
+        let shown = match groups.all_shown(query, steps) {
+            Some(shown) => shown,
+            None => {
+                // First the sum of each series, in the fewest periods, so that only those of the answer take memory.
+                let plan = stored.plan.clone();
+                stored.coarsen();
+                let mut totals = groups.empty_lines();
+                scan.visit(&mut stored, &view, &mut |cell, weight| {
+                    totals.add(groups.line(cell), weight.total_ns());
+                })?;
+                stored.plan = plan;
+                totals.heaviest(query, steps, groups, &tops)?
+            }
+        };
+        let Shown {
+            mut series,
+            place_of,
+            is_sorted,
+        } = shown;
         let scan = scan.spreading(&long);
         scan.visit(&mut stored, &view, &mut |cell, weight| {
             if let Some(place) = place_of.get(groups.line(cell)) {
@@ -163,6 +190,10 @@ impl Queries<'_> {
                 });
             }
         })?;
+        if !is_sorted {
+            // Equal ones stay in the order of their labels.
+            series.sort_by_cached_key(|series| Reverse(series.total_ns()));
+        }
         Ok(series)
     }
 }
@@ -213,14 +244,14 @@ impl Lines<u64> {
         *sum = sum.saturating_add(more);
     }
 
-    /// The heaviest series, without their sums by step, and the place of each line among them.
+    /// The heaviest series.
     fn heaviest(
         self,
         query: &LabelSeriesQuery,
         steps: Steps,
         groups: &Groups,
         tops: &[TopNode],
-    ) -> Result<(Vec<LabelSeries>, Lines<u32>), QueryError> {
+    ) -> Result<Shown, QueryError> {
         let mut place_of = Lines::new(vec![0; self.by_group.len()]);
         let of_groups = self.by_group.into_iter().enumerate();
         let mut lines: Vec<(u64, Line)> = of_groups
@@ -260,7 +291,11 @@ impl Lines<u64> {
             labels,
             sums: sums.clone(),
         });
-        Ok((series.collect(), place_of))
+        Ok(Shown {
+            series: series.collect(),
+            place_of,
+            is_sorted: true,
+        })
     }
 }
 
@@ -297,6 +332,25 @@ impl Groups {
             labels,
             workers,
             by_task,
+        })
+    }
+
+    /// A series for each group, if an answer has room for all. Which are the heaviest need not be known before.
+    fn all_shown(&self, query: &LabelSeriesQuery, steps: Steps) -> Option<Shown> {
+        let count = self.labels.len();
+        let has_room =
+            count <= query.limit.min(SERIES_MAX) && count as u64 * steps.count <= SERIES_STEPS_MAX;
+        if self.by_task || !has_room {
+            return None;
+        }
+        let series = self.labels.iter().map(|labels| LabelSeries {
+            labels: labels.clone(),
+            sums: vec![0; steps.count as usize],
+        });
+        Some(Shown {
+            series: series.collect(),
+            place_of: Lines::new((0..count as u32).collect()),
+            is_sorted: false,
         })
     }
 
