@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use flamegraph::text::{duration, printable};
 use outside::{
-    Recorded, Recording, RecordingOptions, RunningSamples, RunningSource, SymbolPattern, Target,
+    Recorded, Recording, RecordingError, RecordingOptions, RunningSamples, RunningSource,
+    SymbolPattern, Target,
 };
+use regex_lite::Regex;
 use tokio::runtime::Runtime;
 
 use crate::args::ProcessArgs;
@@ -38,8 +40,11 @@ pub(crate) struct AttachOptions {
 }
 
 /// The processes of one command.
-pub(crate) struct Attached<'a> {
-    args: &'a ProcessArgs,
+pub(crate) struct Attached {
+    /// Processes whose names match are added later.
+    name: Option<Regex>,
+    duration: Option<Duration>,
+    source: RunningSource,
     options: AttachOptions,
     recordings: Vec<Attachment>,
     /// Ids of processes that were profiled, with the time of their start.
@@ -51,15 +56,12 @@ struct Attachment {
     recording: Recording,
 }
 
-impl<'a> Attached<'a> {
-    /// Starts to profile.
+impl Attached {
+    /// Starts to profile processes that already run.
     ///
     /// # Errors
     /// If there is no such process, it cannot be profiled, or the system refuses what is needed; the text has the way on.
-    pub(crate) fn start(
-        args: &'a ProcessArgs,
-        options: AttachOptions,
-    ) -> anyhow::Result<Attached<'a>> {
+    pub(crate) fn start(args: &ProcessArgs, options: AttachOptions) -> anyhow::Result<Attached> {
         let mut targets = Vec::new();
         for process in &args.pid {
             targets.push(Target::find(*process).map_err(|error| BadInput(error.to_string()))?);
@@ -77,14 +79,38 @@ impl<'a> Attached<'a> {
         }
         targets.dedup();
         let mut attached = Attached {
-            args,
+            name: args.name.clone(),
+            duration: args.duration,
+            source: if args.ptrace {
+                RunningSource::Stops
+            } else {
+                RunningSource::Events
+            },
             options,
             recordings: Vec::new(),
             seen: Vec::new(),
         };
         for target in targets {
-            attached.add(target)?;
+            attached.add_and_say(target)?;
         }
+        Ok(attached)
+    }
+
+    /// Starts to profile a program that was started for this.
+    ///
+    /// # Errors
+    /// If it has ended, or the system refuses what is needed; the text has the way on.
+    pub(crate) fn to_program(process: u32, options: AttachOptions) -> anyhow::Result<Attached> {
+        let target = Target::find(process)?;
+        let mut attached = Attached {
+            name: None,
+            duration: None,
+            source: RunningSource::Events,
+            options,
+            recordings: Vec::new(),
+            seen: Vec::new(),
+        };
+        attached.add(target)?;
         Ok(attached)
     }
 
@@ -103,7 +129,24 @@ impl<'a> Attached<'a> {
         lines.collect::<Vec<_>>().join("; ")
     }
 
-    fn add(&mut self, target: Target) -> anyhow::Result<()> {
+    fn add_and_say(&mut self, target: Target) -> anyhow::Result<()> {
+        let process = target.process;
+        let command = target.command.clone();
+        let how = match self.add(target)? {
+            RunningSamples::Events => "",
+            RunningSamples::UserEvents => {
+                ", without the kernel's own work, which needs more rights"
+            }
+            RunningSamples::Stops => ", stopping running threads for a moment",
+        };
+        say(&format!(
+            "profiling process {process} ({}) from outside{how}; Ctrl-C ends that",
+            printable(&command)
+        ));
+        Ok(())
+    }
+
+    fn add(&mut self, target: Target) -> Result<RunningSamples, RecordingError> {
         let recording = Recording::start(RecordingOptions {
             target: target.clone(),
             url: self.options.url.clone(),
@@ -117,27 +160,12 @@ impl<'a> Attached<'a> {
                 }
                 TaskBy::Process | TaskBy::Thread => None,
             },
-            source: if self.args.ptrace {
-                RunningSource::Stops
-            } else {
-                RunningSource::Events
-            },
+            source: self.source,
         })?;
-        let how = match recording.samples {
-            RunningSamples::Events => "",
-            RunningSamples::UserEvents => {
-                ", without the kernel's own work, which needs more rights"
-            }
-            RunningSamples::Stops => ", stopping running threads for a moment",
-        };
-        say(&format!(
-            "profiling process {} ({}) from outside{how}; Ctrl-C ends that",
-            target.process,
-            printable(&target.command)
-        ));
+        let samples = recording.samples;
         self.seen.push(target.clone());
         self.recordings.push(Attachment { target, recording });
-        Ok(())
+        Ok(samples)
     }
 
     /// Profiles until all processes have ended, the time is over, or a stop is requested.
@@ -145,7 +173,7 @@ impl<'a> Attached<'a> {
         let stopped = runtime.spawn(stop.first());
         let begin = Instant::now();
         let mut found_at = begin;
-        let limit = self.args.duration;
+        let limit = self.duration;
         let is_over = || {
             let is_late = |limit| begin.elapsed() >= limit;
             stopped.is_finished() || limit.is_some_and(is_late)
@@ -162,19 +190,24 @@ impl<'a> Attached<'a> {
                 self.find_more();
             }
         }
+        self.finish();
+    }
+
+    /// Ends all recordings and says what became of them.
+    pub(crate) fn finish(self) {
         finish(self.recordings);
     }
 
     /// Adds processes of the wanted name that have started meanwhile.
     fn find_more(&mut self) {
-        let Some(name) = &self.args.name else {
+        let Some(name) = self.name.clone() else {
             return;
         };
         let found = Target::find_by_name(|command| name.is_match(command), PROCESSES_MAX);
         for target in found.unwrap_or_default() {
             if self.recordings.len() < PROCESSES_MAX && !self.seen.contains(&target) {
                 // It may have ended just now.
-                let _ = self.add(target);
+                let _ = self.add_and_say(target);
             }
         }
     }

@@ -18,8 +18,9 @@ use crate::launch::TaskBy;
     emberline record -o report.html  programs that you start yourself\n\n\
     The program after -- is not changed: a library that is loaded into it and its children (LD_PRELOAD) \
     starts an agent 50 ms after each has begun. Its streams, arguments and exit code are as without this command, \
-    which ends with the same code or signal, or with 1 if only the report failed. Static and set-uid programs, \
-    Go, sanitizers and sandboxes are not profiled, which is said.\n\n\
+    which ends with the same code or signal, or with 1 if only the report failed. A static program, one in Go or \
+    with a sanitizer is profiled from outside, without its children. Set-uid programs, sandboxes, and children of \
+    these kinds are not profiled, which is said.\n\n\
     A process that already runs (--pid, --name) is profiled from outside, whatever it is: it is neither stopped nor \
     changed, and Ctrl-C ends the recording only.\n\n\
     Agents report to a socket of this user alone, in a new folder below TMPDIR; its address is in \

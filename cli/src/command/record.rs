@@ -25,7 +25,7 @@ use crate::args::RecordArgs;
 use crate::attach::{AttachOptions, Attached};
 use crate::client::{Client, Query};
 use crate::exit::{self, BadInput, Reported};
-use crate::launch::{self, Inherited, Journal, JournalCounts, LaunchOptions};
+use crate::launch::{self, Inherited, Journal, JournalCounts, LaunchOptions, Obstacle};
 use crate::output::{print, say};
 use crate::signals::ProgramSignals;
 
@@ -181,19 +181,30 @@ fn run_program(
         journal: Some(&journal),
         inherited: recording.inherited,
     };
-    let mut command = launch::command(&args.program, &options)?;
+    let mut launch = launch::prepare(&args.program, &options)?;
     let name = args.program[0].display();
-    let mut child = command
+    let mut child = launch
+        .command
         .spawn()
         .with_context(|| format!("could not start {name}"))?;
+    let attached = launch.obstacle.and_then(|obstacle| {
+        let options = AttachOptions {
+            url: server.url.clone(),
+            worker: None,
+            labels: options.labels.to_vec(),
+            task_by: args.task_by.clone(),
+        };
+        attach(child.id(), &name.to_string(), obstacle, options)
+    });
     // A terminal sends Ctrl-C to the program too. The report is about what it did until then.
     let forwarded = recording
         .runtime
         .spawn(stop.forward(Pid::from_raw(child.id().cast_signed())));
+    let process = child.id();
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || sender.send(child.wait()));
     let begin = Instant::now();
-    let mut counts = JournalCounts::default();
+    let mut counts = JournalCounts::new(attached.is_some().then_some(process));
     let mut silence_is_said = false;
     let status = loop {
         let waited = ended.recv_timeout(LOOK_EVERY);
@@ -214,10 +225,39 @@ fn run_program(
         }
     };
     forwarded.abort();
+    if let Some(attached) = attached {
+        attached.finish();
+    }
     Ok(Ran {
         status: Some(status),
         counts,
     })
+}
+
+/// Profiles a program from outside that the library cannot. Says that, or why it is not profiled.
+fn attach(
+    process: u32,
+    name: &str,
+    obstacle: Obstacle,
+    options: AttachOptions,
+) -> Option<Attached> {
+    if !obstacle.leaves_outside() {
+        say(&format!("{name} is not profiled: {obstacle}"));
+        return None;
+    }
+    let reason = obstacle.reason();
+    match Attached::to_program(process, options) {
+        Ok(attached) => {
+            say(&format!("{name} is profiled from outside: {reason}"));
+            Some(attached)
+        }
+        Err(error) => {
+            say(&format!(
+                "{name} is not profiled: {reason}; from outside: {error:#}"
+            ));
+            None
+        }
+    }
 }
 
 fn has_workers(client: &Client) -> bool {

@@ -11,6 +11,7 @@ use crate::attach::{AttachOptions, Attached};
 use crate::client::{Client, with_scheme};
 use crate::exit::BadInput;
 use crate::launch::{self, Inherited, LaunchOptions};
+use crate::output::say;
 use crate::signals::ProgramSignals;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -57,8 +58,13 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
         journal: None,
         inherited,
     };
-    let error = launch::command(&args.program, &options)?.exec();
-    Err(error).with_context(|| format!("could not start {}", args.program[0].display()))
+    let mut launch = launch::prepare(&args.program, &options)?;
+    let shown = args.program[0].display();
+    if let Some(obstacle) = launch.obstacle {
+        say(&format!("{shown} is not profiled: {obstacle}"));
+    }
+    let error = launch.command.exec();
+    Err(error).with_context(|| format!("could not start {shown}"))
 }
 
 /// The checked URLs of the collector.

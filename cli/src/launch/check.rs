@@ -52,7 +52,7 @@ pub(super) enum Program {
 
 /// Why a program is not profiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Obstacle {
+pub(crate) enum Obstacle {
     Static,
     Privileged,
     Go,
@@ -65,6 +65,56 @@ pub(super) enum Obstacle {
 }
 
 impl Obstacle {
+    /// Whether the process can be profiled from outside.
+    pub(crate) fn leaves_outside(self) -> bool {
+        match self {
+            Obstacle::Static
+            | Obstacle::Go
+            | Obstacle::Sanitizer
+            | Obstacle::OtherLibrary
+            | Obstacle::AddressSpace => true,
+            Obstacle::Privileged
+            | Obstacle::OtherProcessor
+            | Obstacle::Confined
+            | Obstacle::Unknown => false,
+        }
+    }
+
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Obstacle::Static => "it is statically linked, so nothing can be loaded into it",
+            Obstacle::Privileged => {
+                "it is set-uid or set-gid, so the system loads nothing of another user into it"
+            }
+            Obstacle::Go => "Go's runtime replaces all signal handlers",
+            Obstacle::Sanitizer => "it is built with a sanitizer, which must be alone",
+            Obstacle::OtherProcessor => "it is for another processor",
+            Obstacle::OtherLibrary => "its C library is not glibc",
+            Obstacle::AddressSpace => {
+                "its address space is limited, and the agent must not take a part of that"
+            }
+            Obstacle::Confined => {
+                "it confines itself by seccomp, and is profiled until then at most"
+            }
+            Obstacle::Unknown => "its agent did not start",
+        }
+    }
+
+    fn way_on(self) -> &'static str {
+        match self {
+            Obstacle::Static | Obstacle::Go | Obstacle::Sanitizer | Obstacle::AddressSpace => {
+                "profile it from outside while it runs: --pid or --name"
+            }
+            Obstacle::Privileged => "run it as its owner",
+            Obstacle::OtherProcessor => "use a build for this one",
+            Obstacle::OtherLibrary => {
+                "use a build for glibc, or profile it from outside while it runs: --pid or --name"
+            }
+            Obstacle::Confined => "switch its sandbox off",
+            Obstacle::Unknown => "run: emberline doctor",
+        }
+    }
+
     /// The obstacle that the library calls so.
     pub(super) fn of_journal(word: &str) -> Option<Obstacle> {
         Some(match word {
@@ -83,33 +133,7 @@ impl Obstacle {
 impl Display for Obstacle {
     /// The reason, and the way on.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Obstacle::Static => {
-                "it is statically linked, so nothing can be loaded into it; profile it from outside while it runs: \
-                 --pid or --name"
-            }
-            Obstacle::Privileged => {
-                "it is set-uid or set-gid, so the system loads nothing of another user into it; run it as its owner"
-            }
-            Obstacle::Go => {
-                "Go's runtime replaces all signal handlers; profile it from outside while it runs: --pid or --name"
-            }
-            Obstacle::Sanitizer => {
-                "it is built with a sanitizer, which must be alone; build it without -fsanitize"
-            }
-            Obstacle::OtherProcessor => {
-                "it is for another processor; use a build for this one"
-            }
-            Obstacle::OtherLibrary => "its C library is not glibc; use a build for glibc",
-            Obstacle::AddressSpace => {
-                "its address space is limited, and the agent must not take a part of that; run it without \
-                 ulimit -v and -d"
-            }
-            Obstacle::Confined => {
-                "it confines itself by seccomp, and is profiled until then at most; switch its sandbox off"
-            }
-            Obstacle::Unknown => "its agent did not start; run: emberline doctor",
-        })
+        write!(f, "{}; {}", self.reason(), self.way_on())
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct JournalCounts {
     children: u64,
     /// Processes whose programs began and are neither sampled nor refused.
     pending: BTreeSet<u32>,
+    /// The process that is profiled from outside.
+    outside: Option<u32>,
     /// Reasons and programs that were said.
     said: BTreeSet<String>,
     /// The beginning of a line whose end is not written yet.
@@ -78,6 +80,14 @@ impl Journal {
 }
 
 impl JournalCounts {
+    /// Counts of a command, of which one process may be profiled from outside.
+    pub(crate) fn new(outside: Option<u32>) -> JournalCounts {
+        JournalCounts {
+            outside,
+            ..JournalCounts::default()
+        }
+    }
+
     /// Programs that ended before they were sampled.
     pub(crate) fn short(&self) -> u64 {
         self.began.saturating_sub(self.sampled + self.refused)
@@ -130,7 +140,8 @@ impl JournalCounts {
             "%" => self.children += 1,
             "!" => {
                 self.refused += u64::from(self.pending.remove(&process));
-                if self.said.len() < SAID_MAX && self.said.insert(rest.to_owned()) {
+                let is_outside = self.outside == Some(process);
+                if !is_outside && self.said.len() < SAID_MAX && self.said.insert(rest.to_owned()) {
                     let (word, name) = rest.split_once(' ')?;
                     let obstacle = Obstacle::of_journal(word)?;
                     let shown = printable(name);

@@ -15,6 +15,7 @@ use std::process::Command;
 
 use regex_lite::Regex;
 
+pub(crate) use self::check::Obstacle;
 use self::check::Program;
 pub(crate) use self::inherited::Inherited;
 pub(crate) use self::journal::{Journal, JournalCounts};
@@ -95,14 +96,18 @@ pub(crate) struct LaunchOptions<'a> {
     pub(crate) inherited: Inherited,
 }
 
-/// The command of a program, with the library that profiles it. What cannot be profiled is said.
+/// A program that can be started.
+pub(crate) struct Launch {
+    pub(crate) command: Command,
+    /// Why the library does not profile it; it may profile programs that it starts.
+    pub(crate) obstacle: Option<Obstacle>,
+}
+
+/// The command of a program, with the library that profiles it.
 ///
 /// # Errors
 /// If there is no such program, or no library.
-pub(crate) fn command(
-    program: &[OsString],
-    options: &LaunchOptions<'_>,
-) -> anyhow::Result<Command> {
+pub(crate) fn prepare(program: &[OsString], options: &LaunchOptions<'_>) -> anyhow::Result<Launch> {
     let Some((name, arguments)) = program.split_first() else {
         return Err(BadInput("expected a program after --".to_owned()).into());
     };
@@ -115,9 +120,10 @@ pub(crate) fn command(
         })
     })?;
     let library = library::find()?;
-    if let Program::Refused(obstacle) = check::examine(&file) {
-        say(&format!("{shown} is not profiled: {obstacle}"));
-    }
+    let obstacle = match check::examine(&file) {
+        Program::Suitable => None,
+        Program::Refused(obstacle) => Some(obstacle),
+    };
     // By the name that was typed, which the program sees.
     let mut command = Command::new(name);
     command
@@ -143,7 +149,7 @@ pub(crate) fn command(
     if let Some(journal) = options.journal {
         command.env(JOURNAL_VARIABLE, journal.path());
     }
-    Ok(command)
+    Ok(Launch { command, obstacle })
 }
 
 /// The libraries that a program has anyway come first: some must.

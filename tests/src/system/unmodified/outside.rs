@@ -212,6 +212,23 @@ fn static_programs_have_stacks_and_names() {
     check_split(&text, [";heavy ", ";light "], ";main;");
 }
 
+#[test]
+fn record_profiles_a_program_from_outside_that_the_library_cannot() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cpu.collapsed");
+    let program = compiled(folder.path(), "whole", &["-static"]);
+    let mut command = plain(emberline());
+    command.args(["record", "-o"]).arg(&file).arg("--");
+    let done = output(command.arg(&program).arg("once"));
+    let said = unwrapped(&done.stderr);
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    assert_eq!(done.stdout, b"ready\n");
+    let line = "is profiled from outside: it is statically linked";
+    assert_eq!(said.matches(line).count(), 1, "{said}");
+    let text = fs::read_to_string(&file).unwrap();
+    check_split(&text, [";heavy ", ";light "], "whole;");
+}
+
 /// It builds a program.
 #[test]
 #[ignore = "long"]
