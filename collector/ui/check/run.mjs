@@ -16,7 +16,7 @@ import { walkChecks } from './walk.mjs';
 const [, , target, pictures] = process.argv;
 
 /** Limit on all checks together. */
-const ALL_MS_MAX = 480_000;
+const ALL_MS_MAX = 900_000;
 const watchdog = setTimeout(() => {
   console.error(`FAILED: the checks took longer than ${ALL_MS_MAX / 1000} s`);
   process.exit(1);
