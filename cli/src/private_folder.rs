@@ -1,8 +1,8 @@
 //! A folder for a socket.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
 /// Most names of folders that are tried.
@@ -30,6 +30,16 @@ impl PrivateFolder {
             }
         }
         result
+    }
+}
+
+impl PrivateFolder {
+    /// Lets processes of other users open files in it whose names they know.
+    ///
+    /// # Errors
+    /// If the system refuses that.
+    pub(crate) fn let_others_pass(&self) -> io::Result<()> {
+        fs::set_permissions(&self.path, Permissions::from_mode(0o711))
     }
 }
 

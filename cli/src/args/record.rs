@@ -24,8 +24,8 @@ use crate::launch::TaskBy;
     A process that already runs (--pid, --name) is profiled from outside, whatever it is: it is neither stopped nor \
     changed, and Ctrl-C ends the recording only.\n\n\
     Agents report to a socket of this user alone, in a new folder below TMPDIR; its address is in \
-    EMBERLINE_URL. Without a program the address is the first line of stdout, and the report is written when \
-    stdin ends. Data is in memory only.\n\n\
+    EMBERLINE_URL. Root's is also for processes of the program that have become another user. Without a program the \
+    address is the first line of stdout, and the report is written when stdin ends. Data is in memory only.\n\n\
     The extension of -o decides: .html is a report, with its JSON next to it as by `emberline report`, and .json \
     that JSON alone; others are those of `emberline profile`, with CPU time only: .svg, .collapsed or .txt, .pb.gz \
     or .pprof, .speedscope.json, .firefox.json, .nested.json, .csv, .parquet.")]

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail};
 use api::WorkersAnswer;
 use collector::ServeOptions;
+use collector::serve::SocketPeers;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::SigSet;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use signal_hook::low_level::emulate_default_handler;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -51,7 +52,15 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     let _inside = runtime.enter();
     let stop = ProgramSignals::listen(|signal| inherited.ignores(signal))
         .context("could not listen for signals")?;
-    let server = LocalServer::start(&runtime, ServeOptions::default())?;
+    let options = ServeOptions {
+        socket_peers: SocketPeers {
+            users: Vec::new(),
+            // A program of root may become another user.
+            allows_process: geteuid().is_root().then_some(launch::is_descendant),
+        },
+        ..ServeOptions::default()
+    };
+    let server = LocalServer::start(&runtime, options)?;
     let recording = Recording {
         server: &server,
         runtime: &runtime,

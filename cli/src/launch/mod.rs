@@ -1,6 +1,7 @@
 //! Programs that `record` and `run` start with the library that profiles them.
 
 mod check;
+mod descendants;
 mod inherited;
 mod journal;
 mod library;
@@ -17,6 +18,7 @@ use regex_lite::Regex;
 
 pub(crate) use self::check::Obstacle;
 use self::check::Program;
+pub(crate) use self::descendants::is_descendant;
 pub(crate) use self::inherited::Inherited;
 pub(crate) use self::journal::{Journal, JournalCounts};
 use crate::exit::{BadInput, Reported};

@@ -68,7 +68,7 @@ use front::gate::Gate;
 use front::origin::PublicNames;
 use front::port::{Certificate, ConnectionLimits, Front, Listener};
 pub use front::port::{
-    Listen, ListenError, TlsOptions, keep_files_private, raise_descriptor_limit,
+    Listen, ListenError, SocketPeers, TlsOptions, keep_files_private, raise_descriptor_limit,
 };
 use ingest::Ingest;
 use naming::{Naming, SymbolSource};
@@ -90,9 +90,8 @@ pub struct ServeOptions {
     pub listen: Listen,
     /// Certificate and key; `None`: plain HTTP. A Unix socket has no use for them.
     pub tls: Option<TlsOptions>,
-    /// Users of this machine, besides the collector's own and root, whose processes may use the Unix
-    /// socket.
-    pub socket_users: Vec<u32>,
+    /// Users and processes for which the Unix socket is, besides the collector's own user and root.
+    pub socket_peers: SocketPeers,
     /// Allows an address that other machines can reach without TLS and tokens. A warning is logged each
     /// hour.
     pub insecure_listen: bool,
@@ -140,7 +139,7 @@ impl Default for ServeOptions {
         ServeOptions {
             listen: Listen::Network((Ipv4Addr::LOCALHOST, PORT_DEFAULT).into()),
             tls: None,
-            socket_users: Vec::new(),
+            socket_peers: SocketPeers::default(),
             insecure_listen: false,
             public_names: Vec::new(),
             grace: GRACE,
@@ -225,7 +224,7 @@ pub struct Server {
     listener: Listener,
     address: Listen,
     certificate: Option<Arc<Certificate>>,
-    socket_users: Vec<u32>,
+    socket_peers: SocketPeers,
     public_names: PublicNames,
     connection_limits: ConnectionLimits,
     tokens: Arc<Tokens>,
@@ -249,7 +248,7 @@ impl Server {
         let ServeOptions {
             listen: address,
             tls,
-            socket_users,
+            socket_peers,
             insecure_listen,
             public_names,
             grace,
@@ -294,7 +293,7 @@ impl Server {
                 source,
             },
         };
-        let listener = Listener::bind(&address, !socket_users.is_empty())
+        let listener = Listener::bind(&address, socket_peers.has_others())
             .await
             .map_err(failed)?;
         let address = listener.address().map_err(failed)?;
@@ -349,7 +348,7 @@ impl Server {
             address,
             public_names: PublicNames::new(&public_names, certified),
             certificate,
-            socket_users,
+            socket_peers,
             connection_limits: ConnectionLimits::of_process(),
             tokens,
             task_label,
@@ -483,7 +482,7 @@ impl Server {
         let front = Front {
             listener: self.listener,
             certificate: self.certificate,
-            socket_users: self.socket_users,
+            socket_peers: self.socket_peers,
             routes,
             limits: self.connection_limits,
         };

@@ -37,6 +37,11 @@ pub(crate) struct LocalServer {
 impl LocalServer {
     pub(crate) fn start(runtime: &Runtime, options: ServeOptions) -> anyhow::Result<LocalServer> {
         let folder = PrivateFolder::create().context("could not create a folder for a socket")?;
+        if options.socket_peers.has_others() {
+            folder
+                .let_others_pass()
+                .context("could not open the folder to other users")?;
+        }
         let listen = Listen::Unix(folder.path.join("socket"));
         let server = runtime.block_on(Server::bind(ServeOptions { listen, ..options }))?;
         let url = server.url();

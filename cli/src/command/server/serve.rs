@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use collector::auth::{TokenFile, TokenSource};
 use collector::limits::{ADOPT_AFTER_FACTOR_MIN, ADOPT_AFTER_MAX};
-use collector::serve::{Reloader, TlsOptions};
+use collector::serve::{Reloader, SocketPeers, TlsOptions};
 use collector::store::{Ack, Retention, StorePlace};
 use collector::{
     AutoAdoption, FollowOptions, ForwardOptions, Limits, ScrapeTarget, ServeOptions, Server,
@@ -292,7 +292,10 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             certificate,
             client_ca,
         }),
-        socket_users: args.socket_users,
+        socket_peers: SocketPeers {
+            users: args.socket_users,
+            allows_process: None,
+        },
         insecure_listen: args.insecure_listen,
         public_names: args.public_names,
         retention: (&args.retention).into(),

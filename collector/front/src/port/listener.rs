@@ -12,6 +12,8 @@ use profiler_core::Endpoint;
 use profiler_core::endpoint::SOCKET_PATH_BYTES_MAX;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::SocketPeer;
+
 /// Where a collector listens.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Listen {
@@ -68,8 +70,7 @@ pub enum Listener {
 #[derive(Debug)]
 pub(super) enum Accepted {
     Network(TcpStream, SocketAddr),
-    /// With the user of the peer's process.
-    Unix(UnixStream, u32),
+    Unix(UnixStream, SocketPeer),
 }
 
 impl Listener {
@@ -109,8 +110,13 @@ impl Listener {
             }
             Listener::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
-                let user = stream.peer_cred()?.uid();
-                Ok(Accepted::Unix(stream, user))
+                let credentials = stream.peer_cred()?;
+                let process = credentials.pid().and_then(|id| u32::try_from(id).ok());
+                let peer = SocketPeer {
+                    user: credentials.uid(),
+                    process: process.filter(|id| *id > 0),
+                };
+                Ok(Accepted::Unix(stream, peer))
             }
         }
     }

@@ -56,13 +56,46 @@ use shares::identity::Peer;
 /// descriptors.
 const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(200);
 
+/// Users and processes for which a Unix socket is, besides the collector's own user and root.
+#[derive(Clone, Debug, Default)]
+pub struct SocketPeers {
+    /// Users of this machine.
+    pub users: Vec<u32>,
+    /// Whether a process may use it although its user may not, by its id. Called once for each connection.
+    pub allows_process: Option<fn(u32) -> bool>,
+}
+
+impl SocketPeers {
+    /// Whether processes of other users may use the socket.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        !self.users.is_empty() || self.allows_process.is_some()
+    }
+
+    fn allow(&self, peer: SocketPeer, own: u32) -> bool {
+        let is_listed = || self.users.contains(&peer.user);
+        let is_allowed_process = || {
+            let process = self.allows_process.zip(peer.process);
+            process.is_some_and(|(allows, process)| allows(process))
+        };
+        peer.user == 0 || peer.user == own || is_listed() || is_allowed_process()
+    }
+}
+
+/// The process at the other end of a Unix socket.
+#[derive(Clone, Copy, Debug)]
+struct SocketPeer {
+    user: u32,
+    /// `None` if it is in a namespace of processes that is not visible here.
+    process: Option<u32>,
+}
+
 /// A port or a Unix socket, and the routes behind it.
 pub struct Front {
     pub listener: Listener,
     /// With it, the port speaks TLS only.
     pub certificate: Option<Arc<Certificate>>,
-    /// Users whose processes may use the Unix socket, besides the collector's own and root.
-    pub socket_users: Vec<u32>,
+    pub socket_peers: SocketPeers,
     pub routes: Router,
     pub limits: ConnectionLimits,
 }
@@ -70,7 +103,7 @@ pub struct Front {
 /// A front that accepts connections.
 struct Accepting {
     certificate: Option<Arc<Certificate>>,
-    socket_users: Vec<u32>,
+    socket_peers: SocketPeers,
     routes: Router,
     protocols: Builder<TokioExecutor>,
     connections: Arc<Connections>,
@@ -85,7 +118,7 @@ impl Front {
         let Front {
             listener,
             certificate,
-            socket_users,
+            socket_peers,
             routes,
             limits,
         } = self;
@@ -94,7 +127,7 @@ impl Front {
         let watched = certificate.clone();
         let accepting = Accepting {
             certificate,
-            socket_users,
+            socket_peers,
             routes,
             protocols: protocols(),
             connections,
@@ -171,10 +204,11 @@ impl Accepting {
                         self.open(socket, registration);
                     }
                 }
-                Ok(Accepted::Unix(stream, user)) => {
+                Ok(Accepted::Unix(stream, peer)) => {
                     if let Some(registration) = self.connections.admit(Source::Socket).await {
                         let own = rustix::process::geteuid().as_raw();
-                        let is_allowed = is_allowed(user, own, &self.socket_users);
+                        let is_allowed = self.socket_peers.allow(peer, own);
+                        let user = peer.user;
                         self.open(
                             Socket::Unix {
                                 stream,
@@ -213,11 +247,6 @@ impl Accepting {
             tokio::spawn(connection.serve(socket));
         }
     }
-}
-
-/// Whether a user may use the Unix socket of a collector that runs as `own`.
-fn is_allowed(user: u32, own: u32, listed: &[u32]) -> bool {
-    user == 0 || user == own || listed.contains(&user)
 }
 
 /// Whether the error is that of one connection, which was gone before it was accepted.
@@ -464,12 +493,24 @@ mod tests {
 
     #[test]
     fn a_socket_is_for_its_user_root_and_those_listed() {
-        let allowed = |user| is_allowed(user, 1_000, &[1_002, 1_003]);
+        let of = |user, process| SocketPeer { user, process };
+        let listed = SocketPeers {
+            users: vec![1_002, 1_003],
+            allows_process: None,
+        };
+        let allowed = |user| listed.allow(of(user, Some(7)), 1_000);
         assert_eq!([0, 1_000, 1_002, 1_003].map(allowed), [true; 4]);
         assert_eq!([1, 1_001, 1_004, u32::MAX].map(allowed), [false; 4]);
+        let nobody_else = SocketPeers::default();
         assert!(
-            !is_allowed(1_000, 0, &[]),
+            !nobody_else.allow(of(1_000, Some(7)), 0),
             "a collector of root is not for everybody"
         );
+        let by_process = SocketPeers {
+            users: Vec::new(),
+            allows_process: Some(|process| process == 7),
+        };
+        let allowed = |process| by_process.allow(of(1_000, process), 0);
+        assert_eq!([Some(7), Some(8), None].map(allowed), [true, false, false]);
     }
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 
 use super::*;
 
@@ -272,6 +272,26 @@ exec "$0""#;
         said.contains("is not profiled: it is built with a sanitizer"),
         "{said}"
     );
+}
+
+/// As servers do that are started by root.
+#[test]
+fn a_child_that_becomes_another_user_is_profiled() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cpu.collapsed");
+    let done = recorded(&file, &[programs().c.to_str().unwrap(), "other-user"]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "code 4\n", "{said}");
+    let text = fs::read_to_string(&file).unwrap();
+    // The parent only waits.
+    let crunch = text.lines().filter(|line| line.contains(";crunch"));
+    let crunch_ns: u64 = crunch
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
+        .sum();
+    assert!(crunch_ns > 400_000_000, "{text}");
 }
 
 #[test]
