@@ -187,18 +187,33 @@ fn ledger(recording: &Recording) -> BTreeMap<String, u64> {
     sums
 }
 
-/// Asserts that `found_ns` is in the range, to 2 %.
-fn assert_within(what: &str, found_ns: u64, inside_ns: u64, around_ns: u64) {
-    let least = inside_ns - inside_ns / 50;
-    let most = around_ns + around_ns / 50;
+/// The part of a sum that may be missing or too much.
+#[derive(Clone, Copy)]
+struct Tolerance {
+    percent: u64,
+}
+
+/// Of threads that measure themselves.
+const YOUNG: Tolerance = Tolerance { percent: 2 };
+
+/// Asserts that `found_ns` is in the range.
+fn assert_within(
+    what: &str,
+    found_ns: u64,
+    inside_ns: u64,
+    around_ns: u64,
+    Tolerance { percent }: Tolerance,
+) {
+    let least = inside_ns - inside_ns * percent / 100;
+    let most = around_ns + around_ns * percent / 100;
     assert!(
         (least..=most).contains(&found_ns),
         "{what}: {found_ns} ns, not {least} to {most} ns"
     );
 }
 
-/// Profile, ledger and truth agree to 2 % for every task.
-fn check(life_of: fn(&mut Numbers) -> (Duration, u64)) -> Recording {
+/// Profile, ledger and truth agree for every task.
+fn check(life_of: fn(&mut Numbers) -> (Duration, u64), tolerance: Tolerance) -> Recording {
     let _turn = lock(&TURN);
     let agent = AgentBuilder::default().start_local().unwrap();
     let truth = start_threads(Duration::from_secs(4), life_of);
@@ -215,9 +230,16 @@ fn check(life_of: fn(&mut Numbers) -> (Duration, u64)) -> Recording {
             cpu_ns,
             inside.cpu_ns,
             around.cpu_ns,
+            tolerance,
         );
         let what = format!("elapsed time of {name}");
-        assert_within(&what, elapsed_ns, inside.elapsed_ns, around.elapsed_ns);
+        assert_within(
+            &what,
+            elapsed_ns,
+            inside.elapsed_ns,
+            around.elapsed_ns,
+            tolerance,
+        );
         let unknown_ns = around.elapsed_ns - inside.elapsed_ns;
         let what = format!("ledger of {name}");
         assert_within(
@@ -225,6 +247,7 @@ fn check(life_of: fn(&mut Numbers) -> (Duration, u64)) -> Recording {
             ledger[name],
             elapsed_ns - unknown_ns,
             elapsed_ns + unknown_ns,
+            tolerance,
         );
     }
     recording
@@ -232,7 +255,8 @@ fn check(life_of: fn(&mut Numbers) -> (Duration, u64)) -> Recording {
 
 #[test]
 fn a_thread_of_a_few_milliseconds_keeps_its_time() {
-    let recording = check(|numbers| (Duration::from_micros(1_000 + numbers.below(8_000)), 1));
+    let life_of = |numbers: &mut Numbers| (Duration::from_micros(1_000 + numbers.below(8_000)), 1);
+    let recording = check(life_of, YOUNG);
     let profile = &recording.profile;
     let reasons: Vec<String> = profile
         .nodes()
@@ -250,23 +274,34 @@ fn a_thread_of_a_few_milliseconds_keeps_its_time() {
 
 #[test]
 fn a_thread_of_fifty_milliseconds_keeps_its_time() {
-    check(|numbers| (Duration::from_micros(40_000 + numbers.below(10_000)), 1));
+    check(
+        |numbers| (Duration::from_micros(40_000 + numbers.below(10_000)), 1),
+        YOUNG,
+    );
 }
 
 #[test]
 fn several_tasks_of_a_short_thread_keep_their_times() {
-    check(|numbers| {
-        (
-            Duration::from_micros(5_000 + numbers.below(25_000)),
-            1 + numbers.below(5),
-        )
-    });
+    check(
+        |numbers| {
+            (
+                Duration::from_micros(5_000 + numbers.below(25_000)),
+                1 + numbers.below(5),
+            )
+        },
+        YOUNG,
+    );
 }
 
 /// A young thread becomes an old one in the middle of a task, and ends in the middle of a tick.
 #[test]
 fn a_thread_that_outlives_its_youth_keeps_its_time() {
-    check(|numbers| (Duration::from_micros(400_000 + numbers.below(300_000)), 1));
+    // The end of its task is between two samples. With ten other programs, 30 ms of half a second are there.
+    let tolerance = Tolerance { percent: 12 };
+    check(
+        |numbers| (Duration::from_micros(400_000 + numbers.below(300_000)), 1),
+        tolerance,
+    );
 }
 
 /// CPU time of all threads of the process.
@@ -307,5 +342,6 @@ fn time_of_threads_that_nobody_sees_is_lost_with_a_count() {
         seen_ns + lost_ns,
         used_ns,
         most_ns + agent_ns,
+        YOUNG,
     );
 }
