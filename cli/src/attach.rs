@@ -78,17 +78,15 @@ impl Attached {
             }
         }
         targets.dedup();
+        let source = if args.ptrace {
+            RunningSource::Stops
+        } else {
+            RunningSource::Events
+        };
         let mut attached = Attached {
             name: args.name.clone(),
             duration: args.duration,
-            source: if args.ptrace {
-                RunningSource::Stops
-            } else {
-                RunningSource::Events
-            },
-            options,
-            recordings: Vec::new(),
-            seen: Vec::new(),
+            ..Attached::new(options, source)
         };
         for target in targets {
             attached.add_and_say(target)?;
@@ -102,16 +100,20 @@ impl Attached {
     /// If it has ended, or the system refuses what is needed; the text has the way on.
     pub(crate) fn to_program(process: u32, options: AttachOptions) -> anyhow::Result<Attached> {
         let target = Target::find(process)?;
-        let mut attached = Attached {
+        let mut attached = Attached::new(options, RunningSource::Events);
+        attached.add(target)?;
+        Ok(attached)
+    }
+
+    fn new(options: AttachOptions, source: RunningSource) -> Attached {
+        Attached {
             name: None,
             duration: None,
-            source: RunningSource::Events,
+            source,
             options,
             recordings: Vec::new(),
             seen: Vec::new(),
-        };
-        attached.add(target)?;
-        Ok(attached)
+        }
     }
 
     /// The command lines of the processes.

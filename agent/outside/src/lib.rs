@@ -20,4 +20,4 @@ mod watched;
 pub use agent::outside::SymbolPattern;
 pub use recording::{Recorded, Recording, RecordingError, RecordingOptions};
 pub use running::{RunningSamples, RunningSource};
-pub use target::{Obstacle, Target, TargetError};
+pub use target::{Obstacle, Target, TargetError, parent_of};

@@ -196,6 +196,12 @@ impl Target {
     }
 }
 
+/// The parent of a process; `None` if there is no such process.
+#[must_use]
+pub fn parent_of(process: u32) -> Option<u32> {
+    Stat::of(process).map(|stat| stat.parent)
+}
+
 fn examine(process: u32) -> Result<Target, Obstacle> {
     if !proc_is_own() {
         return Err(Obstacle::OtherNamespace);

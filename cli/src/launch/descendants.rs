@@ -1,6 +1,6 @@
 //! Processes that this one has started, and those that they have.
 
-use std::fs;
+use outside::parent_of;
 
 /// Most parents of a process that are followed.
 const PARENTS_MAX: usize = 64;
@@ -11,14 +11,6 @@ pub(crate) fn is_descendant(process: u32) -> bool {
     let own = std::process::id();
     let parents = std::iter::successors(parent_of(process), |parent| parent_of(*parent));
     parents.take(PARENTS_MAX).any(|parent| parent == own)
-}
-
-/// `None` if there is no such process.
-fn parent_of(process: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Its name may contain anything.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
