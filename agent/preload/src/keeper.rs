@@ -54,6 +54,7 @@ pub(crate) fn exists() -> bool {
 }
 
 fn run() {
+    agent::mark_agent_thread();
     // The thread that started this one may be forbidden to.
     system::process::allow_clocks();
     if process::began_unfiltered() {

@@ -35,6 +35,29 @@ fn the_report_names_functions_and_the_exit_code_is_the_programs() {
 }
 
 #[test]
+fn the_agents_threads_are_not_the_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let done = recorded(&file, &["sleep", "1"]);
+    assert!(done.status.success(), "{done:?}");
+    let json: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let threads = json["threads"]["threads"].as_array().unwrap();
+    let time_of = |is_ours: bool| -> u64 {
+        let wanted = threads.iter().filter(|thread| {
+            thread["thread"].as_str().unwrap().starts_with("emberline-") == is_ours
+        });
+        wanted
+            .map(|thread| thread["total_ns"].as_u64().unwrap())
+            .sum()
+    };
+    let of_program = time_of(false);
+    let of_agent = time_of(true);
+    assert!(of_program > 500_000_000, "{threads:?}");
+    // The thread that starts the agent also begins the program's task.
+    assert!(of_agent < of_program / 10, "{threads:?}");
+}
+
+#[test]
 fn the_extension_decides_the_format() {
     let folder = tempfile::tempdir().unwrap();
     for (name, start) in [
