@@ -30,6 +30,10 @@ const SOCKET_WAIT_MAX: Duration = Duration::from_millis(20);
 /// the next read from one that sends too much.
 const WAKE_WAIT_MAX: Duration = Duration::from_millis(50);
 
+/// The same if the collector has sent nothing for [`QUIET_AFTER`]: each look costs a program that waits.
+const QUIET_WAKE_WAIT_MAX: Duration = Duration::from_millis(200);
+const QUIET_AFTER: Duration = Duration::from_millis(150);
+
 /// Flag with which other threads wake the shipper.
 #[derive(Debug, Default)]
 pub(super) struct WakeFlag {
@@ -112,7 +116,8 @@ impl Reactor {
 
     fn wait(&self) {
         let until = self.deadline.get();
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let left = until.map(|until| until.saturating_duration_since(now));
         let at_most = |limit: Duration| left.map_or(limit, |left| left.min(limit));
         match &*self.socket.borrow() {
             Some(socket) if self.is_answer_due.get() && socket.is_awaited() => {
@@ -125,7 +130,15 @@ impl Reactor {
                 };
                 socket.wait(limit);
             }
-            Some(_) => self.wake.wait(Some(at_most(WAKE_WAIT_MAX))),
+            Some(socket) => {
+                let quiet_for = now.saturating_duration_since(socket.last_received());
+                let limit = if quiet_for < QUIET_AFTER {
+                    WAKE_WAIT_MAX
+                } else {
+                    QUIET_WAKE_WAIT_MAX
+                };
+                self.wake.wait(Some(at_most(limit)));
+            }
             None => self.wake.wait(left),
         }
     }
