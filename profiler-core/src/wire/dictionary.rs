@@ -242,13 +242,6 @@ impl Translation {
         Ok(invalid)
     }
 
-    /// Packs the tables, if they have grown much: for translations that are kept. Lookups take longer then.
-    pub fn pack(&mut self) {
-        [&mut self.strings, &mut self.frames, &mut self.nodes]
-            .into_iter()
-            .for_each(Ids::pack);
-    }
-
     /// Memory of the tables, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -280,9 +273,6 @@ impl Translation {
         let strings = message.strings.len() - fresh.strings;
         let frames = message.frames.len() - fresh.frames;
         let nodes = node_count(message) - fresh.nodes;
-        self.strings.reserve(strings);
-        self.frames.reserve(frames);
-        self.nodes.reserve(nodes);
         for text in message.strings[fresh.strings..].iter().take(take(strings)) {
             self.strings
                 .push(symbols.intern_string(&bounded_name(text)).0);
@@ -343,14 +333,12 @@ impl Translation {
         let fresh = self.fresh(message)?;
         let before = self.entry_count();
         let room = |ids: &Translation| entries_max - (ids.entry_count() - before);
-        self.strings.reserve(message.strings.len() - fresh.strings);
         for text in message.strings[fresh.strings..].iter().take(entries_max) {
             let Some(string) = symbols.string_id(&bounded_name(text)) else {
                 return Ok(self.entry_count() - before);
             };
             self.strings.push(string.0);
         }
-        self.frames.reserve(message.frames.len() - fresh.frames);
         let frames = message.frames[fresh.frames..].iter().take(room(self));
         for frame in frames {
             let Some(known) = known_frame(&self.strings, symbols, frame) else {
@@ -359,7 +347,6 @@ impl Translation {
             self.threads.note(frame);
             self.frames.push(known.0);
         }
-        self.nodes.reserve(node_count(message) - fresh.nodes);
         let nodes = nodes_of(message).skip(fresh.nodes).take(room(self));
         for (gap, frame) in nodes {
             let Some(node) = self.known_node(trie, gap, frame) else {
@@ -382,7 +369,6 @@ impl Translation {
         let held = self.marks();
         let before = self.entry_count();
         let room = |ids: &Translation| entries_max - (ids.entry_count() - before);
-        self.strings.reserve((end.strings - held.strings) as usize);
         for string in (held.strings..end.strings).take(entries_max) {
             let text = sender.symbols.string(StringId(string));
             let Some(string) = receiver.symbols.string_id(text) else {
@@ -390,7 +376,6 @@ impl Translation {
             };
             self.strings.push(string.0);
         }
-        self.frames.reserve((end.frames - held.frames) as usize);
         for frame in (held.frames..end.frames).take(room(self)) {
             let frame = sender.symbols.frame_ids(FrameId(frame));
             let Some(frame) = receiver.symbols.find_ids(&self.received(frame)) else {
@@ -398,7 +383,6 @@ impl Translation {
             };
             self.frames.push(frame.0);
         }
-        self.nodes.reserve((end.nodes - held.nodes) as usize);
         for node in (held.nodes..end.nodes).take(room(self)) {
             let known = sender.trie.node(NodeId(node)).and_then(|(parent, frame)| {
                 self.known_node(receiver.trie, node - parent.0, frame.0)

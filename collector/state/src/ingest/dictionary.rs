@@ -200,7 +200,6 @@ impl Ingest {
         Ok(match applied {
             Ok(true) => SliceOutcome::More,
             Ok(false) => {
-                translation.pack();
                 if let Some(invalid) = &pending.invalid {
                     note_rejection(&attachment.cell, &mut session, &in_words(invalid));
                 }

@@ -376,7 +376,6 @@ fn kept(order: &[Vec<u32>], symbols: &mut SymbolTable, trie: &mut CallTrie) -> [
     let mut held = Marks::default();
     while let Some(message) = dictionary_since(&own.0, &own.1, &mut held, 1 << 16) {
         translation.apply(&message, symbols, trie).unwrap();
-        translation.pack();
     }
     [translation.bytes(), own.1.node_count() as usize]
 }
@@ -397,5 +396,5 @@ fn a_further_agent_of_a_program_costs_little_in_whatever_order_it_meets_the_stac
     assert!(nodes > 10_000, "{nodes}");
     assert!(again < 4_096, "{again}");
     let [bytes, _] = kept(&shuffled, &mut symbols, &mut trie);
-    assert!(bytes < 3 * nodes, "{bytes} for {nodes}");
+    assert!(5 * bytes < 7 * nodes, "{bytes} for {nodes}");
 }
