@@ -36,6 +36,8 @@ pub(super) struct Sample {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
+    /// Whether the nodes are those of known tables.
+    is_known: bool,
     second: u32,
     node: NodeId,
     state: u8,
@@ -45,14 +47,14 @@ struct Key {
 
 /// The stack that was added last. The next one mostly begins alike, and finds its nodes there.
 #[derive(Default)]
-struct LastStack {
+pub(super) struct LastStack {
     top: Option<NodeId>,
     nodes: Vec<(FrameId, NodeId)>,
 }
 
 impl LastStack {
     /// Forgets the nodes of other frames than these, and returns the number of the others.
-    fn keep(&mut self, top: NodeId, frames: &[FrameId]) -> usize {
+    pub(super) fn keep(&mut self, top: NodeId, frames: &[FrameId]) -> usize {
         let is_same = self.top.replace(top) == Some(top);
         let common = frames
             .iter()
@@ -61,6 +63,15 @@ impl LastStack {
             .count();
         self.nodes.truncate(common);
         common
+    }
+
+    /// The node of the frames that are kept; `None` if there are none.
+    pub(super) fn node(&self) -> Option<NodeId> {
+        self.nodes.last().map(|(_, node)| *node)
+    }
+
+    pub(super) fn push(&mut self, frame: FrameId, node: NodeId) {
+        self.nodes.push((frame, node));
     }
 }
 
@@ -153,22 +164,13 @@ impl<'a> Builder<'a> {
         Ok(id)
     }
 
-    /// The node of a task, and of its phase. The task of the options has precedence.
+    /// The node of a task, and of its phase.
     pub(super) fn top(
         &mut self,
         task: Option<&str>,
         phase: Option<&str>,
     ) -> Result<NodeId, ImportError> {
-        let chosen = self.options.task.as_deref();
-        let frame = match (chosen, task) {
-            (Some(name), _) => Frame::task(name),
-            (None, Some("[no task]")) => Frame::no_task(),
-            (None, Some("[agent]")) => Frame::agent(),
-            (None, Some("")) => Frame::task("[unnamed]"),
-            (None, Some(name)) => Frame::task(name),
-            (None, None) => Frame::task(&self.options.task_default),
-        };
-        let frame = self.frame(&frame)?;
+        let frame = self.frame(&task_frame(self.options, task))?;
         let is_full = self.tasks.len() >= AGENT_TASK_NAMES_MAX && !self.tasks.contains(&frame);
         let frame = if is_full {
             self.frame(&Frame::task("[overflow]"))?
@@ -208,10 +210,10 @@ impl<'a> Builder<'a> {
     pub(super) fn stack(&mut self, top: NodeId, frames: &[FrameId]) -> Result<NodeId, ImportError> {
         if frames.len() <= FRAMES_MAX {
             let common = self.last_stack.keep(top, frames);
-            let mut node = self.last_stack.nodes.last().map_or(top, |(_, node)| *node);
+            let mut node = self.last_stack.node().unwrap_or(top);
             for frame in &frames[common..] {
                 node = self.child(node, *frame);
-                self.last_stack.nodes.push((*frame, node));
+                self.last_stack.push(*frame, node);
             }
             return Ok(node);
         }
@@ -266,6 +268,15 @@ impl<'a> Builder<'a> {
 
     /// Adds a sample with the labels of [`Builder::label_set`].
     pub(super) fn add_labeled(&mut self, sample: Sample, labels: u16) -> Result<(), ImportError> {
+        self.count(sample, labels, false)
+    }
+
+    /// The same for nodes of known tables.
+    pub(super) fn add_known(&mut self, sample: Sample, labels: u16) -> Result<(), ImportError> {
+        self.count(sample, labels, true)
+    }
+
+    fn count(&mut self, sample: Sample, labels: u16, is_known: bool) -> Result<(), ImportError> {
         let Sample {
             node,
             thread,
@@ -279,6 +290,7 @@ impl<'a> Builder<'a> {
         self.check_duration(at_ns)?;
         let second = u32::try_from(at_ns / SECOND_NS).expect("the duration is limited");
         let key = Key {
+            is_known,
             second,
             node,
             state: state as u8,
@@ -357,6 +369,8 @@ impl<'a> Builder<'a> {
         self.check_duration(duration_ns)?;
         let mut weights: Vec<(Key, u64)> = self.weights.into_iter().collect();
         weights.sort_unstable();
+        let own = weights.partition_point(|(key, _)| !key.is_known);
+        let known = weights.split_off(own);
         let sample = |(key, nanoseconds): (Key, u64)| ImportedSample {
             second: key.second,
             node: key.node,
@@ -370,6 +384,7 @@ impl<'a> Builder<'a> {
             symbols: self.symbols,
             trie: self.trie,
             samples: weights.into_iter().map(sample).collect(),
+            known_samples: known.into_iter().map(sample).collect(),
             label_sets: self.label_sets,
             started_at: times.started_at,
             duration_ns,
@@ -377,6 +392,18 @@ impl<'a> Builder<'a> {
             has_long_waits_only: false,
             notes: self.notes.into_iter().collect(),
         })
+    }
+}
+
+/// The frame of a task. That of the options has precedence.
+pub(super) fn task_frame<'t>(options: &'t ImportOptions, task: Option<&'t str>) -> Frame<&'t str> {
+    match (options.task.as_deref(), task) {
+        (Some(name), _) => Frame::task(name),
+        (None, Some("[no task]")) => Frame::no_task(),
+        (None, Some("[agent]")) => Frame::agent(),
+        (None, Some("")) => Frame::task("[unnamed]"),
+        (None, Some(name)) => Frame::task(name),
+        (None, None) => Frame::task(&options.task_default),
     }
 }
 

@@ -14,6 +14,7 @@ mod firefox;
 mod gzip;
 mod jfr;
 mod json;
+mod known;
 mod labels;
 pub mod limits;
 mod model;
@@ -28,6 +29,7 @@ use std::borrow::Cow;
 
 pub use error::ImportError;
 pub use gzip::{decompressed, decompressed_len};
+pub use known::{KnownTables, LookUp};
 pub use model::{
     CollapsedUnit, ImportFormat, ImportOptions, Imported, ImportedSample, Labels, TASK_DEFAULT,
     TASK_LABEL_DEFAULT,
@@ -48,15 +50,35 @@ pub use otlp::{OtlpEncoding, OtlpError, OtlpProfile, otlp_profiles};
 /// # Errors
 /// [`ImportError`] if the format is unknown, the content is invalid or a limit is exceeded.
 pub fn import(file: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
+    parse(file, options, None)
+}
+
+/// Like [`import`], for a receiver that has most of the names and stacks already. What its tables lack, and all of
+/// formats other than pprof, is in the tables of the result.
+///
+/// # Errors
+/// As of [`import`].
+pub fn import_into(
+    tables: &dyn KnownTables,
+    file: &[u8],
+    options: &ImportOptions,
+) -> Result<Imported, ImportError> {
+    parse(file, options, Some(tables))
+}
+
+fn parse(
+    file: &[u8],
+    options: &ImportOptions,
+    known: Option<&dyn KnownTables>,
+) -> Result<Imported, ImportError> {
     let content = in_utf8(decompressed(file, options.content_bytes_max)?);
     let format = match options.format {
         Some(format) => format,
         None => detect::format(&content).ok_or_else(|| detect::other(&content))?,
     };
     match format {
-        ImportFormat::Pprof => {
-            pprof::parse(&content, options).map_err(|error| detect::other_message(&content, error))
-        }
+        ImportFormat::Pprof => pprof::parse(&content, options, known)
+            .map_err(|error| detect::other_message(&content, error)),
         ImportFormat::Collapsed => collapsed::parse(&content, options),
         ImportFormat::Perf => perf::parse(&content, options),
         ImportFormat::Speedscope => speedscope::parse(&content, options),

@@ -142,6 +142,8 @@ pub struct Imported {
     pub trie: CallTrie,
     /// In rising order, each combination once.
     pub samples: Vec<ImportedSample>,
+    /// Those whose stack and thread are nodes of [known tables](crate::import_into), and not of `trie`.
+    pub known_samples: Vec<ImportedSample>,
     /// The distinct labels of samples. The first are those of samples without labels.
     pub label_sets: Vec<Labels>,
     /// When it was recorded, if the file says it.
@@ -174,7 +176,7 @@ pub struct ImportedSample {
 }
 
 impl Imported {
-    /// The whole as a profile.
+    /// The whole as a profile, without samples of known tables.
     #[must_use]
     pub fn profile(&self) -> Profile {
         let samples = self.samples.iter();
@@ -191,7 +193,8 @@ impl Imported {
     /// Sum of all weights.
     #[must_use]
     pub fn total_ns(&self) -> u64 {
-        self.samples.iter().map(|sample| sample.nanoseconds).sum()
+        let samples = self.samples.iter().chain(&self.known_samples);
+        samples.map(|sample| sample.nanoseconds).sum()
     }
 
     /// The names of the tasks, in order of appearance.

@@ -3,31 +3,46 @@
 
 mod columns;
 mod frames;
+mod known;
 mod numbered;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use flamegraph::messages::pprof as proto;
-use profiler_core::{FrameId, Timestamp};
+use profiler_core::{FrameId, NodeId, Timestamp};
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
 use self::columns::Measure;
 use self::frames::Stacks;
+use self::known::KnownStacks;
 use self::numbered::Numbered;
 use super::builder::{Builder, Sample, Times};
 use super::error::ImportError;
 use super::json::check_table;
+use super::known::KnownTables;
 use super::labels::SampleLabels;
 use super::limits::ENTRY_BYTES_MAX;
 use super::model::{ImportFormat, ImportOptions, Imported};
 
-/// Parses a message, decompressed.
-pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
+/// Parses a message, decompressed. Stacks that are among the known ones become nodes of those.
+pub(super) fn parse(
+    content: &[u8],
+    options: &ImportOptions,
+    known: Option<&dyn KnownTables>,
+) -> Result<Imported, ImportError> {
     let mut builder = Builder::new(ImportFormat::Pprof, options);
     let tables = Tables::read(&builder, content)?;
-    let stacks = Stacks::read(&tables, &mut builder)?;
-    let measure = Measure::new(&mut builder, &tables, content)?;
+    let mut stacks = Stacks::new(&tables);
+    let known = match known {
+        Some(known) => Some(KnownStacks::read(&mut stacks, &mut builder, known)?),
+        None => {
+            stacks.intern_all(&mut builder)?;
+            None
+        }
+    };
+    let measure = Measure::new(&mut builder, &tables)?;
     if tables.drop_frames != 0 {
         builder.note("functions that the profile wants to be left out (drop_frames) are kept");
     }
@@ -35,12 +50,13 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         builder,
         tables: &tables,
         stacks,
+        known,
         measure,
         frames: Vec::new(),
     };
     // Its lists are used for all samples.
     let mut sample = proto::Sample::default();
-    for (number, entry) in (1..).zip(Fields::of(content, 2)) {
+    for (number, entry) in (1..).zip(tables.samples()) {
         let bytes = entry.map_err(|error| parser.builder.invalid(error))?;
         parser
             .builder
@@ -170,6 +186,8 @@ struct Tables<'a> {
     mappings: Numbered<proto::Mapping>,
     /// Encoded.
     locations: Vec<&'a [u8]>,
+    /// The part of the message that has all samples, and mostly nothing else.
+    with_samples: &'a [u8],
     time_ns: i64,
     duration_ns: i64,
     period_type: Option<proto::ValueType>,
@@ -182,8 +200,16 @@ struct Tables<'a> {
 impl<'a> Tables<'a> {
     fn read(builder: &Builder<'_>, content: &'a [u8]) -> Result<Tables<'a>, ImportError> {
         let mut tables = Tables::default();
-        for field in (Fields { rest: content }) {
+        let mut fields = Fields { rest: content };
+        let mut samples: Option<Range<usize>> = None;
+        loop {
+            let start = content.len() - fields.rest.len();
+            let Some(field) = fields.next() else { break };
             match field.map_err(|error| builder.invalid(error))? {
+                (2, Value::Bytes(_)) => {
+                    let end = content.len() - fields.rest.len();
+                    samples.get_or_insert(start..end).end = end;
+                }
                 (tag, Value::Bytes(bytes)) => tables.entry(builder, tag, bytes)?,
                 (7, Value::Number(number)) => tables.drop_frames = number,
                 (9, Value::Number(number)) => tables.time_ns = number.cast_signed(),
@@ -194,14 +220,20 @@ impl<'a> Tables<'a> {
             }
         }
         if tables.types.is_empty() {
-            return Err(match Fields::of(content, 2).next() {
+            return Err(match samples {
                 Some(_) => builder.invalid("it has no types of samples"),
                 None => ImportError::Empty {
                     format: builder.format,
                 },
             });
         }
+        tables.with_samples = &content[samples.unwrap_or_default()];
         Ok(tables)
+    }
+
+    /// The samples, encoded.
+    fn samples(&self) -> impl Iterator<Item = Result<&'a [u8], String>> {
+        Fields::of(self.with_samples, 2)
     }
 
     fn entry(
@@ -263,9 +295,18 @@ impl<'a> Tables<'a> {
 struct Parser<'a, 't> {
     builder: Builder<'a>,
     tables: &'t Tables<'t>,
-    stacks: Stacks,
+    stacks: Stacks<'t>,
+    known: Option<KnownStacks<'t>>,
     measure: Measure<'t>,
     frames: Vec<FrameId>,
+}
+
+/// Where the time of a sample is.
+struct SampleStack {
+    node: NodeId,
+    thread: NodeId,
+    /// Whether these are nodes of the known tables.
+    is_known: bool,
 }
 
 impl<'t> Parser<'_, 't> {
@@ -287,34 +328,60 @@ impl<'t> Parser<'_, 't> {
         if weights.iter().all(|(_, weight)| *weight == 0) {
             return Ok(());
         }
+        let SampleStack {
+            node,
+            thread,
+            is_known,
+        } = self.stack(sample, number, &labels)?;
+        let label_set = self.builder.label_set(labels.others);
+        for (state, weight) in weights {
+            let sample = Sample {
+                node,
+                thread,
+                state,
+                weight,
+                at_ns: 0,
+            };
+            if is_known {
+                self.builder.add_known(sample, label_set)?;
+            } else {
+                self.builder.add_labeled(sample, label_set)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stack(
+        &mut self,
+        sample: &proto::Sample,
+        number: usize,
+        labels: &SampleLabels<'t>,
+    ) -> Result<SampleStack, ImportError> {
+        for id in &sample.location_id {
+            if !self.stacks.has(*id) {
+                return Err(self.builder.invalid(format!(
+                    "sample {number} names location {id}, which does not exist"
+                )));
+            }
+        }
+        let known = self.known.as_mut();
+        let found = known.and_then(|known| known.find(&self.builder, sample, labels));
+        if let Some(stack) = found {
+            return Ok(stack);
+        }
         self.frames.clear();
         for id in sample.location_id.iter().rev() {
-            let frames = self.stacks.frames(*id).ok_or_else(|| {
-                self.builder.invalid(format!(
-                    "sample {number} names location {id}, which does not exist"
-                ))
-            })?;
+            let frames = self.stacks.interned(*id, &mut self.builder)?;
             self.frames.extend_from_slice(frames);
         }
         let top = self.builder.top(labels.task, labels.phase)?;
-        let node = self.builder.stack(top, &self.frames)?;
-        let thread = self
-            .builder
-            .thread(top, labels.thread.unwrap_or_default(), 0)?;
-        let label_set = self.builder.label_set(labels.others);
-        for (state, weight) in weights {
-            self.builder.add_labeled(
-                Sample {
-                    node,
-                    thread,
-                    state,
-                    weight,
-                    at_ns: 0,
-                },
-                label_set,
-            )?;
-        }
-        Ok(())
+        Ok(SampleStack {
+            node: self.builder.stack(top, &self.frames)?,
+            thread: self
+                .builder
+                .thread(top, labels.thread.unwrap_or_default(), 0)?,
+            is_known: false,
+        })
     }
 
     fn labels(&mut self, sample: &proto::Sample) -> Result<SampleLabels<'t>, ImportError> {

@@ -8,6 +8,7 @@ mod firefox;
 mod fixtures;
 mod hostile;
 mod jfr;
+mod known;
 mod names;
 mod others;
 mod perf;

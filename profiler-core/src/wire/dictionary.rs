@@ -203,6 +203,16 @@ impl Default for Translation {
 }
 
 impl Translation {
+    /// A translation for a sender in the receiver's process, whose nodes are the receiver's own: the first `nodes`,
+    /// including the root. It has no names.
+    #[must_use]
+    pub fn of_receiver(nodes: u32) -> Translation {
+        Translation {
+            nodes: Ids::counted(nodes),
+            ..Translation::default()
+        }
+    }
+
     /// How much of the agent's tables was applied.
     #[must_use]
     pub fn marks(&self) -> Marks {

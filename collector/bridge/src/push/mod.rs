@@ -17,6 +17,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
+use import::KnownTables;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
@@ -32,6 +33,7 @@ use shares::identity::Identity;
 use shares::{Account, MemoryPool, Quota};
 use state::Collector;
 use state::pushed::PushedSeries;
+use state::tree::KnownTree;
 
 pub(crate) use self::body::decoded;
 pub(crate) use self::connect::Encoding;
@@ -394,10 +396,12 @@ impl Sender {
             if bytes > LARGE_PUSH_BYTES {
                 return Ok(None);
             }
-            let mut parsed = sender.parse_now(profiles)?;
+            let state = &sender.inlet.collector.state;
+            let known = KnownTree(&state.tree);
+            let mut parsed = sender.parse_now(profiles, Some(&known))?;
             for parsed in &mut parsed {
                 if let Parsed::Samples(samples) = parsed {
-                    samples.look_up(&sender.inlet.collector.state);
+                    samples.look_up(state);
                 }
             }
             Ok(Some(parsed))
@@ -409,14 +413,18 @@ impl Sender {
 
     async fn parse(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {
         let sender = self.clone();
-        spawn_blocking(move || sender.parse_now(profiles))
+        spawn_blocking(move || sender.parse_now(profiles, None))
             .await
             .unwrap_or_else(|_| Err(panicked()))
     }
 
-    fn parse_now(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {
+    fn parse_now(
+        &self,
+        profiles: Vec<Profile>,
+        known: Option<&dyn KnownTables>,
+    ) -> Result<Vec<Parsed>, Failure> {
         let now = self.inlet.collector.state.clock.now();
-        let mut parser = Parser::new(&self.inlet.task_label, now);
+        let mut parser = Parser::new(&self.inlet.task_label, now, known);
         profiles
             .into_iter()
             .map(|profile| parser.parse(profile))

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use import::{
-    ImportError, ImportFormat, ImportOptions, Imported, decompressed, decompressed_len, import,
+    ImportError, ImportFormat, ImportOptions, Imported, KnownTables, decompressed,
+    decompressed_len, import, import_into,
 };
 
 use profiler_core::{TimeRange, Timestamp};
@@ -133,12 +134,13 @@ impl Samples {
 
     /// The series of the samples, by their labels.
     pub(super) fn into_series(self) -> Vec<PushedSeries> {
-        let used: BTreeSet<u16> = self
-            .imported
-            .samples
-            .iter()
-            .map(|sample| sample.labels)
-            .collect();
+        let Imported {
+            samples,
+            known_samples,
+            ..
+        } = &self.imported;
+        let samples = samples.iter().chain(known_samples);
+        let used: BTreeSet<u16> = samples.map(|sample| sample.labels).collect();
         let base = self.description(&self.series);
         let described: Vec<(u16, Description)> = used
             .into_iter()
@@ -181,14 +183,21 @@ impl Samples {
 pub(super) struct Parser<'a> {
     pub(super) task_label: &'a str,
     pub(super) now: Timestamp,
+    /// Where names and stacks are looked up instead of copied.
+    known: Option<&'a dyn KnownTables>,
     bytes_left: usize,
 }
 
-impl Parser<'_> {
-    pub(super) fn new(task_label: &str, now: Timestamp) -> Parser<'_> {
+impl<'a> Parser<'a> {
+    pub(super) fn new(
+        task_label: &'a str,
+        now: Timestamp,
+        known: Option<&'a dyn KnownTables>,
+    ) -> Parser<'a> {
         Parser {
             task_label,
             now,
+            known,
             bytes_left: PUSH_CONTENT_BYTES_MAX,
         }
     }
@@ -208,7 +217,9 @@ impl Parser<'_> {
             is_expanded: profile.is_expanded,
             is_lines: profile.is_lines,
         };
-        let mut imported = match self.import(&profile.content, form, &options) {
+        // Only nodes of one tree can be subtracted from each other.
+        let known = self.known.filter(|_| profile.earlier.is_none());
+        let mut imported = match self.import(&profile.content, form, &options, known) {
             Ok(imported) => imported,
             Err(error @ ImportError::Empty { .. }) => return Ok(Parsed::Empty(error.to_string())),
             Err(error @ ImportError::NoTime { .. }) => {
@@ -217,13 +228,13 @@ impl Parser<'_> {
             Err(error) => return Err(error.into()),
         };
         if let Some(earlier) = &profile.earlier {
-            match self.import(earlier, form, &options) {
+            match self.import(earlier, form, &options, None) {
                 Ok(earlier) => imported.subtract(&earlier),
                 Err(ImportError::Empty { .. } | ImportError::NoTime { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        if imported.samples.is_empty() {
+        if imported.samples.is_empty() && imported.known_samples.is_empty() {
             let reason = "no sample has more time than in the profile before";
             return Ok(Parsed::Empty(reason.to_owned()));
         }
@@ -254,6 +265,7 @@ impl Parser<'_> {
         content: &[u8],
         form: ContentForm,
         options: &ImportOptions,
+        known: Option<&dyn KnownTables>,
     ) -> Result<Imported, ImportError> {
         let expanded = if form.is_expanded {
             content.into()
@@ -271,7 +283,10 @@ impl Parser<'_> {
             content_bytes_max: content.len(),
             ..options.clone()
         };
-        import(&content, &options)
+        match known {
+            Some(tables) => import_into(tables, &content, &options),
+            None => import(&content, &options),
+        }
     }
 }
 

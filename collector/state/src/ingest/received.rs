@@ -14,7 +14,7 @@ pub struct ReceivedFlush {
     pub at: Timestamp,
     /// Its memory, released when it is answered. `None` without a transport.
     pub charge: Option<Charge>,
-    /// The names and stacks of a pushed profile; `None` if those of the session are meant.
+    /// For nodes of the collector's own tree, as of a pushed profile; `None` if those of the session are meant.
     pub translation: Option<Arc<Translation>>,
 }
 

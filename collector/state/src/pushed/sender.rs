@@ -14,7 +14,7 @@ use super::PushError;
 use super::parts::{Part, parts};
 use crate::ingest::{Attachment, Ingest, KnownNames, OpenStream, ReceivedFlush, StreamError};
 use base::limits::DICTIONARY_SLICE_ENTRIES;
-use base::sync::lock;
+use base::sync::{lock, read};
 use shares::{Account, DecodeBudget};
 use store::rows::DisconnectReason;
 
@@ -64,9 +64,10 @@ impl Description {
 #[derive(Debug)]
 pub struct PushedProfile {
     pub imported: Imported,
-    /// Those of its names and stacks that the collector's tree had when it was parsed.
+    /// Those of them that the collector's tree had when it was parsed.
     known: KnownNames,
-    /// Its names and stacks in the collector's tree, which its first series looks up or adds.
+    /// Those of its names and stacks that its samples copied, in the collector's tree: its first series looks up or
+    /// adds them.
     translation: OnceCell<Arc<Translation>>,
 }
 
@@ -96,13 +97,26 @@ pub struct PushedSeries {
 }
 
 impl PushedSeries {
-    fn parts(&self) -> Vec<Part> {
-        let samples = self.profile.imported.samples.iter();
-        let of_series: Vec<ImportedSample> = samples
-            .filter(|sample| sample.labels == self.label_set)
-            .copied()
-            .collect();
-        parts(&of_series, self.range)
+    /// The samples as flushes of nodes of the collector's tree. `translation` has those of the profile.
+    fn parts(&self, translation: &Translation) -> Vec<Part> {
+        let Imported {
+            samples,
+            known_samples,
+            ..
+        } = &self.profile.imported;
+        let node = |own| {
+            let node = translation.node(own);
+            node.expect("all nodes of the profile are translated")
+        };
+        let translated = |sample: &ImportedSample| ImportedSample {
+            node: node(sample.node),
+            thread: node(sample.thread),
+            ..*sample
+        };
+        let of_series = |sample: &&ImportedSample| sample.labels == self.label_set;
+        let own = samples.iter().filter(of_series).map(translated);
+        let known = known_samples.iter().filter(of_series).copied();
+        parts(&own.chain(known).collect::<Vec<_>>(), self.range)
     }
 }
 
@@ -162,13 +176,15 @@ impl Sender {
             .translation
             .get_or_try_init(|| translated(inlet, profile.clone()))
             .await?;
+        let nodes = read(&inlet.ingest.state.tree).node_count();
+        let of_tree = Arc::new(Translation::of_receiver(nodes));
         let mut waiting = VecDeque::new();
         let mut total_ns = 0;
         for Part {
             cycle,
             weight_ns,
             samples,
-        } in parts_of(pushed).await?
+        } in parts_of(pushed, translation).await?
         {
             total_ns += weight_ns;
             let flush = self.flush(cycle, weight_ns, inlet.now);
@@ -180,11 +196,11 @@ impl Sender {
                 flush,
                 at: inlet.now,
                 charge: Some(charge),
-                translation: Some(translation.clone()),
+                translation: Some(of_tree.clone()),
             });
         }
         if self.attachment.is_none() {
-            check_first(inlet, pushed, translation, &waiting)?;
+            check_first(inlet, pushed, &of_tree, &waiting)?;
         }
         let attachment = match &self.attachment {
             Some(attachment) => attachment.clone(),
@@ -267,12 +283,21 @@ fn check_first(
 }
 
 /// The samples of a series, as flushes.
-async fn parts_of(pushed: &PushedSeries) -> Result<Vec<Part>, PushError> {
-    if pushed.profile.imported.samples.len() <= SAMPLES_AT_ONCE {
-        return Ok(pushed.parts());
+async fn parts_of(
+    pushed: &PushedSeries,
+    translation: &Arc<Translation>,
+) -> Result<Vec<Part>, PushError> {
+    let Imported {
+        samples,
+        known_samples,
+        ..
+    } = &pushed.profile.imported;
+    if samples.len() + known_samples.len() <= SAMPLES_AT_ONCE {
+        return Ok(pushed.parts(translation));
     }
     let pushed = pushed.clone();
-    spawn_blocking(move || pushed.parts())
+    let translation = translation.clone();
+    spawn_blocking(move || pushed.parts(&translation))
         .await
         .map_err(|_| PushError::Panicked)
 }

@@ -4,6 +4,7 @@ mod contexts;
 mod excerpt;
 mod forget;
 mod log;
+mod look_up;
 mod phases;
 mod recall;
 mod sealing;
@@ -26,6 +27,7 @@ use store::packed::NODES_MAX;
 
 pub use excerpt::{Excerpt, ProfileForm, SampleScope};
 pub use forget::{Forgotten, UsedIds, forget_idle};
+pub use look_up::KnownTree;
 pub use phases::{NodeNames, PhaseFilter, ThreadName};
 pub use recall::recall;
 pub use sealing::{LockedTree, unsealed};

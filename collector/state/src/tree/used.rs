@@ -37,6 +37,18 @@ impl Used {
         });
     }
 
+    pub(super) fn mark_string(&self, id: StringId) {
+        self.strings.mark(id.0);
+    }
+
+    pub(super) fn mark_frame(&self, id: FrameId) {
+        self.frames.mark(id.0);
+    }
+
+    pub(super) fn mark_node(&self, id: NodeId) {
+        self.nodes.mark(id.0);
+    }
+
     /// Marks a frame with its strings.
     pub(super) fn note_frame(&self, symbols: &SymbolTable, id: FrameId) {
         self.frames.mark(id.0);

@@ -115,9 +115,8 @@ impl<'t> Measure<'t> {
     pub(super) fn new(
         builder: &mut Builder<'_>,
         tables: &'t Tables<'t>,
-        content: &[u8],
     ) -> Result<Measure<'t>, ImportError> {
-        let types = Types::read(builder, tables, content)?;
+        let types = Types::read(builder, tables)?;
         let columns = &types.columns;
         if columns.is_empty() {
             return Err(types.without_time(builder));
@@ -218,12 +217,8 @@ struct Types<'t> {
 }
 
 impl<'t> Types<'t> {
-    fn read(
-        builder: &mut Builder<'_>,
-        tables: &'t Tables<'t>,
-        content: &[u8],
-    ) -> Result<Types<'t>, ImportError> {
-        let has_value = with_values(content, tables.types.len());
+    fn read(builder: &mut Builder<'_>, tables: &'t Tables<'t>) -> Result<Types<'t>, ImportError> {
+        let has_value = with_values(tables);
         let mut types = Types {
             columns: Vec::new(),
             default: tables.text(builder, tables.default_type)?,
@@ -336,9 +331,9 @@ fn is_count_of_samples(name: &str, unit: &str) -> bool {
 }
 
 /// By type: whether a sample has another value than 0. What is damaged has none here, and is an error later.
-fn with_values(content: &[u8], types: usize) -> Vec<bool> {
-    let mut found = vec![false; types];
-    for sample in Fields::of(content, 2).map_while(Result::ok) {
+fn with_values(tables: &Tables<'_>) -> Vec<bool> {
+    let mut found = vec![false; tables.types.len()];
+    for sample in tables.samples().map_while(Result::ok) {
         let mut at = 0;
         let mut note = |value: u64| {
             if let Some(found) = found.get_mut(at) {
@@ -350,7 +345,11 @@ fn with_values(content: &[u8], types: usize) -> Vec<bool> {
             match field {
                 (2, Value::Number(value)) => note(value),
                 (2, Value::Bytes(mut packed)) => {
-                    while let Ok(value) = prost::encoding::decode_varint(&mut packed) {
+                    // At the end, decoding would allocate an error.
+                    while !packed.is_empty() {
+                        let Ok(value) = prost::encoding::decode_varint(&mut packed) else {
+                            break;
+                        };
                         note(value);
                     }
                 }

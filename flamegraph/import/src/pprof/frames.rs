@@ -1,7 +1,5 @@
 //! The frames of a profile's locations.
 
-use std::ops::Range;
-
 use flamegraph::messages::pprof::{self as proto, NO_STACK};
 use profiler_core::{CodePlace, Frame, FrameId, FrameKind, StringId, valid_build_id};
 
@@ -11,117 +9,194 @@ use super::Tables;
 use super::numbered::Numbered;
 
 /// The frames of each location, outermost first.
-pub(super) struct Stacks {
+pub(super) struct Stacks<'t> {
+    pub(super) tables: &'t Tables<'t>,
+    locations: Numbered<Interned>,
+    /// Of the locations whose names were copied.
     frames: Vec<FrameId>,
-    locations: Numbered<Range<usize>>,
-}
-
-impl Stacks {
-    pub(super) fn read(
-        tables: &Tables<'_>,
-        builder: &mut Builder<'_>,
-    ) -> Result<Stacks, ImportError> {
-        let mut reader = Reader {
-            tables,
-            names: vec![None; tables.texts.len()],
-            frames: Vec::with_capacity(tables.locations.len()),
-        };
-        let mut locations = Numbered::default();
-        let mut location = proto::Location::default();
-        for (number, bytes) in (1..).zip(&tables.locations) {
-            builder.decode(&mut location, "location", number, bytes)?;
-            let start = reader.frames.len();
-            reader.location(builder, &location)?;
-            locations.insert(location.id, start..reader.frames.len());
-        }
-        Ok(Stacks {
-            frames: reader.frames,
-            locations,
-        })
-    }
-
-    pub(super) fn frames(&self, location: u64) -> Option<&[FrameId]> {
-        let range = self.locations.get(location)?;
-        Some(&self.frames[range.clone()])
-    }
-}
-
-struct Reader<'t> {
-    tables: &'t Tables<'t>,
     /// By index of a text: its number among the names.
     names: Vec<Option<StringId>>,
-    frames: Vec<FrameId>,
+}
+
+/// A location.
+#[derive(Clone, Copy)]
+struct Interned {
+    /// Its index in the table, plus 1.
+    number: u32,
+    /// Its frames, once its names are copied.
+    frames: Option<[u32; 2]>,
+}
+
+/// A frame as the message has it.
+pub(super) enum NamedFrame<'t> {
+    /// With indexes of texts, and a valid build id.
+    Numbered(Frame<i64>),
+    /// One that stands for something else than its name says, or may.
+    Other(Frame<&'t str>),
 }
 
 /// The module of a location.
-struct Module<'t> {
+pub(super) struct Module<'t> {
     mapping: Option<&'t proto::Mapping>,
     name: &'t str,
     build_id: &'t str,
 }
 
-impl<'t> Reader<'t> {
-    fn location(
-        &mut self,
-        builder: &mut Builder<'_>,
-        location: &proto::Location,
-    ) -> Result<(), ImportError> {
-        let module = self.module(builder, location)?;
-        for (at, line) in location.line.iter().enumerate().rev() {
-            let function = self.tables.functions.get(line.function_id).ok_or_else(|| {
-                let [location, function] = [location.id, line.function_id];
-                builder.invalid(format!(
-                    "location {location} names function {function}, which does not exist"
-                ))
-            })?;
-            let name = self.tables.text(builder, function.name)?;
-            // Our own exports have time at a task itself there.
-            if name == NO_STACK {
-                continue;
-            }
-            let file = self.tables.text(builder, function.filename)?;
-            let line_number = u32::try_from(line.line).unwrap_or(0);
-            let frame = Frame {
-                module: module.name,
-                build_id: module.build_id,
-                inlined: at + 1 < location.line.len(),
-                ..Frame::function(name, file, line_number)
-            };
-            let is_plain =
-                !may_be_label(name) && valid_build_id(module.build_id) == module.build_id;
-            let id = if is_plain {
-                let mapping = module.mapping;
-                let frame = Frame {
-                    kind: frame.kind,
-                    function: self.name(builder, function.name)?,
-                    file: self.name(builder, function.filename)?,
-                    line: frame.line,
-                    module: self.name(builder, mapping.map_or(0, |mapping| mapping.filename))?,
-                    build_id: self.name(builder, mapping.map_or(0, |mapping| mapping.build_id))?,
-                    offset: frame.offset,
-                    inlined: frame.inlined,
-                };
-                builder.named_frame(frame)?
-            } else {
-                builder.frame(&frame_of_label(frame))?
-            };
-            self.frames.push(id);
+impl<'t> Stacks<'t> {
+    /// Without any location.
+    pub(super) fn new(tables: &'t Tables<'t>) -> Stacks<'t> {
+        Stacks {
+            tables,
+            locations: Numbered::default(),
+            frames: Vec::new(),
+            names: Vec::new(),
         }
-        if location.line.is_empty() {
-            let offset = place(builder, location.address, module.mapping).number();
-            let frame = Frame {
-                kind: FrameKind::Unresolved,
-                module: module.name,
-                build_id: module.build_id,
-                offset,
-                ..Frame::function("", "", 0)
-            };
-            self.frames.push(builder.frame(&frame)?);
+    }
+
+    /// Adds the location with that number in the table, whose names are copied when they are needed.
+    pub(super) fn note(&mut self, id: u64, number: usize) {
+        let location = Interned {
+            number: u32::try_from(number).expect("tables are limited"),
+            frames: None,
+        };
+        self.locations.insert(id, location);
+    }
+
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.locations.get(id).is_some()
+    }
+
+    /// Adds all locations, and copies their names.
+    pub(super) fn intern_all(&mut self, builder: &mut Builder<'_>) -> Result<(), ImportError> {
+        let mut location = proto::Location::default();
+        self.frames.reserve(self.tables.locations.len());
+        for (number, bytes) in (1..).zip(&self.tables.locations) {
+            builder.decode(&mut location, "location", number, bytes)?;
+            let frames = self.intern(&location, builder)?;
+            self.note(location.id, number);
+            self.note_interned(location.id, frames);
         }
         Ok(())
     }
 
-    fn module(
+    /// The frames of a location, whose names are copied.
+    pub(super) fn interned(
+        &mut self,
+        id: u64,
+        builder: &mut Builder<'_>,
+    ) -> Result<&[FrameId], ImportError> {
+        let Some(&Interned { number, frames }) = self.locations.get(id) else {
+            return Ok(&[]);
+        };
+        let [start, end] = match frames {
+            Some(frames) => frames,
+            None => {
+                let number = number as usize;
+                let bytes = self.tables.locations[number - 1];
+                let location = builder.decoded("location", number, bytes)?;
+                let frames = self.intern(&location, builder)?;
+                self.note_interned(id, frames);
+                frames
+            }
+        };
+        Ok(&self.frames[start as usize..end as usize])
+    }
+
+    fn note_interned(&mut self, id: u64, frames: [u32; 2]) {
+        if let Some(location) = self.locations.get_mut(id) {
+            location.frames = Some(frames);
+        }
+    }
+
+    /// Copies the names of a location. Returns where its frames are.
+    fn intern(
+        &mut self,
+        location: &proto::Location,
+        builder: &mut Builder<'_>,
+    ) -> Result<[u32; 2], ImportError> {
+        let module = self.module(builder, location)?;
+        let start = self.frames.len() as u32;
+        for at in frame_indexes(location) {
+            let Some(frame) = self.frame(builder, location, &module, at)? else {
+                continue;
+            };
+            let id = match frame {
+                NamedFrame::Numbered(frame) => {
+                    let named = Frame {
+                        kind: frame.kind,
+                        function: self.name(builder, frame.function)?,
+                        file: self.name(builder, frame.file)?,
+                        line: frame.line,
+                        module: self.name(builder, frame.module)?,
+                        build_id: self.name(builder, frame.build_id)?,
+                        offset: frame.offset,
+                        inlined: frame.inlined,
+                    };
+                    builder.named_frame(named)?
+                }
+                NamedFrame::Other(frame) => builder.frame(&frame)?,
+            };
+            self.frames.push(id);
+        }
+        Ok([start, self.frames.len() as u32])
+    }
+
+    /// One of the [frames](frame_indexes) of a location. `None` for our own mark of time without a stack.
+    pub(super) fn frame(
+        &self,
+        builder: &mut Builder<'_>,
+        location: &proto::Location,
+        module: &Module<'t>,
+        at: usize,
+    ) -> Result<Option<NamedFrame<'t>>, ImportError> {
+        let Module {
+            mapping,
+            name: module,
+            build_id,
+        } = *module;
+        let Some(line) = location.line.get(at) else {
+            return Ok(Some(NamedFrame::Other(Frame {
+                kind: FrameKind::Unresolved,
+                module,
+                build_id,
+                offset: place(builder, location.address, mapping).number(),
+                ..Frame::function("", "", 0)
+            })));
+        };
+        let function = self.tables.functions.get(line.function_id).ok_or_else(|| {
+            let [location, function] = [location.id, line.function_id];
+            builder.invalid(format!(
+                "location {location} names function {function}, which does not exist"
+            ))
+        })?;
+        let name = self.tables.text(builder, function.name)?;
+        // Our own exports have time at a task itself there.
+        if name == NO_STACK {
+            return Ok(None);
+        }
+        let file = self.tables.text(builder, function.filename)?;
+        let frame = Frame {
+            module,
+            build_id,
+            inlined: at + 1 < location.line.len(),
+            ..Frame::function(name, file, u32::try_from(line.line).unwrap_or(0))
+        };
+        if may_be_label(name) || valid_build_id(build_id) != build_id {
+            return Ok(Some(NamedFrame::Other(frame_of_label(frame))));
+        }
+        Ok(Some(NamedFrame::Numbered(Frame {
+            kind: frame.kind,
+            function: function.name,
+            file: function.filename,
+            line: frame.line,
+            module: mapping.map_or(0, |mapping| mapping.filename),
+            build_id: mapping.map_or(0, |mapping| mapping.build_id),
+            offset: frame.offset,
+            inlined: frame.inlined,
+        })))
+    }
+
+    pub(super) fn module(
         &self,
         builder: &Builder<'_>,
         location: &proto::Location,
@@ -144,6 +219,10 @@ impl<'t> Reader<'t> {
     /// The number of a text of the file among the names. Each text is looked up once.
     fn name(&mut self, builder: &mut Builder<'_>, index: i64) -> Result<StringId, ImportError> {
         let text = self.tables.text(builder, index)?;
+        // Most profiles need none of their names.
+        if self.names.is_empty() {
+            self.names.resize(self.tables.texts.len(), None);
+        }
         let known = usize::try_from(index)
             .ok()
             .and_then(|index| self.names.get_mut(index));
@@ -153,6 +232,11 @@ impl<'t> Reader<'t> {
             None => builder.name(text),
         })
     }
+}
+
+/// The frames of a location, outermost first: its lines, or one without a line.
+pub(super) fn frame_indexes(location: &proto::Location) -> impl Iterator<Item = usize> + use<> {
+    (0..location.line.len().max(1)).rev()
 }
 
 /// Where an address is in its module. Address 0, which has no name, if the mapping does not contain it.

@@ -38,6 +38,12 @@ impl<T> Numbered<T> {
             .or_else(|| self.others.get(&number))
     }
 
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        index_of(number)
+            .and_then(|index| self.counted.get_mut(index))
+            .or_else(|| self.others.get_mut(&number))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.counted.len() + self.others.len()
     }

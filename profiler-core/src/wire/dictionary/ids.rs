@@ -38,6 +38,14 @@ impl Ids {
         ids
     }
 
+    /// The numbers from 0 on, at least one.
+    pub(super) fn counted(count: u32) -> Ids {
+        Ids {
+            count: count.max(1),
+            ..Ids::of(0)
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.count as usize
     }
