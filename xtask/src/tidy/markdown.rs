@@ -1,4 +1,7 @@
-//! Rules on the documentation: links lead somewhere, and the README needs two commands.
+//! Rules on the documentation: links lead somewhere, another document links to each one, and the README needs two
+//! commands.
+
+use std::collections::BTreeSet;
 
 use super::finding::Finding;
 
@@ -25,6 +28,43 @@ pub(super) fn check_links(path: &str, text: &str, exists: impl Fn(&str) -> bool)
         }
     }
     findings
+}
+
+/// The documents, and those that another document links to.
+#[derive(Default)]
+pub(super) struct Documents {
+    paths: Vec<String>,
+    linked: BTreeSet<String>,
+}
+
+impl Documents {
+    /// Notes the document at `path` and its links.
+    pub(super) fn read(&mut self, path: &str, text: &str) {
+        self.paths.push(path.into());
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (line, _) in lines_outside_code(text) {
+            let files = targets(&line)
+                .into_iter()
+                .filter_map(|target| target.split(['#', '?']).next())
+                .map(|file| join(folder, file))
+                .filter(|file| file != path);
+            self.linked.extend(files);
+        }
+    }
+
+    /// Checks that a reader can reach each document in `docs`. Packages show their own README.
+    pub(super) fn check(&self) -> Vec<Finding> {
+        self.paths
+            .iter()
+            .filter(|path| path.starts_with("docs/") && !self.linked.contains(*path))
+            .map(|path| Finding {
+                rule: "links",
+                path: path.clone(),
+                line: 0,
+                text: "no other document links to it".into(),
+            })
+            .collect()
+    }
 }
 
 /// Checks that the first block of commands holds the two of [`SET_UP`] and no other, but for getting

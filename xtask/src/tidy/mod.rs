@@ -191,6 +191,7 @@ fn check_files(root: &Path) -> Result<Vec<Finding>> {
     paths.sort();
     let mut findings = Vec::new();
     let mut tests = features::FeatureTests::default();
+    let mut documents = markdown::Documents::default();
     for path in paths {
         // Golden data of tests may be anything, not only text.
         let Ok(text) = fs::read_to_string(root.join(&path)) else {
@@ -202,12 +203,14 @@ fn check_files(root: &Path) -> Result<Vec<Finding>> {
             findings.extend(markdown::check_links(&path, &text, |target| {
                 root.join(target).exists()
             }));
+            documents.read(&path, &text);
         }
         if path == "README.md" {
             findings.extend(markdown::check_readme(&text));
         }
     }
     findings.extend(tests.check());
+    findings.extend(documents.check());
     Ok(findings)
 }
 

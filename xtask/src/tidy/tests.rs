@@ -167,6 +167,24 @@ fn links_must_lead_to_files() {
 }
 
 #[test]
+fn another_document_links_to_each_one() {
+    let mut documents = markdown::Documents::default();
+    documents.read("README.md", "[a](docs/GUIDE.md#top) `[b](docs/CODE.md)`");
+    documents.read(
+        "docs/GUIDE.md",
+        "[c](design/why.md) [d](https://example.org/docs/ALONE.md)",
+    );
+    documents.read("docs/ALONE.md", "[e](ALONE.md) [f](GUIDE.md)");
+    documents.read("docs/CODE.md", "");
+    documents.read("docs/design/why.md", "");
+    expect![[r#"
+        docs/ALONE.md: no other document links to it [links]
+        docs/CODE.md: no other document links to it [links]
+    "#]]
+    .assert_eq(&printed(&documents.check()));
+}
+
+#[test]
 fn the_readme_needs_two_commands_and_no_third() {
     let good = "# E\n```text\na picture\n```\n## Try\n```sh\ngit clone x\n$ cargo demo  # opens\n\
                 # more\ncargo xtask test\n```\nand\n```sh\nemberline workers\n```";
