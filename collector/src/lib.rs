@@ -8,7 +8,7 @@
 //!
 //! This crate has the protocols ([`serve`]) and the log of who did what (`audit`). Below it, from the ground up:
 //! `emberline-collector-base`, `emberline-naming`, `emberline-shares`, `emberline-store`, `emberline-front`,
-//! `emberline-state`, `emberline-query` and `emberline-bridge`; each says in which order to read it.
+//! `emberline-state`, `emberline-query` and `emberline-bridge`; each has its map at its head.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), emberline_collector::ServeError> {

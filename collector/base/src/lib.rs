@@ -1,6 +1,5 @@
 //! The ground of every part of the collector: its limits, its clock, locks with an order, heartbeats for the watchdog,
-//! rate limits for log
-//! lines, and limits of processes. Knows no profile, no store and no socket.
+//! rate limits for log lines, and limits of processes. Knows no profile, no store and no socket.
 
 #![allow(
     missing_docs,

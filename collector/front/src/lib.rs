@@ -1,5 +1,9 @@
 //! The front of Emberline's collector: its port, TLS, tokens and roles, logins, origins, and the admission of requests.
 //! Knows no profile.
+//!
+//! Reading order, as a request passes: [`port`] (its connection), [`origin`] (rejects what a stranger's page sends), [`gate`]
+//! (its credentials, by [`auth`]; those of browsers by [`login`] and [`cookie`]), [`admission`] (its share; compresses
+//! the answer, by [`gzip`]), [`revocable`] (ends the answer with the right to read it).
 
 #![allow(
     missing_docs,

@@ -3,6 +3,10 @@
 //!
 //! A query clones what it needs under short locks (shared pointers to windows and rows; the tree
 //! in pieces) and computes without locks, so that no query delays an agent.
+//!
+//! Reading order: `asking` (the first step and the others), then the file of one query, such as `profiles::profile` or
+//! `tasks`: its parameters, and its method of [`Queries`]. They share `parameters` (ranges, filters, labels), `table_reader`
+//! (snapshot, plan and scan), `profiles::weight_sums` and `by_name` (sums), and `error`.
 
 #![allow(
     missing_docs,

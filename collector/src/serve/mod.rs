@@ -1,5 +1,10 @@
 //! One port for everything: gRPC for agents (`ingest`), HTTP for readers (`http`).
 //!
+//! ```text
+//! front::port ─▶ front::origin ─▶ access (front::gate) ┬▶ ingest ─▶ state::ingest
+//!                                                      └▶ front::admission ─▶ http ─▶ reader ─▶ query ─▶ answer
+//! ```
+//!
 //! `docs/API.md` and `docs/openapi.json` document the HTTP API.
 
 mod access;

@@ -1,4 +1,10 @@
 //! Storage: a write-ahead log of acknowledged flushes, and tables made from it.
+//!
+//! Reading order: `rows` and `packed` (the values), `wal` (the log), `sums` and `lists` (rows, columns and tiers of the
+//! tables; `sums::plan`: the periods that a query reads), `segment` (their Parquet files), `objects` (where files are: on
+//! a disk or in a `bucket`), `manifest` and `versions` (which files count), `tables` (reads, and the next version), `seal`
+//! (memory becomes tables), `load` (the start), `upkeep` (compaction, retention, checks), `union` (several stores as one),
+//! `snapshot` (for query engines).
 
 #![allow(
     missing_docs,

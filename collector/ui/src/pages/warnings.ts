@@ -16,7 +16,7 @@ export const ATTENTION_FIRST: [string, string][] = [
   ['limit', '200'],
 ];
 
-// The collector lists workers first from the same values on (`query/workers.rs`).
+// The collector lists workers first from the same values on (`collector/query/src/workers.rs`).
 
 /** Workers flush each second; one that is silent for longer is late. */
 export const LATE_NS = 5e9;
