@@ -51,6 +51,13 @@ pub(crate) fn merge_runs(frames: &mut [ForeignFrame]) {
     }
 }
 
+/// Whether all frames but the outermost have anchors.
+fn lacks_one_anchor(frames: &[ForeignFrame]) -> bool {
+    frames
+        .split_last()
+        .is_some_and(|(last, inner)| last.anchor == 0 && inner.iter().all(|it| it.anchor != 0))
+}
+
 struct Walker<'w, R> {
     layout: &'w Layout,
     frames: &'w mut [ForeignFrame],
@@ -210,14 +217,32 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
         Some(if cframe == self.root { 0 } else { cframe })
     }
 
-    /// The outermost frame is the last one. With one loop more than frames, the innermost has not begun its frame, or has
-    /// ended it (3.10).
+    /// The outermost frame is the last one. A loop is listed before its frame is, and leaves the list first (3.10). So with
+    /// one loop more than frames, the innermost loop has not begun its frame; with one less, it has ended its frame, which
+    /// is dropped.
     fn end(&mut self) -> Option<()> {
-        if matches!(self.layout.entry, Entry::Object { .. }) && self.cframe != 0 {
+        let Entry::Object {
+            chain: LoopChain::Cframes { .. },
+            ..
+        } = self.layout.entry
+        else {
+            return Some(());
+        };
+        let frames = &mut self.frames[..self.count];
+        if self.cframe != 0 {
             let mut anchor = self.cframe;
-            for frame in self.frames[..self.count].iter_mut().rev() {
+            for frame in frames.iter_mut().rev() {
                 std::mem::swap(&mut frame.anchor, &mut anchor);
             }
+        } else if lacks_one_anchor(frames) {
+            for at in 1..frames.len() {
+                let anchor = frames[at - 1].anchor;
+                frames[at - 1] = ForeignFrame {
+                    anchor,
+                    ..frames[at]
+                };
+            }
+            self.count -= 1;
         }
         Some(())
     }
@@ -243,5 +268,95 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
     fn word(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         (self.read)(address, &mut bytes).then(|| u64::from_ne_bytes(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const STATE: u64 = 0x1_0000;
+    const FRAME_TYPE: u64 = 0x2_0000;
+
+    /// The frame of the n-th function, from the outermost.
+    fn frame(number: u64) -> u64 {
+        0x10_0000 + number * 0x1000
+    }
+
+    /// The structure of the n-th loop, from the outermost; the 0th is that of no loop.
+    fn cframe(number: u64) -> u64 {
+        match number {
+            0 => STATE + 264,
+            number => 0x20_0000 + number * 0x1000,
+        }
+    }
+
+    fn of_3_10() -> Layout {
+        Layout {
+            top: Top::Frame { of_thread: 24 },
+            frame_previous: 24,
+            frame_code: 32,
+            frame_instruction: 96,
+            entry: Entry::Object {
+                frame_type: FRAME_TYPE,
+                chain: LoopChain::Cframes {
+                    of_thread: 48,
+                    previous: 8,
+                    root: 264,
+                },
+            },
+            ..Layout::default()
+        }
+    }
+
+    /// Walks a thread with so many frames and loops. Returns the function of each frame, and the loop that runs it.
+    fn walked(frames: u64, loops: u64) -> Vec<(u64, u64)> {
+        let mut words = BTreeMap::from([(STATE + 48, cframe(loops))]);
+        if frames > 0 {
+            words.insert(STATE + 24, frame(frames));
+        }
+        for number in 1..=frames {
+            words.insert(frame(number) + TYPE as u64, FRAME_TYPE);
+            words.insert(frame(number) + 32, number * (TAGS + 1));
+            if number > 1 {
+                words.insert(frame(number) + 24, frame(number - 1));
+            }
+        }
+        for number in 1..=loops {
+            words.insert(cframe(number) + 8, cframe(number - 1));
+        }
+        let mut found = [ForeignFrame::default(); 8];
+        let walk = walk(&of_3_10(), STATE, &mut found, |address, buffer| {
+            for (word, at) in buffer.chunks_mut(8).zip((address..).step_by(8)) {
+                let value = words.get(&at).copied().unwrap_or(0);
+                word.copy_from_slice(&value.to_ne_bytes()[..word.len()]);
+            }
+            true
+        });
+        assert!(walk.is_complete);
+        let loop_of = |anchor| (1..=loops).find(|number| cframe(*number) == anchor);
+        found[..walk.frames]
+            .iter()
+            .map(|frame| (frame.code / (TAGS + 1), loop_of(frame.anchor).unwrap_or(0)))
+            .collect()
+    }
+
+    #[test]
+    fn each_frame_has_its_loop_while_one_begins_or_ends() {
+        assert_eq!(walked(3, 3), [(3, 3), (2, 2), (1, 1)]);
+        // The third loop has no frame yet.
+        assert_eq!(walked(2, 3), [(2, 2), (1, 1)]);
+        // It is no longer listed, but its frame is.
+        assert_eq!(walked(3, 2), [(2, 2), (1, 1)]);
+        assert_eq!(walked(0, 1), []);
+        assert_eq!(walked(1, 0), []);
+        assert_eq!(walked(0, 0), []);
+    }
+
+    #[test]
+    fn frames_of_unknown_loops_stay() {
+        assert_eq!(walked(3, 1), [(3, 1), (2, 0), (1, 0)]);
     }
 }
