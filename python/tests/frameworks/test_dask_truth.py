@@ -152,6 +152,7 @@ class Ledger(unittest.TestCase):
         self.seed = int(os.environ.get("EMBERLINE_TRUTH_SEED", time.time_ns()))
         # Workers that were restarted or killed.
         self.ended = set()
+        self.killed = set()
 
     def test_each_end_is_in_the_ledger_once(self):
         self.check(lambda: None)
@@ -190,6 +191,7 @@ class Ledger(unittest.TestCase):
         processes = client.run(os.getpid)
         restarted, killed = choose.sample(sorted(processes), 2)
         self.ended |= {name.partition("://")[2] for name in (restarted, killed)}
+        self.killed.add(killed.partition("://")[2])
         os.kill(processes[killed], signal.SIGKILL)
         deadline = time.monotonic() + PATIENCE_S
         while killed in client.scheduler_info(n_workers=-1)["workers"]:
@@ -203,9 +205,14 @@ class Ledger(unittest.TestCase):
         for end in ends:
             by_worker[end["worker"]].append(end)
         accounts = Accounts()
-        crashed, lost_tasks = self.troubles()
+        known, crashed, lost_tasks = self.troubles()
+        # A worker may be killed before it has reached the collector again, which was killed just before.
+        unknown = set(by_worker) - known
+        self.assertLessEqual(unknown, self.killed, f"seed {self.seed}: workers that the collector does not know")
+        crashed |= unknown
         for worker, mine in by_worker.items():
-            self.settle(accounts, worker, mine, worker in crashed)
+            rows = self.rows(worker) if worker in known else []
+            self.settle(accounts, mine, rows, worker in crashed)
         within = sum(it <= 0.005 for it in accounts.differences)
         print(
             f"\nseed {self.seed}: {len(ends)} ends by {len(by_worker)} workers, {accounts.rows} rows, "
@@ -226,9 +233,9 @@ class Ledger(unittest.TestCase):
                 ends += map(json.loads, file)
         return ends
 
-    def settle(self, accounts, worker, ends, is_crashed):
+    @staticmethod
+    def settle(accounts, ends, rows, is_crashed):
         """Finds each end of a worker in its rows."""
-        rows = self.rows(worker)
         ended = [row for row in rows if row["outcome"] in ("ok", "failed", "cancelled")]
         accounts.rows += len(ended)
         found = Counter((row["key"], row["outcome"]) for row in rows)
@@ -249,13 +256,13 @@ class Ledger(unittest.TestCase):
             elif is_crashed and end["stop"] > last_s - DRAIN_S_MAX:
                 accounts.unsent.append(what)
             else:
-                accounts.missing.append((worker, *what))
+                accounts.missing.append((end["worker"], *what))
 
     def troubles(self):
-        """Returns the workers that ended without a last flush, and how many tasks were counted as lost."""
+        """Returns all workers, those that ended without a last flush, and how many tasks were counted as lost."""
         lives = [(it["worker"], life) for it in self.collector.get("workers")["workers"] for life in it["epochs"]]
         crashed = {worker for worker, life in lives if life["disconnect"]["reason"] != "clean"}
-        return crashed, sum(life["account"]["lost_tasks"] for _, life in lives)
+        return {worker for worker, _ in lives}, crashed, sum(life["account"]["lost_tasks"] for _, life in lives)
 
     def rows(self, worker):
         answer = self.collector.get("tasks", worker=worker, limit=100_000)
