@@ -1,6 +1,7 @@
 //! `emberline run` and `emberline record` with programs that do not know of Emberline: they do the same as without
 //! it, and each of their processes is a worker with samples.
 
+mod damage;
 mod made_code;
 mod outside;
 mod programs;
