@@ -16,7 +16,7 @@ use profiler_core::{NoStack, State, Weight};
 
 use self::early::YoungThreads;
 use self::early_waits::Waits;
-use self::handlers::HandlerChanges;
+use self::handlers::{HandlerChanges, SignalChange};
 use self::span::learn_span;
 use self::unarmed::UnarmedThread;
 use super::addresses::{AddressTrie, Attribution};
@@ -88,6 +88,7 @@ pub(super) struct ThreadProbe {
     unwinder: Unwinder,
     modules_after: u32,
     handlers: HandlerChanges,
+    signal_change: SignalChange,
     /// The program has replaced our signal handler since the mode was last updated.
     signal_lost: bool,
     pub(super) quantum_ns: u64,
@@ -127,6 +128,7 @@ impl ThreadProbe {
             unwinder,
             modules_after: 0,
             handlers: HandlerChanges::default(),
+            signal_change: SignalChange::default(),
             signal_lost: false,
             quantum_ns,
             remainders: Remainders::default(),

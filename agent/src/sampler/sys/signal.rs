@@ -223,25 +223,43 @@ const SIGNALS: [Signal; 2] = [Signal::SIGURG, Signal::SIGWINCH];
 /// Installs the handler until [`restore`]. `checked` lets handlers copy stacks whose end is not known
 /// by `process_vm_readv`.
 ///
-/// The signal is `SIGURG`, or `SIGWINCH` if the program itself handles `SIGURG`. If the program
+/// The signal is `SIGURG`, or `SIGWINCH` if the program itself handles `SIGURG`, unless one is `wanted`. If the program
 /// handles both, its own handler is still called for its signals, with the flags and the mask that
 /// it was installed with.
 ///
 /// # Errors
 /// If the system refuses.
-pub(super) fn install(checked: bool) -> io::Result<Signal> {
+pub(super) fn install(checked: bool, wanted: Option<Signal>) -> io::Result<Signal> {
     let pid = if checked {
         nix::unistd::getpid().as_raw()
     } else {
         0
     };
     CHECKED_IN.store(pid, Ordering::Relaxed);
-    for signal in SIGNALS {
+    let is_wanted = |signal: &Signal| wanted.is_none_or(|wanted| wanted == *signal);
+    for signal in SIGNALS.into_iter().filter(is_wanted) {
         if is_ours(signal) {
             return Ok(signal);
         }
     }
-    install_handler()
+    let [first, second] = SIGNALS;
+    let signal = match wanted {
+        Some(wanted) => wanted,
+        None if is_unused(&current_action(first)?) => first,
+        None => second,
+    };
+    install_handler(signal)
+}
+
+/// The signal that can be used instead of this one.
+pub(super) fn other(signal: Signal) -> Signal {
+    let [first, second] = SIGNALS;
+    if signal == first { second } else { first }
+}
+
+/// Whether the program does not handle the signal.
+pub(super) fn is_free(signal: Signal) -> bool {
+    current_action(signal).is_ok_and(|action| is_unused(&action))
 }
 
 /// Restores the signal action that was installed before our handler. The caller has deleted all timers.
@@ -325,13 +343,7 @@ fn current_action(signal: Signal) -> io::Result<libc::sigaction> {
     }
 }
 
-fn install_handler() -> io::Result<Signal> {
-    let [first, second] = SIGNALS;
-    let signal = if is_unused(&current_action(first)?) {
-        first
-    } else {
-        second
-    };
+fn install_handler(signal: Signal) -> io::Result<Signal> {
     let before = current_action(signal)?;
     // SAFETY: as in `current_action`.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

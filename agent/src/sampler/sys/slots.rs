@@ -109,7 +109,21 @@ impl Slots {
     /// # Errors
     /// If the system refuses.
     pub(in crate::sampler) fn install(checked: bool) -> io::Result<Slots> {
-        let signal = signal::install(checked)?;
+        Slots::install_for(checked, None)
+    }
+
+    /// Installs the handler for the other signal.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(in crate::sampler) fn install_other(self, checked: bool) -> io::Result<Slots> {
+        let wanted = self.other_signal();
+        drop(self);
+        Slots::install_for(checked, Some(wanted))
+    }
+
+    fn install_for(checked: bool, wanted: Option<Signal>) -> io::Result<Slots> {
+        let signal = signal::install(checked, wanted)?;
         // Left over by an earlier agent, or by the parent of this process.
         BUFFER_WORDS
             .iter()
@@ -129,6 +143,16 @@ impl Slots {
     /// The signal that timers must send.
     pub(in crate::sampler) fn signal(&self) -> Signal {
         self.signal
+    }
+
+    /// The signal that they could send instead.
+    pub(in crate::sampler) fn other_signal(&self) -> Signal {
+        signal::other(self.signal)
+    }
+
+    /// Whether the program leaves that one alone.
+    pub(in crate::sampler) fn is_other_free(&self) -> bool {
+        signal::is_free(self.other_signal())
     }
 
     /// Whether our handler is still installed.

@@ -34,10 +34,51 @@ impl Default for HandlerChanges {
     }
 }
 
+/// Whether the other signal is used.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct SignalChange {
+    /// A thread blocks the signal, and not the other one.
+    pub(super) is_wanted: bool,
+    /// It was changed: threads that disagree do not change it again and again.
+    is_done: bool,
+}
+
 impl ThreadProbe {
+    /// Uses the other signal if the program blocks this one, as one does that reads it from a descriptor.
+    fn change_signal(&mut self, threads: &mut ThreadTable) {
+        let is_wanted = std::mem::take(&mut self.signal_change.is_wanted);
+        let is_free = self.slots.as_ref().is_some_and(Slots::is_other_free);
+        if !is_wanted || !is_free || self.signal_change.is_done {
+            return;
+        }
+        self.signal_change.is_done = true;
+        for thread in threads.iter_mut() {
+            if thread.request.is_some() {
+                self.stop_asking(thread);
+            }
+            thread.signal_blocked_since_ns = 0;
+            thread.signal_blocked_until_ns = 0;
+        }
+        let Some(slots) = self.slots.take() else {
+            return;
+        };
+        match slots.install_other(self.mode.checked_copies) {
+            Ok(slots) => self.slots = Some(slots),
+            Err(error) => {
+                let reason = format!("cannot install a signal handler: {error}");
+                self.mode.lose_running(reason);
+                self.signal_lost = true;
+            }
+        }
+        // Handlers on alternate stacks block another signal now.
+        self.handlers.before = self.handlers.now;
+        self.handlers.now += 1;
+    }
+
     /// Checks the program's signal handlers: those of faults, or `all`. If it has replaced ours, no
     /// thread is asked any more.
     pub(in crate::sampler) fn check_handlers(&mut self, threads: &mut ThreadTable, all: bool) {
+        self.change_signal(threads);
         let Some(slots) = &self.slots else { return };
         if slots.are_ours() {
             let has_changed = slots.keep_off_alternate_stacks(all);

@@ -50,6 +50,8 @@ impl ThreadProbe {
             return;
         };
         if stat.blocks(slots.signal()) {
+            // The C library blocks all signals for a moment, but a program that waits for this one blocks it alone.
+            self.signal_change.is_wanted |= !stat.blocks(slots.other_signal());
             if thread.signal_blocked_since_ns == 0 {
                 thread.signal_blocked_since_ns = now;
                 thread.signal_blocked_since_cpu_ns = thread.time.cpu_ns();

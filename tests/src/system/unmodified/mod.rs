@@ -133,6 +133,13 @@ fn collapsed(collector: &Collector, worker: &str) -> String {
     text
 }
 
+/// Nanoseconds of the stacks that a test selects.
+fn sum(stacks: &str, selects: impl Fn(&str) -> bool) -> u64 {
+    let lines = stacks.lines().filter_map(|line| line.rsplit_once(' '));
+    let selected = lines.filter(|(stack, _)| selects(stack));
+    selected.map(|(_, time)| time.parse::<u64>().unwrap()).sum()
+}
+
 /// Writes lines to sort.
 fn big_file(folder: &Path) -> PathBuf {
     let file = folder.join("big.txt");

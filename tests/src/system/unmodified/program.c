@@ -518,6 +518,15 @@ int main(int argc, char **argv) {
         fputs("buffered", stdout);
         fputs("error", stderr);
         return 7;
+    } else if (strcmp(what, "urgent-blocked") == 0) {
+        /* As a program does that reads the signal from a descriptor. */
+        sigset_t urgent;
+        sigemptyset(&urgent);
+        sigaddset(&urgent, SIGURG);
+        sigprocmask(SIG_BLOCK, &urgent, NULL);
+        crunch(6);
+        struct timespec none = {0, 0};
+        return sigtimedwait(&urgent, NULL, &none) < 0 ? 0 : 1;
     } else if (strcmp(what, "_exit") == 0) {
         crunch(4);
         _exit(5);

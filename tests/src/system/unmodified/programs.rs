@@ -35,6 +35,18 @@ fn ends_of_all_kinds_are_the_same_and_the_last_samples_arrive() {
     assert_eq!(crashed, 2, "only those that a signal ended: {reasons:?}");
 }
 
+/// PostgreSQL reads `SIGURG` from a descriptor.
+#[test]
+fn a_program_that_blocks_the_samplers_signal_has_stacks() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().c, &["urgent-blocked"]);
+    let (worker, _) = &ended_workers(&collector, "program", 1)[0];
+    let text = collapsed(&collector, worker);
+    let stacks = sum(&text, |stack| stack.contains(";crunch"));
+    let total = sum(&text, |_| true);
+    assert!(stacks > total / 2, "{stacks} of {total}: {text}");
+}
+
 /// By default all time of a program is one task, which has its name.
 #[test]
 fn threads_or_functions_are_tasks_if_that_is_wanted() {
