@@ -2,13 +2,13 @@
 
 #[cfg(feature = "ship")]
 mod extract;
+mod function_start;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use gimli::{BaseAddresses, EhFrame, EhFrameHdr, UnwindSection as _};
 use symbols::{ENTRY_BYTES, SymbolTable};
 
 use super::compressed::{self, Compression};
@@ -204,29 +204,6 @@ impl Elf {
         let mut bytes = vec![0; length as usize];
         self.file.read(section.offset, &mut bytes).ok()?;
         Some(bytes)
-    }
-
-    /// The start of the function at an address, by the tables for unwinding, which stripped files have too. Parts that
-    /// a compiler moves away from their function are functions of their own.
-    pub(super) fn function_start(&self, address: u64) -> Option<u64> {
-        const ADDRESS_BYTES: u8 = 8;
-        let index = self.section(".eh_frame_hdr")?;
-        let frames = self.section(".eh_frame")?;
-        let mut bases = BaseAddresses::default()
-            .set_eh_frame_hdr(index.address)
-            .set_eh_frame(frames.address);
-        if let Some(code) = self.section(".text") {
-            bases = bases.set_text(code.address);
-        }
-        let index = EhFrameHdr::from(self.reader(index))
-            .parse(&bases, ADDRESS_BYTES)
-            .ok()?;
-        let frames = EhFrame::from(self.reader(frames));
-        let entry = index
-            .table()?
-            .fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset)
-            .ok()?;
-        Some(entry.initial_address())
     }
 
     /// An uncompressed section as input of the reader of debug information.

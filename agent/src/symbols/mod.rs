@@ -389,6 +389,19 @@ impl OpenModule {
         self.sections = sections;
     }
 
+    /// Whether a function without a symbol starts between an address and the symbol of no size before it. Assembly has such
+    /// symbols, and the dynamic linker's table lacks those of functions that are not exported.
+    fn starts_after_symbol(&self, index: &ModuleIndex, address: u64) -> bool {
+        let symbol = u32::try_from(address)
+            .ok()
+            .and_then(|address| index.symbols.find(address))
+            .filter(|symbol| symbol.bytes == 0);
+        symbol.is_some_and(|symbol| {
+            let start = self.binary.function_start(address);
+            start.is_some_and(|start| start > symbol.start.into())
+        })
+    }
+
     /// The functions at an address of the file, without their module; empty if none is known.
     fn frames(
         &self,
@@ -397,7 +410,10 @@ impl OpenModule {
         address: u64,
     ) -> Vec<Frame<String>> {
         let symbol = self.symbols().and_then(|(elf, sections)| {
-            index.symbols.name_of(address, &elf.symbol_table(sections))
+            let is_known = elf.has_full_symbols() || !self.starts_after_symbol(index, address);
+            is_known
+                .then(|| index.symbols.name_of(address, &elf.symbol_table(sections)))
+                .flatten()
         });
         let found = match &self.sections {
             // Damaged debug information leaves the symbol.

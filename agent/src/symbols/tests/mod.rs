@@ -1,6 +1,8 @@
 //! Names of a small library that is compiled here, in each form that a compiler can give it; and of
 //! the same library with damage.
 
+#[cfg(target_arch = "x86_64")]
+mod assembly;
 mod damage;
 mod left_to_collector;
 
@@ -401,9 +403,19 @@ fn a_symbol_file_names_every_address_as_the_agent_does() {
         let found = named_by_file(&library, code.clone());
         assert_eq!(found.len(), expected.len());
         for ((address, found), expected) in code.zip(found).zip(expected) {
+            let expected = without_labels(expected);
             assert_eq!(found, expected, "{address:#x} of {options:?}");
         }
     }
+}
+
+/// The start of a function without a name is not in a symbol file.
+fn without_labels(mut frames: Vec<Frame<String>>) -> Vec<Frame<String>> {
+    let unnamed = frames
+        .iter_mut()
+        .filter(|frame| frame.kind == FrameKind::Unresolved);
+    unnamed.for_each(|frame| frame.function.clear());
+    frames
 }
 
 /// In a package, and in files of units.
@@ -467,7 +479,7 @@ fn a_symbol_file_names_this_program_as_the_agent_does() {
             .collect();
         assert_eq!(
             completed(found, *address, Some(&module(&program))),
-            expected,
+            without_labels(expected),
             "{address:#x}"
         );
     }
