@@ -4,6 +4,7 @@ mod code;
 #[cfg(emberline_fuzzing)]
 #[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
 pub mod fuzzing;
+mod made_code;
 mod processor;
 mod rows;
 mod tables;
@@ -16,6 +17,7 @@ use gimli::UnwindContext;
 use profiler_core::limits::STACK_FRAMES_MAX;
 
 use self::code::{called_before, code_at, returns_here};
+use self::made_code::MadeCode;
 use self::processor::{
     Cache, Framehop, State, distance_in_prologue, frame_pointer, frame_pointers, is_signal_return,
     lacks_return_address, released_before_return, return_address_in_register, set_frame_pointer,
@@ -66,9 +68,9 @@ enum UnwindMethod {
     StandardRegisters,
     /// The tables need other registers.
     AnyRegister,
-    /// No table describes the code, and it follows a call: the frame pointer may work.
+    /// No table describes the code, and it may follow a call: the frame pointer may work.
     NoTable,
-    /// Not code that anything returns to.
+    /// Not code that anything returns to, or whose callers cannot be found.
     NotCode,
 }
 
@@ -143,6 +145,7 @@ pub(super) struct Unwinder {
     /// Code without tables that keeps the frame pointer, as Go's compiler makes it: in the first function of a stack it
     /// is 0.
     framed: Vec<Range<u64>>,
+    made_code: MadeCode,
     framehop: Framehop,
     cache: Cache,
     /// By code address: the distance from the stack pointer to the frame pointer, if known.
@@ -176,6 +179,7 @@ impl Unwinder {
             generation: Generation::default(),
             modules: Arc::from([]),
             framed: Vec::new(),
+            made_code: MadeCode::default(),
             framehop: Framehop::new(),
             cache: Cache::default(),
             prologues: PageMap::default(),
@@ -207,6 +211,7 @@ impl Unwinder {
 
     pub(super) fn set_modules(&mut self, modules: Arc<[Module]>) {
         self.modules = modules;
+        self.made_code = MadeCode::of(self.memory, &self.modules);
         self.framehop = Framehop::new();
         self.prologues.clear();
         self.methods.clear();
@@ -278,81 +283,6 @@ impl Unwinder {
         self.unwind_by_register(values, read, stack);
         if !stack.complete {
             self.unwind_by_scan(values, read, stack);
-        }
-    }
-
-    /// Sets the code without tables that keeps the frame pointer. It must be in no module.
-    #[cfg(feature = "outside")]
-    pub(super) fn set_framed(&mut self, framed: Vec<Range<u64>>) {
-        self.framed = framed;
-    }
-
-    fn is_framed(&self, address: u64) -> bool {
-        self.framed.iter().any(|range| range.contains(&address))
-    }
-
-    /// The return address of a function that keeps the frame pointer and has no frame of its own: the word at the stack
-    /// pointer, if it follows a call of a function that starts shortly before.
-    fn caller_of_frameless(
-        &self,
-        pc: u64,
-        sp: u64,
-        read: &mut impl FnMut(u64) -> Result<u64, ()>,
-    ) -> Option<u64> {
-        const FUNCTION_BYTES_MAX: u64 = 1 << 20;
-        let word = read(sp).ok().filter(|word| self.is_framed(*word))?;
-        let start = called_before(self.memory, word)?;
-        let distance = pc.checked_sub(start)?;
-        (distance < FUNCTION_BYTES_MAX).then_some(word)
-    }
-
-    fn is_in_module(&self, address: u64) -> bool {
-        let mut modules = self.modules.iter();
-        modules.any(|module| module.range.contains(&address))
-    }
-
-    /// Unwinds by the frame pointer, which runtimes keep in the code that they make. Such code may also use the register
-    /// for anything: the callers count only if they lead to the thread's root. Words of the stack that look like return
-    /// addresses are no evidence here, because the frames of such code are not described: these words may be old.
-    fn unwind_by_frame_pointer(
-        &mut self,
-        values: &RegisterValues,
-        read: &mut impl FnMut(u64) -> Result<u64, ()>,
-        stack: &mut Stack,
-    ) {
-        let [Some(pc), Some(sp)] = [values[PC], values[SP]] else {
-            return;
-        };
-        stack.push(pc, sp);
-        if self.is_framed(pc) {
-            if let Some(word) = self.caller_of_frameless(pc, sp, read) {
-                let above = Registers::of_caller(word, sp.wrapping_add(8), values[FP]);
-                let Some(caller) = FrameAddress::from_return_address(word) else {
-                    return;
-                };
-                self.unwind_from(caller, &above.0, read, stack);
-                if stack.complete {
-                    return;
-                }
-                stack.truncate(1);
-            }
-        }
-        let Some(fp) = values[FP].filter(|fp| *fp >= sp && fp % 8 == 0) else {
-            return;
-        };
-        let [Ok(fp_above), Ok(word)] = [read(fp), read(fp.wrapping_add(8))] else {
-            return;
-        };
-        let word = code_address(word);
-        let Some(caller) =
-            FrameAddress::from_return_address(word).filter(|_| returns_here(self.memory, word))
-        else {
-            return;
-        };
-        let above = Registers::of_caller(word, fp.wrapping_add(16), Some(fp_above));
-        self.unwind_from(caller, &above.0, read, stack);
-        if !stack.complete {
-            stack.truncate(1);
         }
     }
 
@@ -591,7 +521,7 @@ impl Unwinder {
         let method = if is_signal_return(self.memory, address.wrapping_add(1)) {
             UnwindMethod::AnyRegister
         } else if function_of(&self.modules, address).is_none() {
-            if returns_here(self.memory, address.wrapping_add(1)) {
+            if self.may_return_to(address.wrapping_add(1)) {
                 UnwindMethod::NoTable
             } else {
                 UnwindMethod::NotCode

@@ -147,6 +147,41 @@ fn code_of_a_runtime_is_left_by_its_frame_pointer_or_not_at_all() {
     }
 }
 
+/// A return address into Java's interpreter follows no call.
+#[test]
+fn frames_of_java_are_followed_only_if_they_keep_the_frame_pointer() {
+    let interpreter: Box<[u8; 16]> = Box::new([0; 16]);
+    let start = interpreter.as_ptr().addr() as u64;
+    let returns_to = start + 8;
+    let mut stack_of_test = Overlay::here();
+    let Overlay { pc, sp, .. } = stack_of_test;
+    let outer = sp - 16;
+    let inner = outer - 32;
+    stack_of_test.words = vec![
+        (outer, UNKNOWN),
+        (outer + 8, pc),
+        (inner, outer),
+        (inner + 8, returns_to),
+    ];
+    let mut stack = Stack::default();
+    let mut check = |made_code: MadeCode, fp: u64, expected: &[u64]| {
+        let mut unwinder = Unwinder::new();
+        unwinder.made_code = made_code;
+        let registers = Registers::of_caller(start, inner - 8, Some(fp));
+        unwinder.unwind(registers, |at| stack_of_test.read(at), &mut stack);
+        let innermost = &stack.addresses[..expected.len().min(stack.addresses.len())];
+        assert_eq!(innermost, expected, "{made_code:?} {stack:x?}");
+        let leads_to_root = expected.len() > 1;
+        assert_eq!(stack.complete, leads_to_root, "{made_code:?} {stack:x?}");
+    };
+    let whole = [start, returns_to - 1, pc - 1];
+    check(MadeCode::JavaWithFramePointers, inner, &whole);
+    // Some outer frame: the call that it leads to is one, but the frames in between would be missing.
+    check(MadeCode::Java, outer, &[start]);
+    check(MadeCode::Unknown, outer, &[start, pc - 1]);
+    check(MadeCode::Unknown, inner, &[start]);
+}
+
 /// As CPython's trampolines for `perf`: `sub rsp, 8; call rcx; add rsp, 8; ret`.
 #[test]
 #[cfg(target_arch = "x86_64")]
