@@ -35,7 +35,7 @@ pub use bridge::forward::{
 };
 pub use bridge::push::ScrapeTarget;
 pub use front::auth;
-pub use naming::{NOT_FOUND_CODE, SymbolSource};
+pub use naming::{MadeCode, NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use serve::{
     AutoAdoption, ClusterProgram, ServeError, ServeOptions, Server, SqlProgram, report_document,

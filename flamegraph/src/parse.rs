@@ -104,19 +104,23 @@ impl States {
 
 impl Node<'_> {
     fn frame(&self, kind: FrameKind) -> Frame<&str> {
-        Frame {
+        let frame = Frame {
             kind,
-            // The name of an unresolved address follows from its module and offset.
-            function: match kind {
-                FrameKind::Unresolved => "",
-                _ => &self.name,
-            },
-            file: &self.file,
+            function: "",
+            file: &*self.file,
             line: self.line,
-            module: &self.module,
-            build_id: &self.build_id,
+            module: &*self.module,
+            build_id: &*self.build_id,
             offset: self.offset,
             inlined: self.inlined,
+        };
+        // The name of an unresolved address may follow from its module and offset.
+        if kind == FrameKind::Unresolved && frame.label() == *self.name {
+            return frame;
+        }
+        Frame {
+            function: &*self.name,
+            ..frame
         }
     }
 }

@@ -8,6 +8,7 @@ mod functions;
 mod lines;
 mod names;
 mod origins;
+pub mod perf_map;
 mod symbol_index;
 #[doc(hidden)]
 pub mod whole;

@@ -12,6 +12,7 @@ mod file;
 #[cfg(emberline_fuzzing)]
 #[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
 pub mod fuzzing;
+mod made_code;
 mod mapped;
 mod perf_map;
 #[cfg(feature = "ship")]
@@ -32,6 +33,7 @@ use symbols::{DebugInfo, LastUnit, Locations, SECTIONS, SymbolIndex, frames_of};
 
 use self::elf::{Elf, SymbolSections};
 use self::file::{ChunkCache, FileIdentity};
+use self::made_code::MadeCode;
 use self::section::SectionReader;
 pub(crate) use self::subject::Subject;
 use crate::Symbols;
@@ -60,6 +62,7 @@ pub(crate) struct Resolver {
     indexes: FxHashMap<(Arc<str>, Arc<str>), ModuleIndex>,
     /// The process whose addresses they are.
     subject: Subject,
+    made_code: MadeCode,
     /// The program's own file, if it is known.
     program: Option<PathBuf>,
     /// Memory into which the last batch read files, kept for the next one soon.
@@ -143,7 +146,7 @@ impl Resolver {
         {
             let module = addresses[group[0]].module;
             if module.is_none() && !is_late(&names_until) {
-                name_made_code(&self.subject, group, addresses, &mut each);
+                self.name_made_code(group, addresses, &mut each);
                 continue;
             }
             #[cfg(feature = "ship")]
@@ -182,6 +185,27 @@ impl Resolver {
             }
         }
         self.memory = cache.and_then(ChunkCache::into_memory);
+    }
+
+    /// Names code outside of modules, which a runtime has made.
+    fn name_made_code(
+        &mut self,
+        group: &[usize],
+        addresses: &[Address<'_>],
+        each: &mut impl FnMut(usize, &[Frame<String>]),
+    ) {
+        let made: Vec<u64> = group
+            .iter()
+            .map(|index| addresses[*index].address)
+            .collect();
+        let mut named: Vec<Option<Frame<String>>> = vec![None; group.len()];
+        perf_map::name(&self.subject, &made, |index, frame| {
+            named[index] = Some(frame)
+        });
+        for (index, frame) in named.into_iter().enumerate() {
+            let frame = frame.unwrap_or_else(|| self.made_code.frame(&self.subject, made[index]));
+            each(group[index], &[frame]);
+        }
     }
 
     /// Whether the collector names the module's functions.
@@ -424,24 +448,6 @@ impl OpenModule {
             _ => Locations::default(),
         };
         frames_of(&found, symbol.as_deref())
-    }
-}
-
-/// Names code outside of modules, which a runtime has made.
-fn name_made_code(
-    subject: &Subject,
-    group: &[usize],
-    addresses: &[Address<'_>],
-    each: &mut impl FnMut(usize, &[Frame<String>]),
-) {
-    let made: Vec<u64> = group
-        .iter()
-        .map(|index| addresses[*index].address)
-        .collect();
-    let mut named: Vec<Vec<Frame<String>>> = vec![Vec::new(); group.len()];
-    perf_map::name(subject, &made, |index, frame| named[index].push(frame));
-    for (index, frames) in named.into_iter().enumerate() {
-        each(group[index], &completed(frames, made[index], None));
     }
 }
 

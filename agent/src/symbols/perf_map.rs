@@ -1,12 +1,9 @@
-//! Names of code that a runtime makes while the program runs, such as JavaScript's, from the file in which it lists them
-//! for `perf`: `/tmp/perf-PID.map`, with lines `START SIZE NAME` in hexadecimal.
+//! The file in which a runtime [lists](symbols::perf_map) the code that it makes.
 //!
 //! Anybody may write to that folder, so the file counts only if it is the user's of the process, not a link, and modified since the process began.
-//! It is read again for each batch of addresses: lines are added, and later ones replace earlier ones where the runtime
-//! has moved its code.
+//! It is read again for each batch of addresses.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -14,17 +11,7 @@ use super::Subject;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 use profiler_core::Frame;
-use profiler_core::limits::bounded_name;
 use system::file::CheckedFile;
-
-/// Most bytes of a file that are read: its first ones.
-const FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// Most bytes of a line.
-const LINE_BYTES_MAX: u64 = 8 << 10;
-
-/// Shown as the origin of the functions.
-const MODULE: &str = "[jit]";
 
 /// Passes the function of each address that the file of the process names to `each`, with the address's index.
 pub(super) fn name(subject: &Subject, addresses: &[u64], each: impl FnMut(usize, Frame<String>)) {
@@ -44,42 +31,11 @@ struct Source<'a> {
     started_s: i64,
 }
 
-fn name_from(source: Source<'_>, addresses: &[u64], mut each: impl FnMut(usize, Frame<String>)) {
+fn name_from(source: Source<'_>, addresses: &[u64], each: impl FnMut(usize, Frame<String>)) {
     let Some(file) = open(source) else {
         return;
     };
-    let mut order: Vec<usize> = (0..addresses.len()).collect();
-    order.sort_unstable_by_key(|index| addresses[*index]);
-    let mut names: Vec<Option<String>> = vec![None; addresses.len()];
-    let mut lines = BufReader::new(file.unchecked().take(FILE_BYTES_MAX));
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match lines
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)
-        {
-            Ok(0) | Err(_) => break,
-            Ok(_) => {}
-        }
-        // The runtime may be writing the last one.
-        let Some(symbol) = line.strip_suffix(b"\n").and_then(Symbol::parse) else {
-            continue;
-        };
-        let first = order.partition_point(|index| addresses[*index] < symbol.start);
-        let covered = order[first..]
-            .iter()
-            .take_while(|index| addresses[**index] < symbol.end);
-        for index in covered {
-            names[*index] = Some(String::from_utf8_lossy(symbol.name).into_owned());
-        }
-    }
-    for (index, name) in names.into_iter().enumerate() {
-        if let Some(name) = name {
-            each(index, frame_of(&name));
-        }
-    }
+    symbols::perf_map::name(file.unchecked(), addresses, each);
 }
 
 /// Opens the file, without waiting for anything, if it can be that of the process.
@@ -113,69 +69,6 @@ fn started_s(subject: &Subject) -> Option<i64> {
     let now = clock_gettime(ClockId::CLOCK_REALTIME).ok()?;
     let up = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
     Some(now.tv_sec() - up.tv_sec() + ticks / per_second - 1)
-}
-
-/// A line of the file.
-struct Symbol<'a> {
-    start: u64,
-    /// The first address after it.
-    end: u64,
-    name: &'a [u8],
-}
-
-impl Symbol<'_> {
-    fn parse(line: &[u8]) -> Option<Symbol<'_>> {
-        let mut parts = line.splitn(3, |byte| *byte == b' ');
-        let mut number = || {
-            let digits = std::str::from_utf8(parts.next()?).ok()?;
-            u64::from_str_radix(digits.strip_prefix("0x").unwrap_or(digits), 16).ok()
-        };
-        let start = number()?;
-        let bytes = number()?;
-        let name = parts.next().filter(|name| !name.is_empty())?;
-        let end = start.checked_add(bytes)?;
-        Some(Symbol { start, end, name })
-    }
-}
-
-/// Returns the function of a name as V8 (`JS:~name file:line:column`), CPython (`py::name:file`) or another runtime
-/// writes it.
-fn frame_of(name: &str) -> Frame<String> {
-    let frame = |function: &str, file: &str, line: u32| {
-        let function = bounded_name(function);
-        let file = bounded_name(file);
-        let frame = Frame {
-            module: MODULE,
-            ..Frame::function(&function, &file, line)
-        };
-        frame.map(str::to_owned)
-    };
-    if let Some(python) = name.strip_prefix("py::") {
-        let (function, file) = python.split_once(':').unwrap_or((python, ""));
-        return frame(function, file, 0);
-    }
-    let script = ["JS:", "LazyCompile:", "Function:", "Script:", "Eval:"]
-        .iter()
-        .find_map(|kind| name.strip_prefix(kind));
-    let Some(script) = script else {
-        return frame(name, "", 0);
-    };
-    // The first character is how far the function is compiled.
-    let text = script.trim_start_matches(['~', '*', '^', '+']);
-    let (function, location) = text.split_once(' ').unwrap_or((text, ""));
-    let mut parts = location.rsplitn(3, ':');
-    let numbers = [parts.next(), parts.next()];
-    let line = numbers[1].and_then(|line| line.parse().ok());
-    let is_column = numbers[0].is_some_and(|column| column.parse::<u32>().is_ok());
-    let function = if function.is_empty() {
-        "(anonymous)"
-    } else {
-        function
-    };
-    match (line, parts.next()) {
-        (Some(line), Some(file)) if is_column => frame(function, file, line),
-        _ => frame(function, location, 0),
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
+use symbols::perf_map::file_name;
 use system::file::read_text;
 use system::process::Memory;
 
@@ -91,13 +92,17 @@ impl Subject {
         read_text(&format!("{}/{name}", self.folder)).ok()
     }
 
-    /// The file in which it lists code that it makes.
-    pub(crate) fn perf_map(&self) -> PathBuf {
-        let id = match self.identity {
+    /// Its id in its own namespace.
+    pub(crate) fn inner_id(&self) -> u32 {
+        match self.identity {
             Some(identity) => identity.inner_id,
             None => std::process::id(),
-        };
-        self.path(&format!("/tmp/perf-{id}.map"))
+        }
+    }
+
+    /// The file in which it lists code that it makes.
+    pub(crate) fn perf_map(&self) -> PathBuf {
+        self.path(&format!("/tmp/{}", file_name(self.inner_id())))
     }
 
     /// The user that must own that file.

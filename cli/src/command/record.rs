@@ -1,18 +1,21 @@
 //! `emberline record`: a collector for one program, and a report or a profile of it.
 
+mod made_code;
 mod recorded_file;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use api::WorkersAnswer;
-use collector::ServeOptions;
 use collector::serve::SocketPeers;
+use collector::{MadeCode, ServeOptions};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::unistd::{Pid, geteuid};
@@ -52,12 +55,14 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     let _inside = runtime.enter();
     let stop = ProgramSignals::listen(|signal| inherited.ignores(signal))
         .context("could not listen for signals")?;
+    let made_code = Arc::new(MadeCode::default());
     let options = ServeOptions {
         socket_peers: SocketPeers {
             users: Vec::new(),
             // A program of root may become another user.
             allows_process: geteuid().is_root().then_some(launch::is_descendant),
         },
+        made_code: Some(made_code.clone()),
         ..ServeOptions::default()
     };
     let server = LocalServer::start(&runtime, options)?;
@@ -65,6 +70,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
         server: &server,
         runtime: &runtime,
         inherited,
+        made_code: &made_code,
     };
     let recorded = record(&recording, args, &file, stop);
     let ended = server.end(&runtime);
@@ -76,6 +82,8 @@ struct Recording<'a> {
     server: &'a LocalServer,
     runtime: &'a Runtime,
     inherited: Inherited,
+    /// Read by the collector.
+    made_code: &'a MadeCode,
 }
 
 /// Runs the program and writes the file.
@@ -110,6 +118,10 @@ fn record(
     let range = Query::default()
         .with("from", started.as_secs().to_string())
         .with("to", (stopped.as_secs() + 1).to_string());
+    // Names are no reason to fail.
+    let processes = processes_of(&client).unwrap_or_default();
+    let files = made_code::files(&processes, started);
+    recording.made_code.set(files);
     let outcome = file.write(&client, range, program.as_deref());
     if let Some(line) = counts.line() {
         say(&line);
@@ -133,6 +145,13 @@ fn record(
         Some(status) => Err(end_like(status).into()),
         None => Ok(()),
     }
+}
+
+/// The processes that were profiled.
+fn processes_of(client: &Client) -> anyhow::Result<BTreeSet<u32>> {
+    let answer: WorkersAnswer = client.get_json("workers", &Query::default())?;
+    let epochs = answer.workers.iter().flat_map(|worker| &worker.epochs);
+    Ok(epochs.map(|epoch| epoch.pid).collect())
 }
 
 /// Result of a program and its children.

@@ -11,6 +11,7 @@
 mod fetches;
 mod files;
 mod finder;
+mod made_code;
 mod upload;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ use self::fetches::{Fetches, PieceError};
 use self::files::SymbolFiles;
 pub use self::files::{FileError, ListedFile, RoomError};
 use self::finder::{Finder, Found};
+pub use self::made_code::{MadeCode, is_made_code};
 pub use self::upload::{Piece, Received, UploadError};
 use base::limits::{
     LOOKUP_ADDRESSES, NAMED_ADDRESSES_MAX, NAMING_ALL_MAX, NAMING_WAIT_MAX, SYMBOL_FETCHES_MAX,
@@ -63,6 +65,7 @@ pub struct Naming {
     /// `None`: the collector has no folder.
     files: Option<SymbolFiles>,
     finder: Option<Finder>,
+    made_code: Option<Arc<MadeCode>>,
     fetches: Fetches,
     /// Rises whenever an address may have another name than before.
     revision: AtomicU64,
@@ -126,9 +129,27 @@ impl Naming {
         }
     }
 
+    /// Also names code that runtimes made.
+    #[must_use]
+    pub fn with_made_code(self, made_code: Option<Arc<MadeCode>>) -> Naming {
+        Naming { made_code, ..self }
+    }
+
     /// A number that changes whenever an address may have another name.
     pub fn revision(&self) -> u64 {
-        self.revision.load(Ordering::Acquire)
+        let made_code = self.made_code.as_ref();
+        let is_set = made_code.is_some_and(|made_code| made_code.is_set());
+        self.revision.load(Ordering::Acquire) + u64::from(is_set)
+    }
+
+    /// The key of a frame without a name among [`Addresses`]: its build id; without one it may be code that a runtime
+    /// made, whose module says by which process.
+    pub fn key_of<'f>(&self, build_id: &'f Arc<str>, module: &'f Arc<str>) -> Option<&'f Arc<str>> {
+        if build_id.is_empty() {
+            self.made_code.is_some().then_some(module)
+        } else {
+            Some(build_id)
+        }
     }
 
     /// The known names of these addresses. Looks up those that are not known yet, for at most
@@ -147,12 +168,17 @@ impl Naming {
         wanted: &Addresses,
         deadline: Instant,
     ) -> BTreeMap<Arc<str>, BTreeMap<u64, Functions>> {
-        let Some(files) = &self.files else {
-            return BTreeMap::new();
-        };
         let revision = self.revision();
         let mut found = BTreeMap::new();
         for (build, addresses) in wanted {
+            let made_code = self.made_code.as_ref();
+            if let Some(names) = made_code.and_then(|made_code| made_code.names(build, addresses)) {
+                found.insert(build.clone(), names);
+                continue;
+            }
+            let Some(files) = &self.files else {
+                continue;
+            };
             let mut names = lock(&self.known).of(revision, build, addresses);
             let unknown: Vec<u64> = addresses
                 .iter()

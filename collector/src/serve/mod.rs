@@ -76,7 +76,7 @@ pub use front::port::{
     Listen, ListenError, SocketPeers, TlsOptions, keep_files_private, raise_descriptor_limit,
 };
 use ingest::Ingest;
-use naming::{Naming, SymbolSource};
+use naming::{MadeCode, Naming, SymbolSource};
 use shares::QuotaSettings;
 use state::follow::{FollowError, FollowOptions, Follower};
 use state::recovery::{DataError, StoreOptions, no_folder};
@@ -114,6 +114,8 @@ pub struct ServeOptions {
     pub follow: Option<FollowOptions>,
     /// Where the collector looks for files with debug information; needs [`ServeOptions::data`].
     pub symbols: Option<SymbolSource>,
+    /// Names of code that the runtimes of programs have made, if somebody sets them.
+    pub made_code: Option<Arc<MadeCode>>,
     /// Whether and when the stores of other collectors are adopted; needs [`ServeOptions::store`].
     pub adopt: Option<AutoAdoption>,
     /// The program that answers queries in SQL, if any.
@@ -153,6 +155,7 @@ impl Default for ServeOptions {
             follow: None,
             adopt: None,
             symbols: None,
+            made_code: None,
             sql: None,
             cluster: None,
             limits: Limits::default(),
@@ -262,6 +265,7 @@ impl Server {
             follow,
             adopt,
             symbols,
+            made_code,
             limits,
             quotas,
             retention,
@@ -324,6 +328,7 @@ impl Server {
             Some(folder) => Naming::open(folder.join("symbols"), symbols),
             None => Naming::default(),
         };
+        let naming = naming.with_made_code(made_code);
         let settings = Settings { naming, ..settings };
         // May take seconds; agents that connect meanwhile wait.
         let open = move || -> Result<Collector, ServeError> {

@@ -17,6 +17,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
+pub use symbols::perf_map;
+
 pub use elf::{ElfError, SharedFile};
 pub use lookup::{Names, SymbolFile, SymbolFileError};
 pub use reduce::{ReduceError, Reduced, build_id_of, reduce, reduce_split, shared_file_of};

@@ -1,12 +1,14 @@
 //! Symbol files.
 
 use base::limits::SYMBOL_STORE_BYTES_MAX;
-use naming::{Fetch, FetchProgress, FetchState, FileError, ListedFile, Missing, Received};
+use naming::{
+    Fetch, FetchProgress, FetchState, FileError, ListedFile, Missing, Received, is_made_code,
+};
 use query::{Unnamed, format_time};
 
 pub(crate) fn unnamed(unnamed: &Unnamed) -> api::Unnamed {
     let modules = unnamed.modules.iter().map(|module| {
-        let (reason, help) = reason(&module.why, &module.build_id);
+        let (reason, help) = reason(&module.why, &module.build_id, &module.module);
         api::UnnamedModule {
             module: module.module.clone(),
             build_id: module.build_id.clone(),
@@ -22,7 +24,7 @@ pub(crate) fn unnamed(unnamed: &Unnamed) -> api::Unnamed {
     }
 }
 
-fn reason(why: &Missing, build_id: &str) -> (&'static str, String) {
+fn reason(why: &Missing, build_id: &str, module: &str) -> (&'static str, String) {
     match why {
         Missing::Pending => (
             "pending",
@@ -51,6 +53,13 @@ fn reason(why: &Missing, build_id: &str) -> (&'static str, String) {
         Missing::Unusable(reason) => (
             "unusable",
             format!("the symbols of build id {build_id} cannot be used: {reason}"),
+        ),
+        Missing::NoBuildId if is_made_code(module) => (
+            "no_build_id",
+            format!(
+                "a runtime made the code while the program ran, and did not name it in /tmp/{module}: \
+                 `emberline record` says which option makes it do that"
+            ),
         ),
         Missing::NoBuildId => (
             "no_build_id",

@@ -87,12 +87,8 @@ impl Excerpt {
             .iter()
             .filter(|frame| frame.kind == FrameKind::Unresolved)
         {
-            let build = &self.strings[frame.build_id.0 as usize];
-            if !build.is_empty() {
-                wanted
-                    .entry(build.clone())
-                    .or_default()
-                    .insert(frame.offset);
+            if let Some(key) = self.key_of(frame, naming) {
+                wanted.entry(key).or_default().insert(frame.offset);
             }
         }
         if wanted.is_empty() {
@@ -111,13 +107,15 @@ impl Excerpt {
             if kind != FrameKind::Unresolved {
                 continue;
             }
-            let of_build = names.get(&self.strings[build_id.0 as usize]);
-            let Some(functions) = of_build.and_then(|names| names.get(&offset)) else {
+            let key = self.key_of(&self.frames[number], naming);
+            let of_key = key.and_then(|key| names.get(&key));
+            let Some(functions) = of_key.and_then(|names| names.get(&offset)) else {
                 continue;
             };
             let start = self.frames.len() as u32;
             for function in &**functions {
-                let [name, file] = [&function.function, &function.file].map(|text| {
+                let texts = [&function.function, &function.file, &function.module];
+                let [name, file, origin] = texts.map(|text| {
                     *string_ids.entry(text.clone()).or_insert_with(|| {
                         self.strings.push(text.clone());
                         StringId(self.strings.len() as u32 - 1)
@@ -128,7 +126,11 @@ impl Excerpt {
                     function: name,
                     file,
                     line: function.line,
-                    module,
+                    module: if function.module.is_empty() {
+                        module
+                    } else {
+                        origin
+                    },
                     build_id,
                     offset: 0,
                     inlined: function.inlined,
@@ -137,6 +139,13 @@ impl Excerpt {
             self.functions[number] = start..self.frames.len() as u32;
         }
         self
+    }
+
+    /// By what a frame without a name is looked up.
+    fn key_of(&self, frame: &Frame<StringId>, naming: &Naming) -> Option<Arc<str>> {
+        let [build_id, module] =
+            [frame.build_id, frame.module].map(|id| &self.strings[id.0 as usize]);
+        naming.key_of(build_id, module).cloned()
     }
 
     /// The frames that a node shows, outermost first.

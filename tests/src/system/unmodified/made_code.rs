@@ -45,3 +45,73 @@ fn functions_of_javascript_have_names_and_callers() {
         assert!(line.contains(";node::Start"), "{line}");
     }
 }
+
+const CLASS: &str = "
+public class Main {
+    static double hottest(int rounds) {
+        double sum = 0;
+        for (int round = 0; round < rounds; round++) sum += Math.sqrt(round % 7 + sum % 3);
+        return sum;
+    }
+    public static void main(String[] arguments) {
+        long end = System.nanoTime() + 2_500_000_000L;
+        double sum = 0;
+        while (System.nanoTime() < end) sum += hottest(100_000);
+        System.out.println(sum > 0 ? \"done\" : \"\");
+    }
+}
+";
+
+/// The stacks of a recorded Java program with these options.
+fn recorded_java(options: &[&str]) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let class = folder.path().join("Main.java");
+    fs::write(&class, CLASS).unwrap();
+    let compiled = try_output(Command::new("javac").arg(&class));
+    if !compiled.is_ok_and(|done| done.status.success()) {
+        println!("skipped: no javac: apt-get install openjdk-17-jdk-headless");
+        return None;
+    }
+    let file = folder.path().join("java.collapsed");
+    let mut command = plain(emberline());
+    command
+        .args(["record", "-o"])
+        .arg(&file)
+        .args(["--", "java"]);
+    command.args([
+        "-XX:CompileCommand=quiet",
+        "-XX:CompileCommand=dontinline,Main.hottest",
+    ]);
+    command
+        .args(options)
+        .arg("-cp")
+        .arg(folder.path())
+        .arg("Main");
+    let done = output(&mut command);
+    assert_eq!(
+        (&*done.stdout, done.status.code()),
+        (&b"done\n"[..], Some(0)),
+        "{done:?}"
+    );
+    Some(fs::read_to_string(&file).unwrap())
+}
+
+/// Java writes the names at its end, when their addresses were sent.
+#[test]
+fn methods_of_java_have_names_and_callers() {
+    let options = [
+        "-XX:+PreserveFramePointer",
+        "-XX:+UnlockDiagnosticVMOptions",
+        "-XX:+DumpPerfMapAtExit",
+    ];
+    let Some(stacks) = recorded_java(&options) else {
+        return;
+    };
+    let total = sum(&stacks, |_| true);
+    let named = sum(&stacks, |stack| stack.ends_with(";Main.hottest"));
+    let whole = sum(&stacks, |stack| {
+        stack.ends_with(";Main.hottest") && stack.contains(";JavaCalls::call_helper;")
+    });
+    assert!(named > total / 2, "{named} of {total}: {stacks}");
+    assert!(whole * 100 > named * 95, "{whole} of {named}: {stacks}");
+}
