@@ -1,5 +1,6 @@
 //! `emberline record`: a collector for one program, and a report or a profile of it.
 
+mod hints;
 mod made_code;
 mod recorded_file;
 
@@ -118,11 +119,11 @@ fn record(
     let range = Query::default()
         .with("from", started.as_secs().to_string())
         .with("to", (stopped.as_secs() + 1).to_string());
-    // Names are no reason to fail.
-    let processes = processes_of(&client).unwrap_or_default();
-    let files = made_code::files(&processes, started);
+    // Names and hints are no reason to fail.
+    let workers = Workers::of(&client).unwrap_or_default();
+    let files = made_code::files(&workers.processes, started);
     recording.made_code.set(files);
-    let outcome = file.write(&client, range, program.as_deref());
+    let outcome = file.write(&client, range.clone(), program.as_deref());
     if let Some(line) = counts.line() {
         say(&line);
     }
@@ -135,7 +136,12 @@ fn record(
         say(&format!("the program failed: {status}"));
     }
     match written {
-        Ok(line) => say(&line),
+        Ok(line) => {
+            say(&line);
+            let commands = workers.commands.iter().map(String::as_str);
+            let hints = hints::lines(&client, &range, commands).unwrap_or_default();
+            hints.iter().for_each(|line| say(line));
+        }
         Err(error) => match failure {
             Some(_) => say(exit::text(&error).trim_end()),
             None => return Err(error),
@@ -147,11 +153,26 @@ fn record(
     }
 }
 
-/// The processes that were profiled.
-fn processes_of(client: &Client) -> anyhow::Result<BTreeSet<u32>> {
-    let answer: WorkersAnswer = client.get_json("workers", &Query::default())?;
-    let epochs = answer.workers.iter().flat_map(|worker| &worker.epochs);
-    Ok(epochs.map(|epoch| epoch.pid).collect())
+/// The programs that were profiled.
+#[derive(Default)]
+struct Workers {
+    commands: BTreeSet<String>,
+    processes: BTreeSet<u32>,
+}
+
+impl Workers {
+    fn of(client: &Client) -> anyhow::Result<Workers> {
+        let answer: WorkersAnswer = client.get_json("workers", &Query::default())?;
+        let epochs = answer.workers.iter().flat_map(|worker| &worker.epochs);
+        let mut workers = Workers::default();
+        for epoch in epochs {
+            workers.processes.insert(epoch.pid);
+            workers
+                .commands
+                .extend(epoch.labels.get("command").cloned());
+        }
+        Ok(workers)
+    }
 }
 
 /// Result of a program and its children.

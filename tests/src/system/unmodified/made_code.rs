@@ -61,8 +61,8 @@ public class Main {
 }
 ";
 
-/// The stacks of a recorded Java program with these options.
-fn recorded_java(options: &[&str]) -> Option<String> {
+/// The stacks of a recorded Java program with these options, and what was said.
+fn recorded_java(options: &[&str]) -> Option<(String, String)> {
     let folder = tempfile::tempdir().unwrap();
     let class = folder.path().join("Main.java");
     fs::write(&class, CLASS).unwrap();
@@ -92,7 +92,7 @@ fn recorded_java(options: &[&str]) -> Option<String> {
         (&b"done\n"[..], Some(0)),
         "{done:?}"
     );
-    Some(fs::read_to_string(&file).unwrap())
+    Some((fs::read_to_string(&file).unwrap(), unwrapped(&done.stderr)))
 }
 
 /// Java writes the names at its end, when their addresses were sent.
@@ -103,7 +103,7 @@ fn methods_of_java_have_names_and_callers() {
         "-XX:+UnlockDiagnosticVMOptions",
         "-XX:+DumpPerfMapAtExit",
     ];
-    let Some(stacks) = recorded_java(&options) else {
+    let Some((stacks, said)) = recorded_java(&options) else {
         return;
     };
     let total = sum(&stacks, |_| true);
@@ -113,4 +113,26 @@ fn methods_of_java_have_names_and_callers() {
     });
     assert!(named > total / 2, "{named} of {total}: {stacks}");
     assert!(whole * 100 > named * 95, "{whole} of {named}: {stacks}");
+    assert!(!said.contains("of CPU time is"), "{said}");
+}
+
+#[test]
+fn code_of_java_without_frame_pointers_has_no_false_callers() {
+    let Some((stacks, said)) = recorded_java(&[]) else {
+        return;
+    };
+    let made = "[java: code made at run time]";
+    let total = sum(&stacks, |_| true);
+    let all = sum(&stacks, |stack| stack.contains(made));
+    let cut = sum(&stacks, |stack| {
+        stack.starts_with(&format!("java;[truncated];{made}"))
+    });
+    assert!(
+        all > total / 2 && cut == all,
+        "{cut} and {all} of {total}: {stacks}"
+    );
+    assert!(
+        said.contains("java: ") && said.contains("-XX:+PreserveFramePointer"),
+        "{said}"
+    );
 }
