@@ -324,11 +324,11 @@ impl Server {
             grace,
             ..Settings::default()
         };
-        let naming = match &data {
+        let of_files = match &data {
             Some(folder) => Naming::open(folder.join("symbols"), symbols),
             None => Naming::default(),
         };
-        let naming = naming.with_made_code(made_code);
+        let naming = of_files.with_made_code(made_code);
         let settings = Settings { naming, ..settings };
         // May take seconds; agents that connect meanwhile wait.
         let open = move || -> Result<Collector, ServeError> {

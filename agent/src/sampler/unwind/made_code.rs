@@ -13,10 +13,10 @@ use system::processor::code_address;
 /// Most bytes of a command line or an environment that are searched for Java's options.
 const OPTIONS_BYTES_MAX: usize = 256 << 10;
 
-/// What is known of the code outside of modules.
+/// Rules by which the callers of code outside of modules are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum MadeCode {
-    /// Nothing: each return address has to follow a call.
+    /// For any runtime: each return address has to follow a call.
     #[default]
     Unknown,
     /// Java's with frame pointers. Return addresses into its interpreter follow no call.
@@ -26,7 +26,7 @@ pub(super) enum MadeCode {
 }
 
 impl MadeCode {
-    /// What the modules and the options of their process say.
+    /// The rules by the modules and the options of their process.
     pub(super) fn of(memory: Memory, modules: &[Module]) -> MadeCode {
         if !modules
             .iter()
