@@ -289,7 +289,12 @@ fn check_memory(process: u32) -> io::Result<()> {
     let mut byte = [0];
     match start {
         Some(start) if Memory::Of(process).read(start, &mut byte) == 0 => {
-            Err(io::Error::last_os_error())
+            let error = io::Error::last_os_error();
+            // The mapping has no access, or is gone because the process has just become another program.
+            match error.raw_os_error() {
+                Some(libc::EFAULT) => Ok(()),
+                _ => Err(error),
+            }
         }
         _ => Ok(()),
     }

@@ -145,6 +145,18 @@ fn cpu_profile(collector: &Collector) -> String {
     text
 }
 
+/// As a runtime does that reserves addresses.
+#[test]
+fn a_process_whose_first_mapping_has_no_access_is_profiled() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "reserved", &["-DRESERVED"]);
+    let target = Target::start(&program, &[]);
+    let collector = Collector::start();
+    attach(&collector, &target, &[], SECOND_NS / 2);
+    let text = cpu_profile(&collector);
+    assert!(time_of(&text, &["main;heavy "]) > 0, "{text}");
+}
+
 #[test]
 fn the_split_of_running_and_waiting_time_is_that_of_the_program() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define TURNS 4000000ul
@@ -35,6 +36,12 @@ static void *sleep_on(void *unused) {
 }
 
 int main(int count, char **arguments) {
+#ifdef RESERVED
+    /* The first mapping of the process, without access. */
+    if (mmap((void *)0x10000000, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED) {
+        return 1;
+    }
+#endif
     pthread_t sleeper;
     pthread_create(&sleeper, NULL, sleep_on, NULL);
     pthread_setname_np(sleeper, "sleeper");
