@@ -47,8 +47,10 @@ impl ThreadProbe {
     /// Uses the other signal if the program blocks this one, as one does that reads it from a descriptor.
     fn change_signal(&mut self, threads: &mut ThreadTable) {
         let is_wanted = std::mem::take(&mut self.signal_change.is_wanted);
-        let is_free = self.slots.as_ref().is_some_and(Slots::is_other_free);
-        if !is_wanted || !is_free || self.signal_change.is_done {
+        if !is_wanted || self.signal_change.is_done {
+            return;
+        }
+        if !self.slots.as_ref().is_some_and(Slots::is_other_free) {
             return;
         }
         self.signal_change.is_done = true;

@@ -211,7 +211,10 @@ impl Unwinder {
 
     pub(super) fn set_modules(&mut self, modules: Arc<[Module]>) {
         self.modules = modules;
-        self.made_code = MadeCode::of(self.memory, &self.modules);
+        if self.made_code == MadeCode::Unknown {
+            // Its options stay as they are.
+            self.made_code = MadeCode::of(self.memory, &self.modules);
+        }
         self.framehop = Framehop::new();
         self.prologues.clear();
         self.methods.clear();
