@@ -16,6 +16,39 @@ const LINE_BYTES_MAX: u64 = 8 << 10;
 /// Shown as the origin of the functions.
 pub const MODULE: &str = "[jit]";
 
+/// Beginning and end of the label of code without a name.
+const UNNAMED_START: &str = "[";
+const UNNAMED_END: &str = "code made at run time]";
+
+/// The label of code without a name, of a known runtime or another one.
+#[must_use]
+pub fn unnamed_label(runtime: Option<&str>) -> String {
+    match runtime {
+        Some(runtime) => format!("{UNNAMED_START}{runtime}: {UNNAMED_END}"),
+        None => format!("{UNNAMED_START}{UNNAMED_END}"),
+    }
+}
+
+/// The runtime in a [label](unnamed_label); empty if it is not known.
+#[must_use]
+pub fn runtime_of(label: &str) -> Option<&str> {
+    let inner = label
+        .strip_prefix(UNNAMED_START)?
+        .strip_suffix(UNNAMED_END)?;
+    Some(inner.trim_end().trim_end_matches(':'))
+}
+
+/// Whether an open file can be that of a process of `user`, written since `since_s`, in seconds since 1970. Anybody may
+/// write to that folder, and an earlier process may have had the same id.
+#[cfg(unix)]
+#[must_use]
+pub fn may_be_of(file: &std::fs::Metadata, user: u32, since_s: i64) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let is_own = file.is_file() && file.uid() == user && file.nlink() == 1;
+    is_own && file.mtime() >= since_s
+}
+
 /// The file of a process, without its folder. It is the module of code of the process that has no name.
 #[must_use]
 pub fn file_name(process: u32) -> String {

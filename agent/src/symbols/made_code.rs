@@ -1,7 +1,7 @@
 //! Code without a module, which a runtime has made while the program runs.
 
 use profiler_core::{Frame, FrameKind};
-use symbols::perf_map::file_name;
+use symbols::perf_map::{file_name, unnamed_label};
 
 use super::Subject;
 
@@ -33,10 +33,7 @@ impl MadeCode {
             self.searches += 1;
             self.runtime = subject.text("maps").as_deref().and_then(runtime_in);
         }
-        let label = match self.runtime {
-            Some(runtime) => format!("[{runtime}: code made at run time]"),
-            None => "[code made at run time]".to_owned(),
-        };
+        let label = unnamed_label(self.runtime);
         Frame {
             kind: FrameKind::Unresolved,
             module: file_name(subject.inner_id()),

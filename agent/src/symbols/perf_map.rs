@@ -4,7 +4,7 @@
 //! It is read again for each batch of addresses.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use super::Subject;
@@ -47,10 +47,7 @@ fn open(source: Source<'_>) -> Option<CheckedFile> {
         .open(source.path)
         .ok()?;
     let facts = file.metadata().ok()?;
-    let is_own = facts.uid() == source.user && facts.nlink() == 1;
-    // An earlier process may have had the same id.
-    let is_of_process = facts.mtime() >= source.started_s;
-    (facts.is_file() && is_own && is_of_process)
+    symbols::perf_map::may_be_of(&facts, source.user, source.started_s)
         .then(|| CheckedFile::new(file))
         .flatten()
 }
@@ -74,7 +71,7 @@ fn started_s(subject: &Subject) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
 
     use std::process::Command;
 

@@ -7,6 +7,7 @@ use flamegraph::ParsedColumns;
 use flamegraph::text::printable;
 use profiler_core::{Frame, Profile};
 use serde::Deserialize;
+use symbol_files::perf_map;
 
 use crate::args::{Stacks, State, Threads, word};
 use crate::client::{Client, Query};
@@ -20,11 +21,7 @@ const SHARE_PERCENT_MIN: u64 = 5;
 
 /// The function that runs Python's functions, and the modules of frames that show them.
 const PYTHON_LOOP: &str = "_PyEval_EvalFrameDefault";
-const PYTHON_MODULES: [&str; 2] = ["python", "[jit]"];
-
-/// Beginning and end of the label of code that a runtime made.
-const MADE_START: &str = "[";
-const MADE_END: &str = "code made at run time]";
+const PYTHON_MODULES: [&str; 2] = ["python", perf_map::MODULE];
 
 /// A profile with its functions.
 #[derive(Deserialize)]
@@ -108,7 +105,7 @@ fn line(command: &str, profile: &Profile, unnamed: &[UnnamedModule]) -> Option<S
         let scope = scopes[node.parent.index()].with(&frame);
         scopes[number] = scope;
         let own_ns = node.own.total_ns();
-        if let Some(runtime) = runtime_of(frame.function) {
+        if let Some(runtime) = perf_map::runtime_of(frame.function) {
             let runtime = runtime.to_owned();
             causes.add(own_ns, Cause::Made { runtime });
         } else if scope.is_loop && !scope.is_named {
@@ -161,12 +158,6 @@ impl PythonScope {
             is_named: self.is_named || PYTHON_MODULES.contains(&frame.module),
         }
     }
-}
-
-/// The runtime in a label of code that it made; empty if it is not known.
-fn runtime_of(label: &str) -> Option<&str> {
-    let inner = label.strip_prefix(MADE_START)?.strip_suffix(MADE_END)?;
-    Some(inner.trim_end().trim_end_matches(':'))
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use nix::unistd::geteuid;
+use symbol_files::perf_map::{file_name, may_be_of};
 
 /// Where runtimes write their files.
 const FOLDER: &str = "/tmp";
@@ -17,28 +18,26 @@ const FILES_MAX: usize = 256;
 /// The files `/tmp/perf-PID.map` of these processes of this user, written since a time after 1970.
 pub(super) fn files(processes: &BTreeSet<u32>, since: Duration) -> BTreeMap<u32, File> {
     let opened = processes.iter().filter_map(|process| {
-        let path = Path::new(FOLDER).join(format!("perf-{process}.map"));
+        let path = Path::new(FOLDER).join(file_name(*process));
         Some((*process, open(&path, since)?))
     });
     opened.take(FILES_MAX).collect()
 }
 
-/// Anybody may write to that folder: the file counts only if it is this user's and no link.
+/// The file counts only if it is this user's and no link.
 fn open(path: &Path, since: Duration) -> Option<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(flags).open(path).ok()?;
     let facts = file.metadata().ok()?;
-    let is_own = facts.is_file() && facts.uid() == geteuid().as_raw() && facts.nlink() == 1;
-    // An earlier process may have had the same id.
-    let is_new = u64::try_from(facts.mtime()).is_ok_and(|mtime| mtime >= since.as_secs());
-    (is_own && is_new).then_some(file)
+    let since_s = i64::try_from(since.as_secs()).ok()?;
+    may_be_of(&facts, geteuid().as_raw(), since_s).then_some(file)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
 
     use super::*;
 
