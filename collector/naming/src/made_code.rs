@@ -11,7 +11,7 @@ use symbol_files::perf_map;
 use crate::Functions;
 
 /// Those files, for programs that have ended: a runtime may write its file at its end, when agents have sent its addresses.
-/// They are read for each new address and never kept in memory.
+/// They are read for each query and never kept in memory.
 #[derive(Debug, Default)]
 pub struct MadeCode {
     /// By the process.

@@ -53,8 +53,8 @@ pub fn import(file: &[u8], options: &ImportOptions) -> Result<Imported, ImportEr
     parse(file, options, None)
 }
 
-/// Like [`import`], for a receiver that has most of the names and stacks already. What its tables lack, and all of
-/// formats other than pprof, is in the tables of the result.
+/// Like [`import`], for a receiver that has most of the names and stacks already. Only those that are missing from its
+/// tables are added to the tables of the result; of formats other than pprof, all are.
 ///
 /// # Errors
 /// As of [`import`].
