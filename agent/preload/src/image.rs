@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
+use nix::unistd::{getegid, geteuid};
 
 /// Interpreters of scripts that are followed, as the kernel does.
 const INTERPRETERS_MAX: usize = 4;
@@ -42,6 +43,8 @@ const SANITIZERS: [&[u8]; 6] = [
 /// Why a program is not profiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Obstacle {
+    /// Nothing is loaded into it.
+    Static,
     /// An address or thread sanitizer.
     Sanitizer,
     /// The file is for another processor.
@@ -52,10 +55,14 @@ pub(crate) enum Obstacle {
     Go,
     /// The program has an agent of its own.
     HasAgent,
+    /// The system gives it other rights than those of its user.
+    Privileged,
     /// A limit of the address space.
     AddressSpace,
     /// The program has confined itself before it began.
     Confined,
+    /// Its environment does not name this library.
+    Cleared,
     /// The agent did not start.
     Unknown,
 }
@@ -64,13 +71,16 @@ impl Obstacle {
     /// The reason in the journal.
     pub(crate) const fn word(self) -> &'static str {
         match self {
+            Obstacle::Static => "static",
             Obstacle::Sanitizer => "sanitizer",
             Obstacle::OtherProcessor => "processor",
             Obstacle::OtherLibrary => "library",
             Obstacle::Go => "go",
             Obstacle::HasAgent => "agent",
+            Obstacle::Privileged => "privileged",
             Obstacle::AddressSpace => "address-space",
             Obstacle::Confined => "seccomp",
+            Obstacle::Cleared => "environment",
             Obstacle::Unknown => "unknown",
         }
     }
@@ -90,7 +100,21 @@ pub(crate) fn obstacle_in(mut file: File, space: &mut [u8; NAME_BYTES_MAX]) -> O
         space[end] = 0;
         file = open_file(CStr::from_bytes_until_nul(&space[start..]).ok()?).ok()?;
     }
+    if is_privileged(&file) {
+        return Some(Obstacle::Privileged);
+    }
     Image::read(file)?.obstacle(space)
+}
+
+/// Whether the system runs a program with other rights than those of this process, so that its loader ignores
+/// `LD_PRELOAD`.
+fn is_privileged(file: &File) -> bool {
+    let Ok(facts) = fstat(file) else {
+        return false;
+    };
+    let is_set_uid = facts.st_mode & libc::S_ISUID != 0 && facts.st_uid != geteuid().as_raw();
+    let is_set_gid = facts.st_mode & libc::S_ISGID != 0 && facts.st_gid != getegid().as_raw();
+    is_set_uid || is_set_gid
 }
 
 /// Why this process, which has this library, is not profiled.
@@ -143,8 +167,9 @@ impl Image {
         if !is_native || half(&self.header, 18) != MACHINE {
             return Some(Obstacle::OtherProcessor);
         }
-        // Without a loader nothing is loaded.
-        let loader = self.segment(|segment| segment.kind == libc::PT_INTERP)?;
+        let Some(loader) = self.segment(|segment| segment.kind == libc::PT_INTERP) else {
+            return Some(Obstacle::Static);
+        };
         let read = self.file.read_at(name, loader.offset).ok()?;
         let length = read.min(usize::try_from(loader.bytes).ok()?);
         let path = name[..length].split(|byte| *byte == 0).next()?;

@@ -61,6 +61,7 @@ pub(crate) enum Obstacle {
     OtherLibrary,
     AddressSpace,
     Confined,
+    Cleared,
     Unknown,
 }
 
@@ -76,7 +77,23 @@ impl Obstacle {
             Obstacle::Privileged
             | Obstacle::OtherProcessor
             | Obstacle::Confined
+            | Obstacle::Cleared
             | Obstacle::Unknown => false,
+        }
+    }
+
+    /// Whether the program starts as without the library, which its children may then have.
+    pub(super) fn tolerates_library(self) -> bool {
+        match self {
+            Obstacle::Static
+            | Obstacle::Privileged
+            | Obstacle::Go
+            | Obstacle::AddressSpace
+            | Obstacle::Confined
+            | Obstacle::Cleared
+            | Obstacle::Unknown => true,
+            // Their loaders complain, or do not start them.
+            Obstacle::Sanitizer | Obstacle::OtherProcessor | Obstacle::OtherLibrary => false,
         }
     }
 
@@ -96,6 +113,7 @@ impl Obstacle {
             Obstacle::Confined => {
                 "it confines itself by seccomp, and is profiled until then at most"
             }
+            Obstacle::Cleared => "it began without LD_PRELOAD, which names the profiler's library",
             Obstacle::Unknown => "its agent did not start",
         }
     }
@@ -111,6 +129,9 @@ impl Obstacle {
                 "use a build for glibc, or profile it from outside while it runs: --pid or --name"
             }
             Obstacle::Confined => "switch its sandbox off",
+            Obstacle::Cleared => {
+                "let it inherit LD_PRELOAD and EMBERLINE_*, or profile it from outside while it runs: --pid or --name"
+            }
             Obstacle::Unknown => "run: emberline doctor",
         }
     }
@@ -118,12 +139,15 @@ impl Obstacle {
     /// The obstacle that the library calls so.
     pub(super) fn of_journal(word: &str) -> Option<Obstacle> {
         Some(match word {
+            "static" => Obstacle::Static,
+            "privileged" => Obstacle::Privileged,
             "go" => Obstacle::Go,
             "sanitizer" => Obstacle::Sanitizer,
             "processor" => Obstacle::OtherProcessor,
             "library" => Obstacle::OtherLibrary,
             "address-space" => Obstacle::AddressSpace,
             "seccomp" => Obstacle::Confined,
+            "environment" => Obstacle::Cleared,
             "unknown" => Obstacle::Unknown,
             _ => return None,
         })

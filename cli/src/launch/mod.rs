@@ -132,14 +132,14 @@ pub(crate) fn prepare(program: &[OsString], options: &LaunchOptions<'_>) -> anyh
         .args(arguments)
         .env(URL_VARIABLE, options.url)
         .env(
-            PRELOAD_VARIABLE,
-            with_library(env::var_os(PRELOAD_VARIABLE), &library),
-        )
-        .env(
             LABELS_VARIABLE,
             labels(options.labels, env::var_os(LABELS_VARIABLE)),
         )
         .env(FILTERS_VARIABLE, own_filters().to_string());
+    if obstacle.is_none_or(Obstacle::tolerates_library) {
+        let others = env::var_os(PRELOAD_VARIABLE);
+        command.env(PRELOAD_VARIABLE, with_library(others, &library));
+    }
     options.inherited.pass_on(&mut command);
     if let Some(worker) = options.worker {
         command.env(WORKER_VARIABLE, worker);

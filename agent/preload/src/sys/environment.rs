@@ -65,7 +65,7 @@ pub(super) unsafe fn with_environment_for<R>(
 }
 
 /// Returns a copy of an environment in which `LD_PRELOAD` has no entry of this library; `None` if the program may have
-/// it, if the variable does not name it, or if anything is invalid.
+/// it, if the variable does not name it, which the journal notes, or if anything is invalid.
 ///
 /// # Safety
 /// As [`with_environment_for`].
@@ -76,24 +76,33 @@ unsafe fn without_library(
     caller: Caller,
     memory: &mut Memory,
 ) -> Option<Strings> {
-    if environment.is_null() {
-        return None;
-    }
     let access = match caller {
         Caller::Process => Access::of_process(),
         // The loader of the program would make calls for this library that a filter may forbid. The look at it, too.
         Caller::Confined => Access::Direct,
     };
+    if environment.is_null() {
+        // The kernel takes it for an empty one.
+        note_cleared(program, caller, access, memory);
+        return None;
+    }
     // SAFETY: the caller's contract.
     let count = unsafe { access.array(environment, &mut memory.variables) }?;
     let variables = &memory.variables[..count];
     let beginnings = &mut memory.beginnings;
     // SAFETY: as above.
-    let index = unsafe { access.last_with_prefix(variables, PRELOAD_VARIABLE, beginnings) }?;
+    let index = unsafe { access.last_with_prefix(variables, PRELOAD_VARIABLE, beginnings) };
+    let Some(index) = index else {
+        note_cleared(program, caller, access, memory);
+        return None;
+    };
     // SAFETY: as above.
     let preload = unsafe { access.string(variables[index], &mut memory.preload) }?;
     let length = preload.to_bytes().len();
-    let library = find_library(&memory.preload[..length])?;
+    let Some(library) = find_library(&memory.preload[..length]) else {
+        note_cleared(program, caller, access, memory);
+        return None;
+    };
     if matches!(caller, Caller::Process) && may_have(program, access, library, memory) {
         return None;
     }
@@ -113,14 +122,32 @@ fn may_have(program: Program, access: Access, library: Range<usize>, memory: &mu
     memory.path[file.len()] = 0;
     // In another root, or for another user, the loader would complain about a missing library.
     let is_readable = is_accessible(&memory.path, libc::R_OK);
-    match obstacle_of(program, access, memory) {
+    let file = open_program(program, access, memory);
+    match file.and_then(|file| image::obstacle_in(file, &mut memory.name)) {
         None => is_readable,
         Some(obstacle) => {
-            let path = CStr::from_bytes_until_nul(&memory.path).unwrap_or_default();
-            journal::add(Entry::Refused(obstacle), path.to_str().unwrap_or("unknown"));
-            false
+            note(obstacle, memory);
+            // It ignores the variable, and its children may have the library.
+            obstacle == Obstacle::Static && is_readable
         }
     }
+}
+
+/// Notes in the journal that a program begins without this library because its environment does not name it.
+fn note_cleared(program: Program, caller: Caller, access: Access, memory: &mut Memory) {
+    if matches!(caller, Caller::Confined) {
+        return;
+    }
+    let Some(file) = open_program(program, access, memory) else {
+        return;
+    };
+    let obstacle = image::obstacle_in(file, &mut memory.name);
+    note(obstacle.unwrap_or(Obstacle::Cleared), memory);
+}
+
+fn note(obstacle: Obstacle, memory: &Memory) {
+    let path = CStr::from_bytes_until_nul(&memory.path).unwrap_or_default();
+    journal::add(Entry::Refused(obstacle), path.to_str().unwrap_or("unknown"));
 }
 
 fn is_accessible(path: &[u8; VALUE_BYTES_MAX], mode: c_int) -> bool {
@@ -178,9 +205,9 @@ fn remove_library(variable: &mut [u8]) -> bool {
     written > PRELOAD_VARIABLE.len()
 }
 
-/// The obstacle in a program's file. Leaves its path in `memory`.
-fn obstacle_of(program: Program, access: Access, memory: &mut Memory) -> Option<Obstacle> {
-    let file = match program {
+/// Opens a program's file, and leaves its path in `memory`.
+fn open_program(program: Program, access: Access, memory: &mut Memory) -> Option<File> {
+    match program {
         Program::Path(path) => open_path(path, access, memory),
         Program::Search(name) => search(name, access, memory),
         Program::Descriptor(descriptor) => open_descriptor(descriptor, memory),
@@ -189,8 +216,7 @@ fn obstacle_of(program: Program, access: Access, memory: &mut Memory) -> Option<
             path,
             flags,
         } => open_from(folder, path, flags, access, memory),
-    };
-    image::obstacle_in(file?, &mut memory.name)
+    }
 }
 
 fn open_path(path: *const c_char, access: Access, memory: &mut Memory) -> Option<File> {

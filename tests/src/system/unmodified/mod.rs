@@ -6,6 +6,7 @@ mod made_code;
 mod outside;
 mod programs;
 mod record;
+mod refused;
 
 use std::fs;
 use std::path::{Path, PathBuf};

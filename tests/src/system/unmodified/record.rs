@@ -8,7 +8,7 @@ use nix::unistd::{Pid, geteuid};
 
 use super::*;
 
-fn recorded(file: &Path, program: &[&str]) -> Output {
+pub(super) fn recorded(file: &Path, program: &[&str]) -> Output {
     let mut command = plain(emberline());
     output(
         command
@@ -241,60 +241,6 @@ fn run_names_what_is_wrong_and_starts_nothing() {
         assert!(said.contains(expected), "{options:?}: {said}");
     }
     assert!(!started.exists());
-}
-
-#[test]
-fn children_that_cannot_have_the_library_run_without_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("main.c");
-    fs::write(
-        &source,
-        "#include <stdio.h>\nint main(void) { puts(\"sane\"); return 3; }",
-    )
-    .unwrap();
-    let program = folder.path().join("sanitized");
-    let mut compiler = Command::new("cc");
-    let compiled = output(
-        compiler
-            .args(["-fsanitize=address", "-o"])
-            .arg(&program)
-            .arg(&source),
-    );
-    if !compiled.status.success() {
-        // Its library is a package of its own.
-        return;
-    }
-    let file = folder.path().join("report.html");
-    let c = &programs().c;
-    // By exec of a shell, by a search of PATH, and by a program that becomes it, in all ways.
-    let script = r#""$0"; echo $?; PATH="$1:$PATH"; env sanitized; echo $?; "$2" return; echo
-for way in fexecve execveat execveat-opened raw-execveat raw-execve posix_spawn; do
-"$2" become-by $way "$0"; echo $?
-done
-exec "$0""#;
-    let arguments = [
-        "sh",
-        "-c",
-        script,
-        program.to_str().unwrap(),
-        folder.path().to_str().unwrap(),
-        c.to_str().unwrap(),
-    ];
-    let done = recorded(&file, &arguments);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(
-        String::from_utf8_lossy(&done.stdout),
-        format!(
-            "sane\n3\nsane\n3\nbuffered\n{}sane\n",
-            "sane\n3\n".repeat(6)
-        ),
-        "{said}"
-    );
-    assert_eq!(done.status.code(), Some(3), "{said}");
-    assert!(
-        said.contains("is not profiled: it is built with a sanitizer"),
-        "{said}"
-    );
 }
 
 /// As servers do that are started by root.

@@ -1,0 +1,175 @@
+//! Programs that cannot have the library or begin without it: they run as alone, and `record` says what is missing.
+
+use super::record::recorded;
+use super::*;
+
+/// Says whether `LD_PRELOAD` is set, and works for half a second: in a child that a bare system call makes, if that is
+/// the argument. Ends with 3.
+const PROGRAM: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+static void crunch(void) {
+    clock_t end = clock() + CLOCKS_PER_SEC / 2;
+    while (clock() < end) {
+    }
+}
+int main(int count, char **arguments) {
+    puts(getenv("LD_PRELOAD") ? "library" : "plain");
+    fflush(stdout);
+    if (count > 1 && strcmp(arguments[1], "cloned") == 0) {
+        long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (child == 0) {
+            crunch();
+            _exit(0);
+        }
+        waitpid(child, 0, 0);
+    } else {
+        crunch();
+    }
+    return 3;
+}
+"#;
+
+/// Compiles [`PROGRAM`]; `None` if what the options need is not installed.
+fn compiled(folder: &Path, name: &str, compiler: &str, options: &[&str]) -> Option<PathBuf> {
+    let source = folder.join("main.c");
+    fs::write(&source, PROGRAM).unwrap();
+    let program = folder.join(name);
+    let mut command = Command::new(compiler);
+    let done = command
+        .args(options)
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .output();
+    done.is_ok_and(|done| done.status.success())
+        .then_some(program)
+}
+
+/// Options for a program whose loader has the name of another C library's.
+fn with_other_loader(folder: &Path) -> String {
+    let loader = if cfg!(target_arch = "aarch64") {
+        "/lib/ld-linux-aarch64.so.1"
+    } else {
+        "/lib64/ld-linux-x86-64.so.2"
+    };
+    let copy = folder.join("ld-musl.so.1");
+    fs::copy(loader, &copy).unwrap();
+    format!("-Wl,--dynamic-linker={}", copy.display())
+}
+
+#[test]
+fn programs_that_cannot_have_the_library_start_as_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name, compiler, options: &[&str]| compiled(folder.path(), name, compiler, options);
+    let other_loader = with_other_loader(folder.path());
+    let programs = [
+        at("other-loader", "cc", &[&other_loader]),
+        // The compiler of musl and the library of the sanitizer are packages of their own.
+        at("musl", "musl-gcc", &[]),
+        at("sanitized", "cc", &["-fsanitize=address"]),
+    ];
+    let collector = Collector::start();
+    for program in programs.iter().flatten() {
+        let program = program.to_str().unwrap();
+        let file = folder.path().join("cpu.collapsed");
+        let mut under_run = under_emberline(&collector.url(), &[]);
+        for done in [recorded(&file, &[program]), output(under_run.arg(program))] {
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(String::from_utf8_lossy(&done.stdout), "plain\n", "{said}");
+            assert_eq!(done.status.code(), Some(3), "{said}");
+            assert!(
+                said.contains(" is profiled from outside: ") || said.contains(" is not profiled: "),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn children_without_the_library_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cpu.collapsed");
+    let program = compiled(folder.path(), "program", "cc", &[]).unwrap();
+    let program = program.to_str().unwrap();
+    for script in [
+        r#"env -i "$0""#,
+        r#"exec env -i "$0""#,
+        r#"unset LD_PRELOAD; "$0""#,
+        r#"LD_PRELOAD= "$0"; exit $?"#,
+    ] {
+        let done = recorded(&file, &["sh", "-c", script, program]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(3), "{script}: {said}");
+        let expected = format!("{program} is not profiled: it began without LD_PRELOAD");
+        assert_eq!(said.matches(&expected).count(), 1, "{script}: {said}");
+    }
+    if let Some(program) = compiled(folder.path(), "static", "cc", &["-static"]) {
+        let program = program.to_str().unwrap();
+        let done = recorded(&file, &["sh", "-c", r#""$0"; "$0"; exit 4"#, program]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(4), "{said}");
+        let expected = format!("{program} is not profiled: it is statically linked");
+        assert_eq!(said.matches(&expected).count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn children_that_cannot_have_the_library_run_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("main.c");
+    fs::write(
+        &source,
+        "#include <stdio.h>\nint main(void) { puts(\"sane\"); return 3; }",
+    )
+    .unwrap();
+    let program = folder.path().join("sanitized");
+    let mut compiler = Command::new("cc");
+    let compiled = output(
+        compiler
+            .args(["-fsanitize=address", "-o"])
+            .arg(&program)
+            .arg(&source),
+    );
+    if !compiled.status.success() {
+        // Its library is a package of its own.
+        return;
+    }
+    let file = folder.path().join("report.html");
+    let c = &programs().c;
+    // By exec of a shell, by a search of PATH, and by a program that becomes it, in all ways.
+    let script = r#""$0"; echo $?; PATH="$1:$PATH"; env sanitized; echo $?; "$2" return; echo
+for way in fexecve execveat execveat-opened raw-execveat raw-execve posix_spawn; do
+"$2" become-by $way "$0"; echo $?
+done
+exec "$0""#;
+    let arguments = [
+        "sh",
+        "-c",
+        script,
+        program.to_str().unwrap(),
+        folder.path().to_str().unwrap(),
+        c.to_str().unwrap(),
+    ];
+    let done = recorded(&file, &arguments);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(
+        String::from_utf8_lossy(&done.stdout),
+        format!(
+            "sane\n3\nsane\n3\nbuffered\n{}sane\n",
+            "sane\n3\n".repeat(6)
+        ),
+        "{said}"
+    );
+    assert_eq!(done.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("is not profiled: it is built with a sanitizer"),
+        "{said}"
+    );
+}
