@@ -14,11 +14,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
-use api::WorkersAnswer;
+use api::{ProfileAnswer, WorkersAnswer};
 use collector::serve::SocketPeers;
 use collector::{MadeCode, ServeOptions};
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
 use nix::sys::signal::SigSet;
+use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, geteuid};
 use signal_hook::low_level::emulate_default_handler;
 use tokio::runtime::Runtime;
@@ -26,7 +27,7 @@ use tokio::sync::oneshot;
 
 use self::recorded_file::{Outcome, RecordedFile};
 use super::server::local_server::{self, LocalServer};
-use crate::args::RecordArgs;
+use crate::args::{RecordArgs, State, Threads, word};
 use crate::attach::{AttachOptions, Attached};
 use crate::client::{Client, Query};
 use crate::exit::{self, BadInput, Reported};
@@ -36,6 +37,10 @@ use crate::signals::ProgramSignals;
 
 /// After this time without any agent, it is said.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
+
+/// CPU time without a profile is said from this on, if it is more than a tenth.
+const MISSING_MIN: Duration = Duration::from_millis(200);
+const MISSING_PART: u32 = 10;
 
 /// Time between two looks at what the program's processes do.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -97,7 +102,11 @@ fn record(
     let started = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let client = Client::with_token(&recording.server.url, None)?;
     let mut program = args.about.clone().or_else(|| command_line(&args.program));
-    let Ran { status, counts } = if args.processes.is_wanted() {
+    let Ran {
+        status,
+        cpu,
+        counts,
+    } = if args.processes.is_wanted() {
         let options = AttachOptions {
             url: recording.server.url.clone(),
             worker: None,
@@ -125,6 +134,10 @@ fn record(
     recording.made_code.set(files);
     let outcome = file.write(&client, range.clone(), program.as_deref());
     if let Some(line) = counts.line() {
+        say(&line);
+    }
+    // As above.
+    if let Some(line) = missing_time(&client, &range, cpu).unwrap_or_default() {
         say(&line);
     }
     let written = outcome.and_then(|outcome| match outcome {
@@ -180,7 +193,42 @@ impl Workers {
 struct Ran {
     /// `None` without a program.
     status: Option<ExitStatus>,
+    /// CPU time of the program and of all processes that were waited for.
+    cpu: Duration,
     counts: JournalCounts,
+}
+
+/// The CPU time of children that were waited for, and of theirs.
+///
+/// # Errors
+/// If the system does not tell.
+fn cpu_of_children() -> anyhow::Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let parts = [usage.user_time(), usage.system_time()];
+    let micros: i64 = parts.iter().map(TimeValLike::num_microseconds).sum();
+    Ok(Duration::from_micros(micros.unsigned_abs()))
+}
+
+/// A line about CPU time that no agent has seen; `None` if that is little.
+///
+/// # Errors
+/// If the collector does not answer.
+fn missing_time(client: &Client, range: &Query, used: Duration) -> anyhow::Result<Option<String>> {
+    let query = range
+        .clone()
+        .with("threads", word(Threads::All))
+        .with("state", word(State::Cpu));
+    let answer: ProfileAnswer = client.get_json("profile", &query)?;
+    let seen = Duration::from_nanos(answer.totals.cpu_ns);
+    let missing = used.saturating_sub(seen);
+    let is_much = missing > MISSING_MIN && missing > used / MISSING_PART;
+    Ok(is_much.then(|| {
+        let [missing, used] = [missing, used].map(|time| time.as_secs_f64());
+        format!(
+            "{missing:.1} s of {used:.1} s of CPU time is not in the report: the first 50 ms of each program, programs \
+             that are not profiled, and children that are made by a bare clone"
+        )
+    }))
 }
 
 /// Why there is no report, and what to do.
@@ -279,6 +327,7 @@ fn run_program(
     }
     Ok(Ran {
         status: Some(status),
+        cpu: cpu_of_children()?,
         counts,
     })
 }

@@ -121,6 +121,21 @@ fn children_without_the_library_are_named() {
 }
 
 #[test]
+fn cpu_time_that_is_not_in_the_report_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cpu.collapsed");
+    let program = compiled(folder.path(), "program", "cc", &[]).unwrap();
+    let program = program.to_str().unwrap();
+    for (arguments, is_said) in [(&[program][..], false), (&[program, "cloned"], true)] {
+        let done = recorded(&file, arguments);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(3), "{said}");
+        let found = said.contains(" s of CPU time is not in the report: ");
+        assert_eq!(found, is_said, "{said}");
+    }
+}
+
+#[test]
 fn children_that_cannot_have_the_library_run_without_it() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("main.c");
