@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use profiler_core::{Frame, FrameKind};
 
-pub use self::plumbing::is_plumbing;
+pub use self::plumbing::{is_main, is_plumbing, is_start, plumbing_of_stack, starts_rust};
 use crate::text::printable;
 
 /// Longer names are not parsed, in bytes.

@@ -218,7 +218,7 @@ fn thread_count(threads: usize) -> String {
 mod tests {
     use api::WorkerThreads;
     use expect_test::expect;
-    use flamegraph::symbols::is_plumbing;
+    use flamegraph::symbols::{is_plumbing, is_start};
 
     use super::*;
 
@@ -274,7 +274,7 @@ mod tests {
             file: file.to_owned(),
             line: 3,
             inlined: false,
-            plumbing: is_plumbing(name),
+            plumbing: is_plumbing(name) || is_start(name),
         }
     }
 

@@ -1,34 +1,68 @@
 //! Functions that say nothing about the program.
 
+use profiler_core::{Frame, FrameKind};
+
 use super::{PARSED_MAX, word_end};
 
-/// Whether a function says nothing about the program: how threads start, and how calls pass through the
-/// language, iterators and runtimes.
+/// Whether a function says nothing about the program wherever it is called: how calls pass through the language,
+/// iterators and runtimes.
 #[must_use]
 pub fn is_plumbing(name: &str) -> bool {
     name.len() <= PARSED_MAX
-        && (is_thread_start(name) || is_language(name) || is_call(name) || is_runtime(name))
+        && (is_rust_start(name) || is_language(name) || is_call(name) || is_runtime(name))
 }
 
-fn is_thread_start(name: &str) -> bool {
-    const NAMES: [&str; 10] = [
+/// Whether a function starts a program or a thread, where all of its callers do. Elsewhere it is a function of the
+/// program that has such a name.
+#[must_use]
+pub fn is_start(name: &str) -> bool {
+    const NAMES: [&str; 6] = [
         "_start",
-        "main",
         "start_thread",
         "clone",
         "clone3",
         "__clone",
         "__clone3",
-        "thread_start",
-        "__rust_try",
-        "rust_try",
     ];
+    NAMES.contains(&name) || is_libc_start(name)
+}
+
+/// Whether a function is `main` as C calls it: the program's own, unless it [starts Rust](starts_rust).
+#[must_use]
+pub fn is_main(name: &str) -> bool {
+    name == "main"
+}
+
+/// Whether a function is the first of Rust's runtime, which calls the `main` of Rust.
+#[must_use]
+pub fn starts_rust(name: &str) -> bool {
+    has_part(name, &["lang_start", "lang_start_internal"])
+}
+
+/// Whether each frame of a stack, innermost first, says nothing about the program.
+#[must_use]
+pub fn plumbing_of_stack<T: AsRef<str>>(stack: &[Frame<T>]) -> Vec<bool> {
+    let mut is_outermost = true;
+    let mut marks = vec![false; stack.len()];
+    for (index, frame) in stack.iter().enumerate().rev() {
+        let name = frame.function.as_ref();
+        let callee = index.checked_sub(1).map(|index| &stack[index].function);
+        let calls_rust = callee.is_some_and(|callee| starts_rust(callee.as_ref()));
+        let is_shim = is_start(name) || is_main(name) && calls_rust;
+        let is_function = frame.kind == FrameKind::Function;
+        marks[index] = is_function && (is_plumbing(name) || is_outermost && is_shim);
+        is_outermost &= marks[index] || !is_function;
+    }
+    marks
+}
+
+/// How threads of Rust start.
+fn is_rust_start(name: &str) -> bool {
+    const NAMES: [&str; 2] = ["__rust_try", "rust_try"];
     /// Parts of paths.
-    const PARTS: [&str; 5] = [
+    const PARTS: [&str; 3] = [
         "__rust_begin_short_backtrace",
         "__rust_end_short_backtrace",
-        "lang_start",
-        "lang_start_internal",
         "catch_unwind",
     ];
     const STARTING: [&str; 5] = [
@@ -38,17 +72,19 @@ fn is_thread_start(name: &str) -> bool {
         "Thread::new",
         "ThreadInit",
     ];
-    let has_part = || {
-        let starts = name.match_indices("::").map(|(at, _)| at + 2);
-        std::iter::once(0)
-            .chain(starts)
-            .any(|at| PARTS.contains(&&name[at..word_end(name, at)]))
-    };
     let of_threads = ["std::sys::", "std::thread::"];
     NAMES.contains(&name)
-        || is_libc_start(name)
-        || has_part()
+        || starts_rust(name)
+        || has_part(name, &PARTS)
         || (starts_with_any(name, &of_threads) && STARTING.iter().any(|part| name.contains(part)))
+}
+
+/// Whether a path has one of these parts.
+fn has_part(name: &str, parts: &[&str]) -> bool {
+    let starts = name.match_indices("::").map(|(at, _)| at + 2);
+    std::iter::once(0)
+        .chain(starts)
+        .any(|at| parts.contains(&&name[at..word_end(name, at)]))
 }
 
 fn is_libc_start(name: &str) -> bool {

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::*;
 use crate::collapsed;
+use crate::symbols::plumbing_of_stack;
 use crate::testing::{from_rows, hostile_profiles, profile};
 use profiler_core::{Frame, State};
 
@@ -167,6 +168,56 @@ fn plumbing_is_folded_into_its_callers() {
     } = view.apply(whole);
     assert_eq!(collapsed(&shown), "load;app::a 4\nload;app::a;app::b 5\n");
     assert_eq!((folded, hidden), (2, Hidden::default()));
+}
+
+/// A program's own functions may have the names of those that start programs and threads.
+#[test]
+fn functions_that_start_threads_are_folded_only_below_their_kind() {
+    let view = View {
+        stacks: Stacks::Simple,
+        ..View::default()
+    };
+    for (whole, expected) in [
+        (
+            "job;_start;__libc_start_main;main cpu=3\njob;_start;__libc_start_main;main;leaf cpu=2",
+            "job;main 3\njob;main;leaf 2\n",
+        ),
+        (
+            "job;_start;main;std::rt::lang_start;app::main;app::work cpu=3",
+            "job;app::main;app::work 3\n",
+        ),
+        (
+            "job;clone3;start_thread;worker;clone cpu=3\njob;clone3 cpu=1",
+            "job 1\njob;worker;clone 3\n",
+        ),
+        ("job;loop;main;_start cpu=3", "job;loop;main;_start 3\n"),
+        ("job;main cpu=3\njob;clone cpu=1", "job 1\njob;main 3\n"),
+    ] {
+        let shown = view.apply(profile(whole)).profile;
+        assert_eq!(collapsed(&shown), expected, "{whole}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_stack_is_folded_in_a_dump_as_in_a_profile(
+        names in prop::collection::vec(
+            prop::sample::select(vec!["_start", "main", "clone", "std::rt::lang_start", "core::iter::fold", "app::a", "leaf"]),
+            1..8,
+        ),
+    ) {
+        let frames: Vec<Frame<&str>> = names.iter().rev().map(|name| Frame::function(*name, "", 0)).collect();
+        let marks = plumbing_of_stack(&frames);
+        let kept: Vec<&str> = names
+            .iter()
+            .zip(marks.iter().rev())
+            .filter(|(_, mark)| !**mark)
+            .map(|(name, _)| *name)
+            .collect();
+        let view = View { stacks: Stacks::Simple, ..View::default() };
+        let shown = view.apply(profile(&format!("job;{} cpu=1", names.join(";")))).profile;
+        prop_assert_eq!(collapsed(&shown), format!("{} 1\n", [&["job"][..], &kept].concat().join(";")));
+    }
 }
 
 #[test]

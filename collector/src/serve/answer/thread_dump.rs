@@ -1,6 +1,6 @@
 //! Current activity of every thread.
 
-use flamegraph::symbols::is_plumbing;
+use flamegraph::symbols::plumbing_of_stack;
 use profiler_core::{Frame, FrameKind, State, Timestamp};
 
 use query::{ThreadGroup, WorkerThreadDump, format_time};
@@ -50,21 +50,26 @@ fn group(group: ThreadGroup) -> api::ThreadGroup {
         blocked_ns: thread.blocked_ns,
         age_ns: thread.age_ns,
     });
+    let plumbing = plumbing_of_stack(&frames);
     api::ThreadGroup {
         kind: kind.into(),
         task: top
             .filter(|top| top.kind == FrameKind::Task)
             .map(|top| top.function),
         state: state.map(|state| State::name(state).into()),
-        stack: frames.into_iter().map(stack_frame).collect(),
+        stack: frames
+            .into_iter()
+            .zip(plumbing)
+            .map(|(frame, plumbing): (Frame<String>, bool)| stack_frame(frame, plumbing))
+            .collect(),
         threads: threads.collect(),
     }
 }
 
-fn stack_frame(frame: Frame<String>) -> api::StackFrame {
+fn stack_frame(frame: Frame<String>, plumbing: bool) -> api::StackFrame {
     api::StackFrame {
         name: frame.label(),
-        plumbing: is_plumbing(&frame.function),
+        plumbing,
         module: frame.module,
         file: frame.file,
         line: frame.line,

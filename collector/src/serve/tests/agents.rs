@@ -287,7 +287,7 @@ async fn threads_are_grouped_by_stack_and_running_ones_come_first() {
         {"name": "parse", "module": "", "file": "src/x.rs", "line": 3, "inlined": false,
          "plumbing": false},
         {"name": "main", "module": "", "file": "src/x.rs", "line": 1, "inlined": false,
-         "plumbing": true},
+         "plumbing": false},
     ]);
     assert_eq!(group["stack"], stack);
     let thread = json!({"id": 3, "name": "pool-3", "blocked_ns": 70, "age_ns": 3});
