@@ -133,6 +133,24 @@ fn a_report_counts_aggregated_tasks() {
     assert!(expected.contains(&report.aggregated_tasks), "{report:?}");
 }
 
+/// Their starts find no room in the thread's ring, and no end has their record.
+#[test]
+fn tasks_that_begin_in_a_burst_and_never_end_are_rows_or_lost() {
+    const TASKS: u64 = 8_000;
+    let _turn = lock(&common::TURN);
+    let agent = AgentBuilder::default().start_local().unwrap();
+    let open: Vec<_> = (0..TASKS).map(|_| task("open").start()).collect();
+    // Those that end are not lost.
+    (0..TASKS).for_each(|_| drop(task("short").start()));
+    let recording = agent.finish();
+    let rows = recording.tasks.iter().filter(|row| *row.name == *"open");
+    let mut ids: Vec<_> = rows.map(|row| row.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len() as u64 + recording.lost_tasks, TASKS);
+    drop(open);
+}
+
 /// A thread that writes faster than the agent reads: its ring is full most of the time.
 #[test]
 fn a_full_ring_loses_no_task_and_no_phase() {

@@ -36,6 +36,8 @@ pub(crate) struct ThreadCell {
     pub(super) drain_link: Link<ThreadCell>,
     /// Rows lost since the last drain.
     pub(super) lost: AtomicU64,
+    /// Tasks whose starts found no room since the last drain.
+    pub(super) silent_starts: AtomicU64,
     pub(super) rows: Mutex<Reader<RingSlot>>,
     /// Sums of the rows that found the ring full.
     pub(crate) spill: Spill,
@@ -60,6 +62,7 @@ impl ThreadCell {
             sampler_link: Link::unlinked(),
             drain_link: Link::unlinked(),
             lost: AtomicU64::new(0),
+            silent_starts: AtomicU64::new(0),
             rows: Mutex::new(reader),
             spill: Spill::default(),
         };
@@ -136,6 +139,10 @@ impl ThreadCell {
 
     pub(crate) fn count_lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_silent_start(&self) {
+        self.silent_starts.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The calling thread, whose cell this is, ends.

@@ -81,14 +81,23 @@ pub(crate) enum Drained<'a> {
     Sum(SpillSum),
 }
 
-/// Takes everything that threads have written and returns the number of lost rows. Drops the cells
+/// Counts of what threads could not write since the last drain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Unwritten {
+    /// Lost rows.
+    pub(crate) lost: u64,
+    /// Tasks without a row of their start: that of their end, or a sum, has all of it.
+    pub(crate) silent_starts: u64,
+}
+
+/// Takes everything that threads have written and counts what they could not write. Drops the cells
 /// of threads that are gone once they are empty and nobody else has them: so the sampler never frees
 /// memory.
-pub(crate) fn drain(mut each: impl FnMut(Drained<'_>)) -> u64 {
+pub(crate) fn drain(mut each: impl FnMut(Drained<'_>)) -> Unwritten {
     let cells = CELLS.get();
     let mut drained = lock(&cells.drained);
     cells.add_new(&mut drained);
-    let mut lost = 0;
+    let mut unwritten = Unwritten::default();
     drained.retain(|cell| {
         // Read before the ring, so that everything the thread wrote before it ended is in the ring.
         let is_gone = cell.gone.load(Ordering::Acquire);
@@ -100,9 +109,10 @@ pub(crate) fn drain(mut each: impl FnMut(Drained<'_>)) -> u64 {
             each(Drained::Row(cell, row));
         }
         cell.spill.take(|sum| each(Drained::Sum(sum)));
-        lost += cell.lost.swap(0, Ordering::Relaxed);
+        unwritten.lost += cell.lost.swap(0, Ordering::Relaxed);
+        unwritten.silent_starts += cell.silent_starts.swap(0, Ordering::Relaxed);
         let is_finished = is_gone && rows.is_empty();
         !is_finished || Arc::strong_count(cell) > 1
     });
-    lost
+    unwritten
 }

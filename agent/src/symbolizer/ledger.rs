@@ -47,6 +47,9 @@ pub(crate) struct Ledger {
     totals: BTreeMap<TotalsKey, Sums>,
     aggregated_tasks: u64,
     lost_tasks: u64,
+    /// Tasks that have begun and are not in `open`: their starts found no room, in the ring of their thread or here. Below
+    /// 0 while ends are read before the counts of their starts, or are of tasks that began before this agent.
+    unseen: i64,
 }
 
 /// The tasks of one cycle.
@@ -106,6 +109,7 @@ impl Ledger {
             totals: BTreeMap::new(),
             aggregated_tasks: 0,
             lost_tasks: 0,
+            unseen: 0,
         }
     }
 
@@ -114,23 +118,25 @@ impl Ledger {
     pub(crate) fn drain(&mut self) -> usize {
         let due = std::mem::take(&mut self.delayed_ends);
         let mut rows = 0;
-        let lost = registry::drain(|drained| {
+        let unwritten = registry::drain(|drained| {
             rows += 1;
             match drained {
                 Drained::Row(cell, row) => self.add_row(cell, row),
                 Drained::Sum(sum) => self.add_sum(sum),
             }
         });
-        self.lost_tasks += lost;
+        self.lost_tasks += unwritten.lost;
+        self.unseen += unwritten.silent_starts.cast_signed();
         due.into_iter().for_each(|row| self.finish(row));
         rows
     }
 
-    /// Finishes the delayed ends without another drain.
+    /// Finishes the delayed ends without another drain. What has begun unseen has no end any more.
     pub(crate) fn finish_all(&mut self) {
         std::mem::take(&mut self.delayed_ends)
             .into_iter()
             .for_each(|row| self.finish(row));
+        self.lost_tasks += u64::try_from(std::mem::take(&mut self.unseen)).unwrap_or(0);
     }
 
     /// Whether a seal would return anything.
@@ -180,8 +186,9 @@ impl Ledger {
                     thread: cell.thread.clone(),
                 };
                 if row.row.stop().is_none() {
-                    if let Some(open) = self.open(row.row.id) {
-                        open.start = Some(row);
+                    match self.open(row.row.id) {
+                        Some(open) => open.start = Some(row),
+                        None => self.unseen += 1,
                     }
                 } else if self.delayed_ends.len() < DELAYED_ENDS_MAX {
                     self.delayed_ends.push(row);
@@ -228,6 +235,9 @@ impl Ledger {
     /// Finishes a task that has ended and of which every row is read.
     fn finish(&mut self, ended: ThreadRow) {
         let open = self.open.remove(&ended.row.id).unwrap_or_default();
+        if open.start.is_none() {
+            self.unseen -= 1;
+        }
         let must_have_row = open.is_sent;
         let record = open.record(ended);
         if self.has_room_for_row(&record, must_have_row) {
@@ -278,7 +288,9 @@ impl Ledger {
                 duration_ns,
                 buckets,
             } => {
-                self.aggregated_tasks += buckets.iter().map(|(_, count)| count).sum::<u64>();
+                let count: u64 = buckets.iter().map(|(_, count)| count).sum();
+                self.aggregated_tasks += count;
+                self.unseen -= count.cast_signed();
                 self.sums_of(stop, name, outcome).add(duration_ns, buckets);
             }
             SpillSum::Phases {

@@ -279,6 +279,8 @@ impl StartedTask {
                 name,
                 outcome: Outcome::Running,
             }));
+        } else if recorded {
+            link.cell.count_silent_start();
         }
         StartedTask {
             id,
