@@ -31,6 +31,7 @@ from distributed import Client, LocalCluster, performance_report
 import emberline.dask
 from emberline.dask import _program
 from emberline.dask.demo import qr, shuffle
+from shared import agent_seconds, shares, spread
 
 CONTESTANTS = ("neither", "Dask's profiler", "Emberline")
 
@@ -51,17 +52,6 @@ def workloads(tasks):
         "shuffle": lambda client: shuffle(client),
         f"{tasks:,} tiny tasks": lambda client: tiny(client, tasks),
     }
-
-
-def agent_seconds():
-    """Returns the CPU seconds of the agent's threads in this process."""
-    total_ns = 0
-    for thread in os.listdir("/proc/self/task"):
-        folder = f"/proc/self/task/{thread}"
-        with open(f"{folder}/comm") as name, open(f"{folder}/schedstat") as times:
-            if name.read().startswith("emberline-"):
-                total_ns += int(times.read().split()[0])
-    return total_ns / 1e9
 
 
 def measure(contestant, work, url, repeat):
@@ -103,7 +93,7 @@ def compare(rounds, tasks, repeat, url):
                 whole = "workers' CPU s" if value == "agents' part s" else value
                 ratios = [mine / none[whole] for mine, none in zip(own, results["neither"])]
                 cells.append(f"{statistics.median(own):.2f}")
-                cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})")
+                cells.append(spread(ratios))
             print(f"| {value} | {' | '.join(cells)} |", flush=True)
 
 
@@ -145,11 +135,6 @@ def of_dask(node, counts):
         return
     for child in node["children"].values():
         of_dask(child, counts)
-
-
-def shares(counts):
-    whole = sum(counts.values())
-    return {name: count / whole for name, count in counts.items()}
 
 
 def check_shares(url):
