@@ -518,7 +518,7 @@ fn the_extension_decides_the_format_and_an_unknown_one_is_refused_at_once() {
     };
     let (said, text) = record("cpu.collapsed");
     let text = text.unwrap_or_else(|error| panic!("{error}: {said}"));
-    assert!(time_of(&text, &["split;heavy "]) > 0, "{text}");
+    assert!(time_of(&text, &["split;main;heavy "]) > 0, "{text}");
     let (said, text) = record("cpu.png");
     assert!(text.is_err());
     assert!(said.contains("expected .svg, .html, .collapsed"), "{said}");

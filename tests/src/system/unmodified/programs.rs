@@ -333,7 +333,8 @@ def work(number):
     return number * number
 if __name__ == '__main__':
     multiprocessing.set_start_method('fork')
-    with multiprocessing.Pool(2) as pool: print(pool.map(work, range(4), 1))
+    begin = multiprocessing.Barrier(2).wait
+    with multiprocessing.Pool(2, begin) as pool: print(pool.map(work, range(4), 1))
     child = os.fork()
     if child == 0: work(1); os._exit(5)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
