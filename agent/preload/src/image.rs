@@ -63,6 +63,14 @@ pub(crate) enum Obstacle {
     Confined,
     /// Its environment does not name this library.
     Cleared,
+    /// It checks that it has one thread.
+    Zygote,
+    /// The processes of its `/proc` have other numbers than it knows.
+    OtherProc,
+    /// Another library replaces its clock.
+    Clock,
+    /// The program has functions with names of the C library.
+    Replaced,
     /// The agent did not start.
     Unknown,
 }
@@ -81,6 +89,10 @@ impl Obstacle {
             Obstacle::AddressSpace => "address-space",
             Obstacle::Confined => "seccomp",
             Obstacle::Cleared => "environment",
+            Obstacle::Zygote => "zygote",
+            Obstacle::OtherProc => "proc",
+            Obstacle::Clock => "clock",
+            Obstacle::Replaced => "functions",
             Obstacle::Unknown => "unknown",
         }
     }

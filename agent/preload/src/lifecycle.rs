@@ -111,7 +111,14 @@ pub(crate) fn in_child() {
     PHASE.store(OFF, Ordering::Release);
     EXITED_BY_CALL.store(false, Ordering::Relaxed);
     let is_wanted = ENABLED.load(Ordering::Relaxed) && !is_confined();
-    if is_wanted && FORKS.fetch_add(1, Ordering::Relaxed) < FORKS_MAX {
+    if is_wanted && !process::has_own_proc() {
+        ENABLED.store(false, Ordering::Relaxed);
+        journal::add(
+            Entry::Refused(Obstacle::OtherProc),
+            process::Name::of_thread().text(),
+        );
+        OWNER.store(0, Ordering::Relaxed);
+    } else if is_wanted && FORKS.fetch_add(1, Ordering::Relaxed) < FORKS_MAX {
         begin();
     } else {
         OWNER.store(0, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use system::{descriptors, file, probe};
 use crate::image::{self, Obstacle};
 use crate::journal::{self, Entry};
 use crate::lifecycle::keeper_side::{self, FirstStart};
-use crate::sys::{process, variables};
+use crate::sys::{functions, process, variables};
 
 /// Time between two looks at whether the program's own threads have all ended.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -41,6 +41,11 @@ pub(crate) enum Profiled {
 
 /// Runs an agent on a thread of its own, and waits for its end.
 pub(crate) fn run() -> Profiled {
+    if functions::are_replaced() {
+        keeper_side::disable();
+        journal::add(Entry::Refused(Obstacle::Replaced), &command());
+        return Profiled::Never;
+    }
     let thread = Builder::new()
         .name(NAME.to_owned())
         .stack_size(STACK_BYTES)

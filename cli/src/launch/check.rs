@@ -62,6 +62,10 @@ pub(crate) enum Obstacle {
     AddressSpace,
     Confined,
     Cleared,
+    Zygote,
+    OtherProc,
+    Clock,
+    Replaced,
     Unknown,
 }
 
@@ -78,6 +82,10 @@ impl Obstacle {
             | Obstacle::OtherProcessor
             | Obstacle::Confined
             | Obstacle::Cleared
+            | Obstacle::Zygote
+            | Obstacle::OtherProc
+            | Obstacle::Clock
+            | Obstacle::Replaced
             | Obstacle::Unknown => false,
         }
     }
@@ -91,6 +99,10 @@ impl Obstacle {
             | Obstacle::AddressSpace
             | Obstacle::Confined
             | Obstacle::Cleared
+            | Obstacle::Zygote
+            | Obstacle::OtherProc
+            | Obstacle::Clock
+            | Obstacle::Replaced
             | Obstacle::Unknown => true,
             // Their loaders complain, or do not start them.
             Obstacle::Sanitizer | Obstacle::OtherProcessor | Obstacle::OtherLibrary => false,
@@ -114,6 +126,12 @@ impl Obstacle {
                 "it confines itself by seccomp, and is profiled until then at most"
             }
             Obstacle::Cleared => "it began without LD_PRELOAD, which names the profiler's library",
+            Obstacle::Zygote => "it is a zygote, which checks that it has one thread",
+            Obstacle::OtherProc => "its /proc is of another PID namespace",
+            Obstacle::Clock => "another library replaces its clock",
+            Obstacle::Replaced => {
+                "it has functions of its own with names of the C library's, which the agent would call"
+            }
             Obstacle::Unknown => "its agent did not start",
         }
     }
@@ -132,6 +150,11 @@ impl Obstacle {
             Obstacle::Cleared => {
                 "let it inherit LD_PRELOAD and EMBERLINE_*, or profile it from outside while it runs: --pid or --name"
             }
+            Obstacle::Zygote => "run it with --no-zygote",
+            Obstacle::OtherProc => "mount /proc with the namespace, as unshare --mount-proc does",
+            Obstacle::Clock | Obstacle::Replaced => {
+                "profile it from outside while it runs: --pid or --name"
+            }
             Obstacle::Unknown => "run: emberline doctor",
         }
     }
@@ -148,6 +171,10 @@ impl Obstacle {
             "address-space" => Obstacle::AddressSpace,
             "seccomp" => Obstacle::Confined,
             "environment" => Obstacle::Cleared,
+            "zygote" => Obstacle::Zygote,
+            "proc" => Obstacle::OtherProc,
+            "clock" => Obstacle::Clock,
+            "functions" => Obstacle::Replaced,
             "unknown" => Obstacle::Unknown,
             _ => return None,
         })

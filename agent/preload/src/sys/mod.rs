@@ -8,6 +8,7 @@
 mod environment;
 mod exports;
 mod foreign;
+pub(crate) mod functions;
 pub(crate) mod futex;
 mod heap;
 mod next;

@@ -9,7 +9,7 @@ use nix::sys::stat::stat;
 use nix::unistd::{Pid, gettid};
 use system::file;
 
-use super::variables;
+use super::{functions, variables};
 use crate::image::Obstacle;
 
 /// Filters of system calls that `emberline` had; more are the program's own.
@@ -119,7 +119,52 @@ pub(crate) fn obstacle() -> Option<Obstacle> {
     if SANITIZERS.iter().any(|name| is_loaded(name)) {
         return Some(Obstacle::Sanitizer);
     }
+    if is_zygote() {
+        return Some(Obstacle::Zygote);
+    }
+    if functions::has_other_clock() {
+        return Some(Obstacle::Clock);
+    }
+    if !has_own_proc() {
+        return Some(Obstacle::OtherProc);
+    }
     is_confined().then_some(Obstacle::Confined)
+}
+
+/// Whether this is the process of Chromium, Electron or a program with either from which others are forked. It ends
+/// itself if it finds a second thread.
+fn is_zygote() -> bool {
+    const ARGUMENT: &[u8] = b"--type=zygote";
+    // The argument is the second one, behind the path.
+    let mut bytes = [0; 4_096];
+    let read = file::read_start("/proc/self/cmdline", &mut bytes).unwrap_or(0);
+    bytes[..read]
+        .split(|byte| *byte == 0)
+        .any(|argument| argument == ARGUMENT)
+}
+
+/// Whether `/proc`, if it is there, shows this process by the number that it knows. The threads in another PID
+/// namespace's would not be found.
+pub(crate) fn has_own_proc() -> bool {
+    let mut bytes = [0; 16];
+    // SAFETY: the path is a string that ends in a 0, and the kernel writes at most as many bytes as there are.
+    let read = unsafe {
+        libc::readlink(
+            c"/proc/self".as_ptr(),
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+        )
+    };
+    let Some(number) = usize::try_from(read)
+        .ok()
+        .and_then(|read| bytes.get(..read))
+    else {
+        return true;
+    };
+    let number = str::from_utf8(number)
+        .ok()
+        .and_then(|number| number.parse().ok());
+    number == Some(id())
 }
 
 /// Whether the program is linked with the library of the C interface, whose agent it starts by itself.

@@ -4,12 +4,13 @@ use super::record::recorded;
 use super::*;
 
 /// Says whether `LD_PRELOAD` is set, and works for half a second: in a child that a bare system call makes, if that is
-/// the argument. Ends with 3.
+/// the argument. Ends with 3, or with 9 if it is a zygote with a second thread.
 const PROGRAM: &str = r#"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -31,6 +32,10 @@ int main(int count, char **arguments) {
         waitpid(child, 0, 0);
     } else {
         crunch();
+    }
+    struct stat threads;
+    if (count > 1 && strcmp(arguments[1], "--type=zygote") == 0 && !stat("/proc/self/task", &threads)) {
+        return threads.st_nlink == 3 ? 3 : 9;
     }
     return 3;
 }
@@ -118,6 +123,111 @@ fn children_without_the_library_are_named() {
         let expected = format!("{program} is not profiled: it is statically linked");
         assert_eq!(said.matches(&expected).count(), 1, "{said}");
     }
+}
+
+/// Functions with names of the C library that do anything else.
+const NAMESAKES: &str = r#"
+#include <stdio.h>
+#include <time.h>
+int syscall(int number) { printf("syscall %d\n", number); return 0; }
+int connect(int number) { printf("connect %d\n", number); return 0; }
+int main(void) {
+    clock_t end = clock() + CLOCKS_PER_SEC / 4;
+    while (clock() < end) {
+    }
+    puts("done");
+    return 3;
+}
+"#;
+
+/// A function pointer of the C library, whose address is the program's own without position independence.
+const POINTERS: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+int main(void) {
+    void *volatile pointers[] = {(void *)write, (void *)open, (void *)clock_gettime};
+    clock_t end = clock() + CLOCKS_PER_SEC / 2;
+    while (clock() < end) {
+    }
+    return pointers[0] && pointers[1] && pointers[2] ? 3 : 4;
+}
+"#;
+
+/// A clock of its own, as libfaketime has.
+const CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    long result = syscall(SYS_clock_gettime, clock, time);
+    time->tv_sec -= 864000;
+    return result;
+}
+"#;
+
+#[test]
+fn processes_in_which_an_agent_would_do_harm_or_err_have_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cpu.collapsed");
+    let program = compiled(folder.path(), "program", "cc", &[]).unwrap();
+    let source = folder.path().join("clock.c");
+    fs::write(&source, CLOCK).unwrap();
+    let clock = folder.path().join("clock.so");
+    let mut compiler = Command::new("cc");
+    let done = output(
+        compiler
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&clock)
+            .arg(&source),
+    );
+    assert!(done.status.success(), "{done:?}");
+    let clock = format!(r#"LD_PRELOAD={}:$LD_PRELOAD exec "$0""#, clock.display());
+    let mut unshare = Command::new("unshare");
+    let may_unshare = output(unshare.args(["-p", "-f", "true"])).status.success();
+    let in_namespace = may_unshare.then_some((
+        r#"unshare -p -f "$0""#,
+        "its /proc is of another PID namespace",
+    ));
+    let cases = [
+        (r#""$0" --type=zygote"#, "it is a zygote"),
+        (&clock, "another library replaces its clock"),
+    ];
+    for (script, expected) in cases.into_iter().chain(in_namespace) {
+        let done = recorded(&file, &["sh", "-c", script, program.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(3), "{script}: {said}");
+        let expected = format!("program is not profiled: {expected}");
+        assert_eq!(said.matches(&expected).count(), 1, "{script}: {said}");
+    }
+}
+
+#[test]
+fn a_program_may_have_functions_with_names_of_the_c_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cpu.collapsed");
+    let said_of = |source: &str, options: &[&str]| {
+        let main = folder.path().join("main.c");
+        fs::write(&main, source).unwrap();
+        let program = folder.path().join("program");
+        let mut compiler = Command::new("cc");
+        let done = output(compiler.args(options).arg("-o").arg(&program).arg(&main));
+        assert!(done.status.success(), "{done:?}");
+        let done = recorded(&file, &[program.to_str().unwrap()]);
+        assert_eq!(done.status.code(), Some(3), "{done:?}");
+        let text = [done.stdout, done.stderr].concat();
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let said = said_of(NAMESAKES, &["-fno-builtin"]);
+    assert!(said.starts_with("done\n"), "{said}");
+    assert!(
+        said.contains("program is not profiled: it has functions of its own"),
+        "{said}"
+    );
+    let said = said_of(POINTERS, &["-no-pie", "-fno-pie"]);
+    assert!(!said.contains("is not profiled"), "{said}");
 }
 
 #[test]
