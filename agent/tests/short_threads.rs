@@ -168,6 +168,29 @@ fn start_threads(length: Duration, life_of: fn(&mut Numbers) -> (Duration, u64))
     all
 }
 
+/// They have no guards, so only the CPU clock of the process knows of most of them.
+#[test]
+fn threads_that_nobody_sees_are_in_the_default_task() {
+    let _turn = lock(&TURN);
+    let agent = AgentBuilder::default()
+        .default_task("program")
+        .start_local()
+        .unwrap();
+    let before_ns = process_cpu_ns();
+    let deadline = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < deadline {
+        let short = thread::spawn(|| work(Duration::from_micros(500)));
+        short.join().unwrap();
+    }
+    let used_ns = process_cpu_ns() - before_ns;
+    let recording = agent.finish();
+    let counted_ns = recording.profile.total().get(State::Cpu);
+    assert!(
+        counted_ns.abs_diff(used_ns) < used_ns / 20 + 50_000_000,
+        "{counted_ns} of {used_ns}"
+    );
+}
+
 fn by_task(recording: &Recording) -> BTreeMap<String, Weight> {
     let tops = recording.profile.top_level();
     tops.map(|(frame, weight)| (frame.function.to_owned(), weight))

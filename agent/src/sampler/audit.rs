@@ -47,6 +47,8 @@ pub(crate) struct Difference {
 /// The state of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
+    /// Whether missing CPU time is counted by the caller and not lost: all threads are in one task.
+    counts_cpu: bool,
     /// The difference of the kernel's times and the sampler's when the comparison began.
     base: Option<Times>,
     /// The least time of all threads since then.
@@ -121,9 +123,17 @@ impl Sub for Times {
 }
 
 impl Audit {
+    pub(super) fn new(counts_cpu: bool) -> Audit {
+        Audit {
+            counts_cpu,
+            ..Audit::default()
+        }
+    }
+
     /// Sampling begins again: earlier time is not compared.
     pub(super) fn restart(&mut self) {
         *self = Audit {
+            counts_cpu: self.counts_cpu,
             found: self.found,
             ..Audit::default()
         };
@@ -151,8 +161,8 @@ impl Audit {
 
     /// Compares. `counted` is all time that was counted or will be. A difference is reported once it was
     /// found twice, because time of threads that have just started or ended may still be counted; at the
-    /// `last` check at once.
-    pub(super) fn check(&mut self, counted: Times, shown: Shown, last: bool) {
+    /// `last` check at once. Returns CPU time that the caller counts instead, if that is wanted.
+    pub(super) fn check(&mut self, counted: Times, shown: Shown, last: bool) -> u64 {
         self.cycles_since_check = 0;
         let now = Times {
             cpu_ns: signed(shown.cpu_before_ns),
@@ -161,7 +171,7 @@ impl Audit {
         let Some(base) = self.base else {
             self.base = Some(now - counted);
             self.last_shown = now;
-            return;
+            return 0;
         };
         let difference = now - counted - base - self.reported;
         let missing = Times {
@@ -176,15 +186,21 @@ impl Audit {
             cpu_ns: above_noise(missing.cpu_ns.min(before.cpu_ns), passed.cpu_ns),
             all_ns: above_noise(missing.all_ns.min(before.all_ns), passed.all_ns),
         };
-        self.reported += new;
+        let counted_cpu_ns = if self.counts_cpu { new.cpu_ns } else { 0 };
+        let left = Times {
+            cpu_ns: new.cpu_ns - counted_cpu_ns,
+            all_ns: (new.all_ns - counted_cpu_ns).max(0),
+        };
+        self.reported += left;
         self.last_missing = self.last_missing - new;
         // CPU time is a part of thread time.
-        self.found.missing_ns += new.cpu_ns.max(new.all_ns).unsigned_abs();
+        self.found.missing_ns += left.cpu_ns.max(left.all_ns).unsigned_abs();
         let while_read_ns = signed(shown.cpu_after_ns) - signed(shown.cpu_before_ns);
         let excess_ns = -difference.cpu_ns - while_read_ns - self.reported_excess_ns;
         let excess_ns = above_noise(excess_ns, passed.cpu_ns);
         self.reported_excess_ns += excess_ns;
         self.found.excess_ns += excess_ns.unsigned_abs();
+        counted_cpu_ns.unsigned_abs()
     }
 
     /// Differences that were found and not sent yet.
@@ -261,6 +277,28 @@ mod tests {
             2_700_000_000,
             "the last may still be"
         );
+    }
+
+    #[test]
+    fn missing_cpu_time_is_counted_by_the_caller_if_that_is_wanted() {
+        let mut audit = Audit::new(true);
+        let mut counted = Times::default();
+        let mut found_ns = 0;
+        for second in 0..5 {
+            audit.pass(second * SECOND, 1);
+            let shown = Shown {
+                cpu_before_ns: second * SECOND,
+                cpu_after_ns: second * SECOND,
+                unknown_ns: 0,
+            };
+            // One thread that sleeps is known, and short ones use a processor.
+            counted.all_ns = signed(second * SECOND + found_ns);
+            let new_ns = audit.check(counted, shown, second == 4);
+            found_ns += new_ns;
+            counted.cpu_ns += signed(new_ns);
+        }
+        assert_eq!(found_ns, 4 * SECOND);
+        assert_eq!(audit.found(), Difference::default());
     }
 
     #[test]

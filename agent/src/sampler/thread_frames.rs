@@ -3,7 +3,7 @@
 //! so that the tree does not grow with each of them.
 
 use profiler_core::limits::AGENT_NODES_MAX;
-use profiler_core::{FrameId, NodeId};
+use profiler_core::{FrameId, NoStack, NodeId};
 
 use super::addresses::{AddressFrame, AddressTrie, Attribution, TaskLevels};
 use super::pages::page_map::PageMap;
@@ -69,6 +69,22 @@ impl ThreadFrames {
         Attribution {
             node,
             thread: self.node_or_root(tree, &levels, thread),
+        }
+    }
+
+    /// Where time of threads that were never seen is counted. They are in no task.
+    pub(super) fn unseen_attribution(&mut self, tree: &mut AddressTrie) -> Attribution {
+        let levels = TaskLevels {
+            first: AddressFrame::NoTask,
+            phase: NameId::NONE,
+        };
+        let others = tree.frame_id(AddressFrame::Thread {
+            name: OTHER_THREADS.into(),
+            id: 0,
+        });
+        Attribution {
+            node: tree.node_without_stack(&levels, NoStack::ShortThread),
+            thread: self.node_or_root(tree, &levels, others),
         }
     }
 
@@ -189,7 +205,7 @@ impl ThreadFrames {
 mod tests {
     use std::collections::BTreeMap;
 
-    use profiler_core::{NoStack, State, Weight};
+    use profiler_core::{State, Weight};
 
     use super::super::addresses::TreeDelta;
     use super::super::unwind::Stack;

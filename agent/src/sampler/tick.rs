@@ -30,7 +30,7 @@ use super::time_account::TimeAccount;
 use super::visits::Visits;
 use crate::SamplerMode;
 use crate::clock::monotonic_ns;
-use crate::registry::ThreadCell;
+use crate::registry::{NameId, ThreadCell};
 use crate::telemetry::run;
 use crate::{log, registry, threads};
 use ship::control::{Control, DesiredSettings};
@@ -127,6 +127,8 @@ impl Sampler {
         probe.count_young_from(now);
         probe.meter.count_sampler(cpu_ns);
         probe.meter.count_start(cpu_ns);
+        // Threads that nobody sees are in the only task, too.
+        let has_one_task = options.default_task != NameId::NONE;
         Sampler {
             options,
             control,
@@ -135,7 +137,7 @@ impl Sampler {
             thread_list: ThreadList::default(),
             visits: Visits::new(options.interval_ns),
             task_words: TaskWords::default(),
-            audit: Audit::default(),
+            audit: Audit::new(has_one_task),
             probe,
             own_id,
             own_time,

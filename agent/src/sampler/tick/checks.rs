@@ -3,10 +3,12 @@
 use std::ops::Add;
 
 use profiler_core::wire::SignalBlocked;
+use profiler_core::{State, Weight};
 
 use super::Sampler;
 use crate::registry::Moment;
 use crate::sampler::audit::{Shown, Times};
+use crate::sampler::thread_probe::ThreadProbe;
 use crate::{SamplerMode, log};
 use system::process;
 
@@ -30,15 +32,21 @@ impl Sampler {
         }
         let cpu_after_ns = process::process_cpu_ns().unwrap_or(0);
         let unknown_ns = self.thread_list.unknown_ns(now, self.threads.len());
-        self.audit.check(
-            counted,
-            Shown {
-                cpu_before_ns,
-                cpu_after_ns,
-                unknown_ns,
-            },
-            last,
-        );
+        let shown = Shown {
+            cpu_before_ns,
+            cpu_after_ns,
+            unknown_ns,
+        };
+        let unseen_ns = self.audit.check(counted, shown, last);
+        if unseen_ns > 0 {
+            let ThreadProbe {
+                addresses,
+                thread_frames,
+                ..
+            } = &mut self.probe;
+            let attribution = thread_frames.unseen_attribution(addresses);
+            addresses.add(attribution, Weight::of(State::Cpu, unseen_ns));
+        }
     }
 
     /// Checks that are made once per cycle.
