@@ -93,12 +93,20 @@ impl ThreadFrames {
         if let Some(known) = thread.frame.filter(|known| known.is_final || is_young) {
             return Ok(known.frame);
         }
-        let name = match (&thread.cell, thread.first_name.take()) {
+        let first_name = thread.first_name.take();
+        let name = match (&thread.cell, first_name) {
             (Some(cell), _) => ThreadName::from(&*cell.thread.name),
             (None, Some(first)) if is_young => first,
             (None, _) => process::thread_name(thread.id),
         };
-        let frame = self.frame(tree, name, thread.id, is_young)?;
+        // A thread that has ended has no name to read: its last time belongs to the one that it had.
+        let frame = match (thread.frame, first_name) {
+            (Some(known), _) if name.is_empty() => known.frame,
+            (None, Some(first)) if name.is_empty() => {
+                self.frame(tree, first, thread.id, is_young)?
+            }
+            _ => self.frame(tree, name, thread.id, is_young)?,
+        };
         thread.frame = Some(ThreadFrame {
             frame,
             is_final: !is_young,
@@ -208,6 +216,7 @@ mod tests {
     use profiler_core::{State, Weight};
 
     use super::super::addresses::TreeDelta;
+    use super::super::time_account::TimeAccount;
     use super::super::unwind::Stack;
     use super::*;
     use system::page_vec;
@@ -341,6 +350,29 @@ mod tests {
                 "{granted} growths: {counted:?} of {added:?}"
             );
             assert!(lost_ns < all_ns, "the last ones have memory");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_ended_keeps_the_name_that_it_had() {
+        // No thread has this id, so its name cannot be read.
+        let ended = u32::MAX;
+        let expected = AddressFrame::Thread {
+            name: "pool".into(),
+            id: ended,
+        };
+        for is_seen_young in [true, false] {
+            let mut tree = AddressTrie::new(&[]);
+            let mut threads = ThreadFrames::default();
+            let mut thread = Thread::new(ended, 0);
+            thread.first_name = Some("pool".into());
+            if is_seen_young {
+                let frame = threads.frame_of(&mut tree, &mut thread).unwrap();
+                assert_eq!(*tree.frame(frame), expected);
+            }
+            thread.time = TimeAccount::new(2 * YOUNG_NS);
+            let frame = threads.frame_of(&mut tree, &mut thread).unwrap();
+            assert_eq!(*tree.frame(frame), expected, "seen young: {is_seen_young}");
         }
     }
 
