@@ -62,38 +62,59 @@ impl<'l> Header<'l> {
         let mut tokens = Tokens { line, at: 0 };
         // The command may contain blanks, but is followed by numbers.
         let mut thread = None;
+        // Whether a further number is not the thread's.
+        let mut is_thread_complete = false;
         let mut comm_end = 0;
         let mut at_ns = None;
         let mut processor = None;
+        let mut processor_start = None;
         while let Some(token) = tokens.next() {
+            let start = tokens.start(token);
             if let Some(time) = time(token) {
                 at_ns = Some(time);
+                if thread.is_none() {
+                    comm_end = processor_start.unwrap_or(start);
+                }
                 break;
             }
             let bracketed = token
                 .strip_prefix('[')
                 .and_then(|rest| rest.strip_suffix(']'))
                 .and_then(|number| number.parse().ok());
-            let is_first = comm_end == 0 && tokens.start(token) == 0;
-            if let Some(number) = bracketed.filter(|_| comm_end > 0 || is_first) {
-                processor = processor.or(Some(number));
-            } else if let Some(id) = process(token).filter(|_| !is_first) {
+            if bracketed.is_some() && processor.is_none() {
+                processor = bracketed;
+                processor_start = Some(start);
+                is_thread_complete |= thread.is_some();
+            } else if let Some(id) = process(token).filter(|_| start > 0) {
+                // Without a time, a period may follow the thread.
+                if thread.is_some() && (is_thread_complete || is_period(line, start, token)) {
+                    tokens.at = start;
+                    break;
+                }
                 thread = Some(id);
-                comm_end = tokens.start(token);
-            } else if comm_end > 0 && token.ends_with(':') && token.len() > 1 {
+                is_thread_complete = token.contains('/');
+                comm_end = start;
+                // What stood before is of the command.
+                processor = None;
+                processor_start = None;
+            } else if thread.is_some() && token.ends_with(':') && token.len() > 1 {
                 // A sample without a time: this is the event.
-                tokens.at = tokens.start(token);
+                tokens.at = start;
                 break;
             }
         }
+        let mut comm = line[..comm_end].trim();
         // Each field may be missing, but a line without a thread and a time is anything.
+        if thread.is_none() && at_ns.is_some() {
+            thread = process(comm);
+            if thread.is_some() {
+                comm = "";
+            }
+        }
         let tid = match at_ns {
-            Some(_) => thread
-                .or_else(|| process(line.split_ascii_whitespace().next()?))
-                .unwrap_or(0),
+            Some(_) => thread.unwrap_or(0),
             None => thread?,
         };
-        let comm = line[..comm_end].trim();
         let mut word = tokens.next();
         let period = word.and_then(|period| period.parse().ok());
         if period.is_some() {
@@ -164,6 +185,20 @@ fn time(token: &str) -> Option<u64> {
         .checked_add(fraction_ns)
 }
 
+/// Whether a number behind that of a thread is a period: perf aligns periods to 10 columns and threads to at most 7.
+/// Any other number may be the thread of a command whose name ends with a number.
+fn is_period(line: &str, start: usize, token: &str) -> bool {
+    const PERIOD_WIDTH: usize = 10;
+    const THREAD_ID_MAX: u64 = 1 << 22;
+    let before = &line[..start];
+    let blanks = before.len() - before.trim_end().len();
+    let is_aligned = blanks + token.len() > PERIOD_WIDTH;
+    let exceeds_threads = token
+        .parse::<u64>()
+        .is_ok_and(|number| number > THREAD_ID_MAX);
+    is_aligned || exceeds_threads
+}
+
 /// The thread of `pid`, `pid/tid` or `tid`.
 fn process(token: &str) -> Option<u32> {
     match token.split_once('/') {
@@ -213,6 +248,30 @@ mod tests {
         check(
             "VM guest 9/9 VM:12 VCPU:03 4.0: e:",
             "VM guest/9 at Some(4000000000) for None: e",
+        );
+        check("app 4.0: e: ", "app/0 at Some(4000000000) for None: e");
+        check(
+            "an app [002] 4.0: e: ",
+            "an app/0 at Some(4000000000) for None: e",
+        );
+        check(
+            "burn  2946    1003009 cpu-clock:u: ",
+            "burn/2946 at None for Some(1003009): cpu-clock:u",
+        );
+        check(
+            "pool 7    12     250000 e:",
+            "pool 7/12 at None for Some(250000): e",
+        );
+        check("pool 7      12 e:", "pool 7/12 at None for None: e");
+        check("pool 7 4194304 e:", "pool 7/4194304 at None for None: e");
+        check("app 12/34 5 e:", "app/34 at None for Some(5): e");
+        check(
+            "app 34 [002] 1003009000 e:",
+            "app/34 at None for Some(1003009000): e",
+        );
+        check(
+            "app 34 1003009000 e:",
+            "app/34 at None for Some(1003009000): e",
         );
         check("4.0: e: ", "/0 at Some(4000000000) for None: e");
         check("9 [002] 4.0: e: ", "/9 at Some(4000000000) for None: e");
