@@ -11,8 +11,15 @@ use crate::text::printable;
 /// `[pruned]`.
 const BYTES_MAX: u64 = 256 << 20;
 
+/// Fewest digits of a weight. Other tools write counts of samples without leading zeros, and hardly a profile in which
+/// each stack has this many digits of them; so weights of our files are known as nanoseconds, line by line: a mark that
+/// stays when lines are sorted, selected or joined, and that every reader of decimal numbers ignores. A comment would
+/// get lost there, and some tools reject it.
+pub const WEIGHT_DIGITS_MIN: usize = 5;
+
 /// Writes one line per stack, `task;frame;frame weight`, sorted by stack, each stack once. Weights
-/// are **nanoseconds** of thread time over all states and add up to the profile's total.
+/// are **nanoseconds** of thread time over all states and add up to the profile's total; those below 10,000 have
+/// [leading zeros](WEIGHT_DIGITS_MIN).
 ///
 /// Lines of a function are merged. Tools split stacks at `;` and weights at the last space, so
 /// names are changed where they would be misread: `;` becomes `:`, characters that [`printable`]
@@ -40,7 +47,7 @@ pub fn collapsed(profile: &Profile) -> String {
     });
     let mut text = String::new();
     for (stack, weight) in stacks {
-        let _ = writeln!(text, "{stack} {weight}");
+        let _ = writeln!(text, "{stack} {weight:0WEIGHT_DIGITS_MIN$}");
     }
     text
 }
@@ -90,8 +97,8 @@ fn stack_name(name: &str) -> String {
     if name.is_empty() {
         return "[unnamed]".to_owned();
     }
-    // Some tools take a line that starts with `# ` as a comment.
-    if name.starts_with('#') {
+    // Some tools take a line that starts with `# ` or `// ` as a comment.
+    if name.starts_with('#') || name.starts_with("//") {
         name.insert(0, '\\');
     }
     // They would also read `step 3 500` as a stack with two weights.
@@ -127,12 +134,12 @@ mod tests {
     #[test]
     fn states_and_lines_are_summed_and_stacks_sorted() {
         check(
-            "b;f:1 cpu=1\nb;f:2 disk=2\na;g cpu=3\n[no task];h runnable=4\nb cpu=5",
+            "b;f:1 cpu=1\nb;f:2 disk=2\na;g cpu=30000\n[no task];h runnable=400000\nb cpu=5",
             expect![[r#"
-                [no task];h 4
-                a;g 3
-                b 5
-                b;f 3
+                [no task];h 400000
+                a;g 30000
+                b 00005
+                b;f 00003
             "#]],
         );
         check("", expect![""]);
@@ -146,6 +153,8 @@ mod tests {
             ("a b 1.5", "a b_1.5"),
             ("a\nb 7", "a\\nb_7"),
             ("# note", "\\# note"),
+            ("// note", "\\// note"),
+            ("/a/b", "/a/b"),
             ("  \u{a0} ", "[unnamed]"),
             ("", "[unnamed]"),
             ("-", "-"),
@@ -166,6 +175,7 @@ mod tests {
                 prop_assert!(stack.split(';').all(|name| !name.is_empty()));
                 prop_assert!(last < stack, "{:?} then {:?}", last, stack);
                 last = stack;
+                prop_assert!(weight.len() >= WEIGHT_DIGITS_MIN);
                 sum += weight.parse::<u64>().unwrap();
             }
             prop_assert_eq!(sum, all.total().total_ns());

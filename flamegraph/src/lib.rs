@@ -64,7 +64,7 @@ mod table;
 pub mod text;
 mod view;
 
-pub use collapsed::collapsed;
+pub use collapsed::{WEIGHT_DIGITS_MIN, collapsed};
 pub use columns::ProfileColumns;
 pub use export::ExportOptions;
 pub use firefox::firefox;

@@ -118,7 +118,7 @@ mod tests {
         let all = profile("t;big cpu=90\nt;big;tiny cpu=1\nt;a cpu=2\nt;b sleep=3\nu cpu=4");
         assert_eq!(
             collapsed(&prune(&all, 5)),
-            "[pruned] 4\nt;[pruned] 5\nt;big 90\nt;big;[pruned] 1\n"
+            "[pruned] 00004\nt;[pruned] 00005\nt;big 00090\nt;big;[pruned] 00001\n"
         );
     }
 

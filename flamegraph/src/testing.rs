@@ -64,7 +64,7 @@ pub fn deep_profile(depth: usize) -> Profile {
 }
 
 /// Names that programs or attackers may choose.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 20] = [
     "f",
     "a::b",
     "<T as U>::f",
@@ -82,6 +82,8 @@ const NAMES: [&str; 18] = [
     "",
     " ",
     "# comment",
+    "// comment",
+    "f 1,2,3",
     "--><!-- x (1 ns)",
 ];
 

@@ -81,7 +81,7 @@ impl Survey {
                 instead: "--unit microseconds --state other, or another unit",
             });
         }
-        Ok(if self.has_large_weights {
+        Ok(if self.has_long_weights {
             CollapsedUnit::Nanoseconds
         } else {
             CollapsedUnit::Samples

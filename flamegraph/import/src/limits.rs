@@ -35,9 +35,9 @@ pub const LABEL_SETS_MAX: usize = 256;
 /// Longest profile.
 pub const DURATION_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-/// Least weight of a line at which collapsed stacks count as nanoseconds unless told otherwise: no
-/// profile has this many samples of its rarest stack.
-pub const COLLAPSED_NANOSECONDS_MIN: u64 = 10_000;
+/// Fewest digits of the weight of each line at which collapsed stacks count as nanoseconds, unless the options have a
+/// unit: hardly a profile has this many samples of its rarest stack. Our exports have leading zeros.
+pub const COLLAPSED_NANOSECONDS_DIGITS: usize = flamegraph::WEIGHT_DIGITS_MIN;
 
 /// Time of a sample where the file does not say it: that of profilers that sample at 100 Hz.
 pub const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);

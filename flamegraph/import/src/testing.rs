@@ -6,7 +6,7 @@ use prost::Message as _;
 use serde_json::Value;
 
 use super::json::unit_ns;
-use super::limits::{COLLAPSED_NANOSECONDS_MIN, INTERVAL_DEFAULT};
+use super::limits::{COLLAPSED_NANOSECONDS_DIGITS, INTERVAL_DEFAULT};
 use super::model::ImportFormat;
 
 /// The time of all samples of a file in nanoseconds, with default options; `None` for files that this reading does not
@@ -36,6 +36,7 @@ fn collapsed(content: &[u8]) -> Option<u128> {
         return None;
     }
     let mut weights: Vec<[u128; 2]> = Vec::new();
+    let mut is_time = true;
     for line in text.split('\n').map(str::trim_ascii_end) {
         let Some(at) = line.rfind([' ', '\t']) else {
             continue;
@@ -55,12 +56,10 @@ fn collapsed(content: &[u8]) -> Option<u128> {
         if whole.is_empty() || !is_digits(whole) || !is_digits(fraction) {
             continue;
         }
+        is_time &= whole.len() >= COLLAPSED_NANOSECONDS_DIGITS;
         let billionths = format!("{fraction:0<9}")[..9].parse().ok()?;
         weights.push([whole.parse().ok()?, billionths]);
     }
-    let is_time = weights
-        .iter()
-        .all(|[whole, _]| *whole >= u128::from(COLLAPSED_NANOSECONDS_MIN));
     let unit_ns = if is_time {
         1
     } else {

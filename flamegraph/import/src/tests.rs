@@ -67,7 +67,7 @@ fn stacks(imported: &Imported) -> Vec<(String, u64)> {
 fn exports_are_recognized_and_keep_their_sums_by_stack() {
     let all = profile(
         "load;main:7;read cpu=20000000\nload;main:7;read disk=30000000\nload;main:9 cpu=50000\n\
-         [no task];wait lock=40000000\nload cpu=10000",
+         [no task];wait lock=40000000\nload cpu=4321",
     );
     for (format, file) in exports(&all) {
         let imported = of(&file);
@@ -124,7 +124,6 @@ proptest! {
         for (format, file) in exports(&all) {
             let options = ImportOptions {
                 format: Some(format),
-                unit: Some(CollapsedUnit::Nanoseconds),
                 ..ImportOptions::default()
             };
             let imported = import(&file, &options);

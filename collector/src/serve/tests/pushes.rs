@@ -271,7 +271,10 @@ async fn another_label_can_name_the_task() {
     );
     let query = format!("name=shop&{TIMES}&format=pprof");
     running.ingest(&query, &[], &pprof.encode_to_vec()).await;
-    assert_eq!(running.stacks("&label=task%3Dkept").await, ["load;work 10"]);
+    assert_eq!(
+        running.stacks("&label=task%3Dkept").await,
+        ["load;work 00010"]
+    );
     running
         .ingest(&format!("name=s%7Bjob%3Dnight%7D&{TIMES}"), &[], b"main 1")
         .await;
@@ -297,14 +300,14 @@ async fn rows_of_zeros_are_dropped_and_all_cpu_time_of_node_counts() {
     let query = format!("name=node&{TIMES}&format=pprof");
     let text = running.ingest(&query, &[], &pprof.encode_to_vec()).await;
     assert_eq!(text, "stored 0.000 s in 1 series\n");
-    let expected = ["node;idle 90", "node;threads 7", "node;work 50"];
+    let expected = ["node;idle 00090", "node;threads 00007", "node;work 00050"];
     assert_eq!(running.stacks("").await, expected);
     let cpu = get(
         running.address,
         "/api/v1/profile?format=collapsed&state=cpu&from=0",
     )
     .await;
-    assert_eq!(cpu.body, "node;threads 7\nnode;work 30\n");
+    assert_eq!(cpu.body, "node;threads 00007\nnode;work 00030\n");
 }
 
 #[tokio::test]
@@ -332,12 +335,12 @@ async fn an_earlier_profile_is_subtracted_from_one_that_counts_on() {
     running
         .ingest(&format!("name=go&{TIMES}"), &headers, &body(true))
         .await;
-    assert_eq!(running.stacks("").await, ["go;a 70", "go;c 1"]);
+    assert_eq!(running.stacks("").await, ["go;a 00070", "go;c 00001"]);
     running
         .ingest(&format!("name=plain&{TIMES}"), &headers, &body(false))
         .await;
     let plain = running.stacks("&worker=pyroscope:plain").await;
-    assert_eq!(plain, ["plain;a 100", "plain;b 5", "plain;c 1"]);
+    assert_eq!(plain, ["plain;a 00100", "plain;b 00005", "plain;c 00001"]);
 }
 
 fn part(name: &str, content: &[u8]) -> Vec<u8> {
@@ -362,8 +365,8 @@ async fn cpu_and_lock_time_of_one_profile_are_stored_and_other_values_are_named(
     let query = format!("name=net&{TIMES}&format=pprof");
     let text = running.ingest(&query, &[], &all.encode_to_vec()).await;
     assert_eq!(text, "stored 0.000 s in 1 series\n");
-    assert_eq!(running.stacks("&state=cpu").await, ["net;Work 50"]);
-    assert_eq!(running.stacks("&state=lock").await, ["net;Wait 20"]);
+    assert_eq!(running.stacks("&state=cpu").await, ["net;Work 00050"]);
+    assert_eq!(running.stacks("&state=lock").await, ["net;Wait 00020"]);
     let without = Pprof::new(&types)
         .with("Work", &[0, 1, 9, 0], &[])
         .encode_to_vec();
@@ -405,7 +408,7 @@ async fn a_rate_that_pyroscope_ignores_is_ignored() {
             .await;
         let worker = |name: &str| format!("&worker=pyroscope:{name}{number}");
         let found = running.stacks(&(worker("go") + "&state=lock")).await;
-        assert_eq!(found, [format!("go{number};lock 30")], "{rate}");
+        assert_eq!(found, [format!("go{number};lock 00030")], "{rate}");
         // 100 samples a second.
         let found = running.stacks(&worker("text")).await;
         assert_eq!(found, [format!("text{number};main 20000000")], "{rate}");

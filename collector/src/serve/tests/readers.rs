@@ -68,7 +68,7 @@ async fn a_profile_has_the_same_headers_in_each_format() {
         &format!("/api/v1/profile?{ALL}&format=collapsed"),
     )
     .await;
-    assert_eq!(collapsed.body, "load;main;parse 7\n");
+    assert_eq!(collapsed.body, "load;main;parse 00007\n");
     assert_eq!(
         collapsed.header("content-type"),
         Some("text/plain; charset=utf-8")
@@ -411,45 +411,45 @@ async fn profiles_can_be_filtered_by_label_and_phase_and_grouped() {
     let running = serve().await;
     let (_, _first) = attached(&running, "w").await;
     let _second = transferring(&running).await;
-    check_collapsed(&running, "label=zone%3Db", "load;main;read 4\n").await;
+    check_collapsed(&running, "label=zone%3Db", "load;main;read 00004\n").await;
     check_collapsed(
         &running,
         "label=zone%3D*&label=zone%3Da",
-        "load;main;parse 7\n",
+        "load;main;parse 00007\n",
     )
     .await;
     check_collapsed(&running, "label=zone%3Db&worker=w", "").await;
     check_collapsed(&running, "label=zone%3Dc", "").await;
-    check_collapsed(&running, "phase=transfer", "load;main;read 4\n").await;
-    check_collapsed(&running, "phase=execute", "load;main;parse 7\n").await;
+    check_collapsed(&running, "phase=transfer", "load;main;read 00004\n").await;
+    check_collapsed(&running, "phase=execute", "load;main;parse 00007\n").await;
     check_collapsed(
         &running,
         "phases=true&worker=v",
-        "load;transfer;main;read 4\n",
+        "load;transfer;main;read 00004\n",
     )
     .await;
     check_collapsed(
         &running,
         "group=host",
-        "host-1;load;main;parse 7\nhost-2;load;main;read 4\n",
+        "host-1;load;main;parse 00007\nhost-2;load;main;read 00004\n",
     )
     .await;
     check_collapsed(
         &running,
         "group=label:zone",
-        "a;load;main;parse 7\nb;load;main;read 4\n",
+        "a;load;main;parse 00007\nb;load;main;read 00004\n",
     )
     .await;
     check_collapsed(
         &running,
         "group=worker&phases=true&phase=transfer",
-        "v;load;transfer;main;read 4\n",
+        "v;load;transfer;main;read 00004\n",
     )
     .await;
     check_collapsed(
         &running,
         "group=phase",
-        "execute;load;main;parse 7\ntransfer;load;main;read 4\n",
+        "execute;load;main;parse 00007\ntransfer;load;main;read 00004\n",
     )
     .await;
     let json = running

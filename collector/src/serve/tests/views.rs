@@ -209,32 +209,32 @@ async fn a_profile_of_a_thread_has_its_stacks_where_it_was_alone() {
     for (parameters, expected) in [
         (
             "thread=pool-1",
-            format!("[no task];app::idle 9\n{apart} 3\nload;app::main;app::parse 7\n"),
+            format!("[no task];app::idle 00009\n{apart} 00003\nload;app::main;app::parse 00007\n"),
         ),
         (
             "thread_id=11&outside=hidden",
-            format!("{apart} 3\nload;app::main;app::parse 7\n"),
+            format!("{apart} 00003\nload;app::main;app::parse 00007\n"),
         ),
         (
             "thread=pool-2",
-            format!("{apart} 2\nload;app::main;read 4\nload;app::send 6\n"),
+            format!("{apart} 00002\nload;app::main;read 00004\nload;app::send 00006\n"),
         ),
         (
             "thread=pool-2&state=disk",
-            "load;app::main;read 4\n".to_owned(),
+            "load;app::main;read 00004\n".to_owned(),
         ),
         (
             "thread=pool-2&phase=transfer",
-            "load;app::send 6\n".to_owned(),
+            "load;app::send 00006\n".to_owned(),
         ),
         (
             "thread=pool-2&phases=true&state=cpu",
-            format!("{apart} 2\nload;transfer;app::send 6\n"),
+            format!("{apart} 00002\nload;transfer;app::send 00006\n"),
         ),
         ("thread=pool-1&thread_id=12", String::new()),
         (
             "thread=pool-1&thread=pool-2&state=cpu",
-            "load;app::main;app::parse 12\nload;app::send 6\n".to_owned(),
+            "load;app::main;app::parse 00012\nload;app::send 00006\n".to_owned(),
         ),
     ] {
         let path = format!("/api/v1/profile?{ALL}&format=collapsed&{parameters}");
@@ -268,17 +268,17 @@ async fn a_profile_by_second_has_the_seconds_in_order() {
         (
             "outside=hidden",
             format!(
-                "{first};load;app::main;app::parse 5\n{first};load;app::main;read 4\n\
-                 {second};load;app::main;app::parse 7\n{second};load;app::send 6\n"
+                "{first};load;app::main;app::parse 00005\n{first};load;app::main;read 00004\n\
+                 {second};load;app::main;app::parse 00007\n{second};load;app::send 00006\n"
             ),
         ),
         (
             "outside=hidden&thread=pool-1",
-            format!("{first};{apart} 3\n{second};load;app::main;app::parse 7\n"),
+            format!("{first};{apart} 00003\n{second};load;app::main;app::parse 00007\n"),
         ),
         (
             "outside=hidden&thread=pool-2&state=cpu",
-            format!("{first};{apart} 2\n{second};load;app::send 6\n"),
+            format!("{first};{apart} 00002\n{second};load;app::send 00006\n"),
         ),
         ("thread=pool-9", String::new()),
     ] {
@@ -302,7 +302,7 @@ async fn an_inverted_tree_starts_with_the_functions_that_ran() {
         &format!("/api/v1/profile?{view}&format=collapsed"),
     )
     .await;
-    let expected = "app::parse;app::main;load 70\napp::parse;app::main;store 5\n";
+    let expected = "app::parse;app::main;load 00070\napp::parse;app::main;store 00005\n";
     assert_eq!((collapsed.status, collapsed.body.as_str()), (200, expected));
     let svg = get(running.address, &format!("/api/v1/profile.svg?{view}")).await;
     assert!(

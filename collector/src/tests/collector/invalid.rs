@@ -160,8 +160,8 @@ fn past_the_symbol_limit_new_names_overflow_and_totals_stay_exact() {
     );
     let paths = flamegraph::collapsed(&profile);
     assert!(
-        paths.contains("load;main 2\nload;[overflow] 1\n")
-            || paths.contains("load;[overflow] 1\nload;main 2\n"),
+        paths.contains("load;main 00002\nload;[overflow] 00001\n")
+            || paths.contains("load;[overflow] 00001\nload;main 00002\n"),
         "{paths}"
     );
 

@@ -47,7 +47,10 @@ fn nodes_past_a_quota_become_overflow_for_that_identity_only() {
     let shown = functions_of(&collector, "greedy", &greedy);
     // The task's own node is one of the four.
     assert_eq!(shown.len(), 4, "{shown:?}");
-    assert!(shown.iter().any(|line| line == "[overflow] 7"), "{shown:?}");
+    assert!(
+        shown.iter().any(|line| line == "[overflow] 00007"),
+        "{shown:?}"
+    );
     assert_eq!(greedy.refusals().collect::<Vec<_>>(), [(Quota::Nodes, 1)]);
     let honest = account(2, &[]);
     assert_eq!(functions_of(&collector, "honest", &honest).len(), 10);

@@ -32,14 +32,14 @@ fn a_stack_that_is_too_deep_costs_its_inner_functions_only() {
         .profile
         .by_function();
     let stacks = flamegraph::collapsed(&profile);
-    let cut = deep(DEPTH_MAX - 2) + ";[truncated] 12";
-    let whole = deep(DEPTH_MAX - 1) + " 2";
+    let cut = deep(DEPTH_MAX - 2) + ";[truncated] 00012";
+    let whole = deep(DEPTH_MAX - 1) + " 00002";
     let mut expected = [
-        "after;main 32",
-        "before;main 1",
+        "after;main 00032",
+        "before;main 00001",
         &cut,
         &whole,
-        "shallow;main 16",
+        "shallow;main 00016",
     ];
     let mut found: Vec<_> = stacks.lines().collect();
     expected.sort_unstable();

@@ -199,7 +199,7 @@ fn a_thread_node_among_samples_is_hidden_and_its_time_is_kept() {
     let flush = worker.flush(10, vec![]);
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
     let profile = ask(&collector, TimeRange::ALL, Filter::default()).profile;
-    assert_eq!(flamegraph::collapsed(&profile), "load 7\n");
+    assert_eq!(flamegraph::collapsed(&profile), "load 00007\n");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::error::{ImportError, echo};
-use super::super::limits::{COLLAPSED_NANOSECONDS_MIN, ENTRY_BYTES_MAX};
+use super::super::limits::{COLLAPSED_NANOSECONDS_DIGITS, ENTRY_BYTES_MAX};
 use super::austin::{Mode, has_thread};
 
 /// A number of samples or of units of time, exact to a billionth.
@@ -126,14 +126,21 @@ fn is_in_scheduler(frame: &str) -> bool {
     )
 }
 
+/// Whether a weight has the digits of one in nanoseconds. Its value does not matter: 4,321 of a short wait in our own
+/// export is `04321`, 4,321 samples are `4321`.
+fn has_long_weight(stack: Stack<'_>) -> bool {
+    let whole = stack.weight.split('.').next().unwrap_or_default();
+    Weight::parse(stack.weight).is_some() && whole.len() >= COLLAPSED_NANOSECONDS_DIGITS
+}
+
 /// Facts about all lines of a file.
 pub(super) struct Survey {
     pub(super) stacks: usize,
     pub(super) others: usize,
     /// The first line that is neither a stack nor a comment.
     pub(super) first_other: Option<String>,
-    /// Whether each weight is too large for a number of samples.
-    pub(super) has_large_weights: bool,
+    /// Whether each weight has too many digits for a number of samples.
+    pub(super) has_long_weights: bool,
     /// Whether each stack ends with a number too, so that the lines have two.
     pub(super) has_two_weights: bool,
     /// Whether each stack ends where threads wait.
@@ -152,7 +159,7 @@ impl Survey {
             stacks: 0,
             others: 0,
             first_other: None,
-            has_large_weights: true,
+            has_long_weights: true,
             has_two_weights: true,
             is_off_cpu: true,
             austin: None,
@@ -191,10 +198,11 @@ impl Survey {
 
     fn stack(&mut self, stack: Stack<'_>) {
         self.stacks += 1;
-        let weight = Weight::parse(stack.weight);
-        self.has_large_weights &=
-            weight.is_some_and(|weight| weight.whole >= COLLAPSED_NANOSECONDS_MIN);
-        self.has_two_weights &= matches!(Kind::of(stack.frames), Kind::Stack(_));
+        self.has_long_weights &= has_long_weight(stack);
+        self.has_two_weights &= stack
+            .frames
+            .rsplit_once([' ', '\t'])
+            .is_some_and(|(name, last)| !name.trim().is_empty() && Weight::parse(last).is_some());
         let last = stack.frames.rsplit(';').next().unwrap_or_default();
         self.is_off_cpu &= is_in_scheduler(last.trim());
         self.has_threads &= has_thread(stack.frames);

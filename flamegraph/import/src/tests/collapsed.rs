@@ -89,6 +89,36 @@ proptest! {
     }
 }
 
+proptest! {
+    /// A profile of another tool has a stack with few samples; ours have leading zeros there.
+    #[test]
+    fn counts_of_samples_stay_counts_next_to_large_ones(
+        few in 1..10_000_u64,
+        counts in prop::collection::vec(1..1_u64 << 30, 0..12),
+        part in prop::sample::select(vec!["", ".25"]),
+    ) {
+        let counts = counts.into_iter().chain([few]);
+        let file: String = counts.clone().map(|count| format!("app;main {count}{part}\n")).collect();
+        let sum: u64 = counts.map(|count| count * 10_000_000 + if part.is_empty() { 0 } else { 2_500_000 }).sum();
+        prop_assert_eq!(of(file).total_ns(), sum);
+    }
+
+    /// Our exports are imported as time whatever lines of them are left.
+    #[test]
+    fn lines_of_our_exports_stay_time(
+        times in prop::collection::vec(prop_oneof![1..20_000_u64, 1..u64::MAX >> 8], 1..12),
+    ) {
+        let rows: Vec<String> = times.iter().enumerate().map(|(at, time)| format!("load;f{at} cpu={time}")).collect();
+        let file = collapsed(&profile(&rows.join("\n")));
+        prop_assert_eq!(of(&file).total_ns(), times.iter().sum::<u64>());
+        for line in file.lines() {
+            let imported = of(line);
+            prop_assert_eq!(imported.tasks(), ["load"]);
+            prop_assert!(times.contains(&imported.total_ns()));
+        }
+    }
+}
+
 #[test]
 fn lines_of_other_text_are_counted_in_a_note() {
     let imported = of("mode: wall\napp;main;parse 31\nstarted by cron\napp;main;render 6\n");
@@ -176,7 +206,7 @@ fn austin_has_microseconds_lines_and_threads() {
             0 s App.run cpu /24 50123000
             0 s main cpu /25 99000
             note: weights are microseconds
-            imported 3000
+            imported 03000
             imported;<module>;App.run 50123000
             imported;main 99000
         "#]],

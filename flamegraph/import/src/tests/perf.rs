@@ -182,7 +182,7 @@ fn fields_and_records_around_samples_change_no_sum() {
             let imported = of(&file);
             assert_eq!(
                 collapsed(&imported.profile()),
-                "imported;main;work 10\n",
+                "imported;main;work 00010\n",
                 "{file}"
             );
             let notes: &[&str] = if file.contains("LOST") {
@@ -226,7 +226,7 @@ fn frames_without_symbols_or_addresses_are_kept() {
         let file = format!("app 9 1.000000: 10 cpu-clock:\n\t{line}\n\n");
         assert_eq!(
             collapsed(&of(file).profile()),
-            format!("imported;{expected} 10\n")
+            format!("imported;{expected} 00010\n")
         );
     }
 }
@@ -242,7 +242,7 @@ fn frames_behind_a_tab_or_without_indentation_have_their_names() {
         let imported = of(format!("{header}{frames}\n{header}{frames}"));
         assert_eq!(
             collapsed(&imported.profile()),
-            "imported;main;work(int*) 20\n"
+            "imported;main;work(int*) 00020\n"
         );
         let without_time = format!("java 9 cycles:\n{frames}\n");
         assert_eq!(of(without_time).total_ns(), 10_000_000);

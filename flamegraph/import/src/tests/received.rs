@@ -49,7 +49,7 @@ fn receivers_read_tasks_stacks_and_both_states() {
         "load;main:7;run cpu=3\nload;main:7 network=5\nload;main:7;run runnable=4\n\
          [no task];main:9 cpu=2\nload lock=6",
     );
-    let expected = "[no task];main 2\nload 6\nload;main 5\nload;main;run 7\n";
+    let expected = "[no task];main 00002\nload 00006\nload;main 00005\nload;main;run 00007\n";
     for read in [
         received(&sent),
         imported(&pushed_pprof(&sent, range()).gzip),

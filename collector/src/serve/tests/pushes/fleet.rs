@@ -82,10 +82,16 @@ async fn samples_with_labels_of_their_own_are_series_of_their_own() {
     let query = format!("name=shop%7Bteam%3Dx%7D&{TIMES}&format=pprof");
     let text = running.ingest(&query, &[], &pprof.encode_to_vec()).await;
     assert_eq!(text, "stored 0.000 s in 3 series\n");
-    assert_eq!(running.stacks("&label=region%3Deu").await, ["load;work 10"]);
-    assert_eq!(running.stacks("&label=region%3Dus").await, ["load;work 20"]);
+    assert_eq!(
+        running.stacks("&label=region%3Deu").await,
+        ["load;work 00010"]
+    );
+    assert_eq!(
+        running.stacks("&label=region%3Dus").await,
+        ["load;work 00020"]
+    );
     let all = running.stacks("&label=team%3Dx").await;
-    assert_eq!(all, ["load;work 30", "shop;rest 40"]);
+    assert_eq!(all, ["load;work 00030", "shop;rest 00040"]);
     let workers = running.json("/api/v1/workers").await;
     let ids: Vec<_> = workers["workers"]
         .as_array()
@@ -114,10 +120,10 @@ async fn samples_with_too_many_labels_count_in_the_series_without_them() {
             .ingest(&query, &[], &pprof.clone().encode_to_vec())
             .await;
     }
-    assert_eq!(running.stacks("").await, ["shop;work 3000"]);
+    assert_eq!(running.stacks("").await, ["shop;work 03000"]);
     assert_eq!(
         running.stacks("&label=request%3D99").await,
-        ["shop;work 20"]
+        ["shop;work 00020"]
     );
     let workers = running.json("/api/v1/workers").await;
     let count = workers["workers"].as_array().unwrap().len();
@@ -125,7 +131,7 @@ async fn samples_with_too_many_labels_count_in_the_series_without_them() {
     assert_eq!(workers["pushes"][0]["series"], count);
     assert_eq!(
         running.stacks("&worker=pyroscope:shop").await,
-        ["shop;work 1000"]
+        ["shop;work 01000"]
     );
 }
 
