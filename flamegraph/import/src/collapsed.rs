@@ -29,7 +29,9 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         Some(unit) => unit,
         None => survey.unit()?,
     };
+    let is_time = unit == CollapsedUnit::Nanoseconds;
     let mut parser = Parser {
+        is_ours: is_time && (survey.has_leading_zeros || !has_foreign_names(content)?),
         unit_ns: unit_ns(&builder, unit),
         builder,
         unit,
@@ -106,6 +108,8 @@ struct Parser<'a> {
     builder: Builder<'a>,
     unit: CollapsedUnit,
     unit_ns: u64,
+    /// Of our exports, whose first frames are tasks.
+    is_ours: bool,
     austin: Option<Mode>,
     frames: Vec<FrameId>,
 }
@@ -140,16 +144,14 @@ impl Parser<'_> {
             .nanoseconds(self.unit_ns)
             .ok_or_else(|| self.builder.too_heavy())?;
         let mut names = stack.frames.split(';').peekable();
-        // Our own exports, whose first frame is the task.
-        let is_ours = self.unit == CollapsedUnit::Nanoseconds;
-        let has_task = is_ours && self.builder.options.task.is_none();
+        let has_task = self.is_ours && self.builder.options.task.is_none();
         let task = if has_task { names.next() } else { None };
         if self.austin.is_some() {
             names.next_if(|name| austin::is_process(name));
         }
         let thread = names
             .peek()
-            .filter(|_| !is_ours)
+            .filter(|_| !self.is_ours)
             .and_then(|name| self.thread(name));
         if thread.is_some() {
             names.next();
@@ -160,7 +162,7 @@ impl Parser<'_> {
         for name in names {
             let frame = match self.austin {
                 Some(_) => austin::frame(name),
-                None if is_ours => Frame::function(name, "", 0),
+                None if self.is_ours => Frame::function(name, "", 0),
                 None => foreign_frame(name),
             };
             self.frames
@@ -228,6 +230,26 @@ fn thread(frame: &str) -> Option<Thread<'_>> {
         name,
         id: id.parse().ok()?,
     })
+}
+
+/// Whether a stack has a thread, a kind of frame or a line as other tools write them, which may write nanoseconds too:
+/// async-profiler does with `total`.
+fn has_foreign_names(content: &[u8]) -> Result<bool, ImportError> {
+    for line in lines::lines(content) {
+        let Line { text, .. } = line?;
+        let Kind::Stack(stack) = Kind::of(&text) else {
+            continue;
+        };
+        let mut names = stack.frames.split(';');
+        let has_thread = names
+            .clone()
+            .next()
+            .is_some_and(|name| thread(name).is_some());
+        if has_thread || names.any(|name| foreign_frame(name).function != name) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A frame with what async-profiler (`f_[j]`) and py-spy (`f (a.py:3)`) add to its name.

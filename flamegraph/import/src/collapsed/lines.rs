@@ -141,6 +141,8 @@ pub(super) struct Survey {
     pub(super) first_other: Option<String>,
     /// Whether each weight has too many digits for a number of samples.
     pub(super) has_long_weights: bool,
+    /// Whether a weight has the zeros that only our exports write.
+    pub(super) has_leading_zeros: bool,
     /// Whether each stack ends with a number too, so that the lines have two.
     pub(super) has_two_weights: bool,
     /// Whether each stack ends where threads wait.
@@ -160,6 +162,7 @@ impl Survey {
             others: 0,
             first_other: None,
             has_long_weights: true,
+            has_leading_zeros: false,
             has_two_weights: true,
             is_off_cpu: true,
             austin: None,
@@ -199,6 +202,7 @@ impl Survey {
     fn stack(&mut self, stack: Stack<'_>) {
         self.stacks += 1;
         self.has_long_weights &= has_long_weight(stack);
+        self.has_leading_zeros |= stack.weight.starts_with('0') && has_long_weight(stack);
         self.has_two_weights &= stack
             .frames
             .rsplit_once([' ', '\t'])

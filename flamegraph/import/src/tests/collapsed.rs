@@ -119,6 +119,42 @@ proptest! {
     }
 }
 
+/// The unit of a file of another tool changes its times only.
+#[test]
+fn names_of_other_tools_are_read_in_each_unit() {
+    let file = "[main tid=8];A.main_[j] 2000000\n[w 2 tid=77];A.run_[j];A.lock_[i] 13271689\n";
+    let of_samples = import(file.as_bytes(), &with_unit(CollapsedUnit::Samples)).unwrap();
+    for imported in [
+        of(file),
+        import(file.as_bytes(), &with_unit(CollapsedUnit::Nanoseconds)).unwrap(),
+    ] {
+        assert_eq!(imported.tasks(), ["imported"]);
+        assert_eq!(imported.total_ns(), 15_271_689);
+        let names = |imported: &Imported| {
+            stacks(imported)
+                .into_iter()
+                .map(|(stack, _)| stack)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&imported), ["A.main", "A.run;A.lock"]);
+        let threads = |imported: &Imported| {
+            let threads = imported.samples.iter().map(|sample| {
+                let (_, thread) = imported.trie.node(sample.thread).unwrap();
+                let frame = imported.symbols.frame(thread);
+                (frame.function.to_owned(), frame.line)
+            });
+            threads.collect::<Vec<_>>()
+        };
+        assert_eq!(threads(&imported), threads(&of_samples));
+    }
+    let python = import(
+        b"main (a.py:3);f (a.py:7) 50000\n",
+        &with_unit(CollapsedUnit::Nanoseconds),
+    )
+    .unwrap();
+    assert_eq!(stacks(&python), [("main;f".to_owned(), 50_000)]);
+}
+
 #[test]
 fn lines_of_other_text_are_counted_in_a_note() {
     let imported = of("mode: wall\napp;main;parse 31\nstarted by cron\napp;main;render 6\n");
