@@ -36,7 +36,7 @@ pub(super) fn format(content: &[u8]) -> Option<ImportFormat> {
     }
     let mut lines = text
         .lines()
-        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+        .filter(|line| !line.trim().is_empty() && !perf::is_comment(line));
     let first = lines.next().unwrap_or_default();
     let next = lines.next().unwrap_or_default();
     if perf::is_header(first) || perf::is_record(first) || perf::is_header_without_time(first, next)

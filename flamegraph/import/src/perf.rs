@@ -10,7 +10,7 @@ use profiler_core::{FrameId, State};
 
 use self::event::{Interval, Meaning, plain_event};
 use self::header::{Header, lost_samples};
-pub(super) use self::header::{is_header, is_header_without_time, is_record};
+pub(super) use self::header::{is_comment, is_header, is_header_without_time, is_record};
 use super::builder::{Builder, Sample, Times};
 use super::error::{ImportError, echo};
 use super::limits::{
@@ -156,8 +156,8 @@ impl<'a> Parser<'a> {
             // Some versions write an empty line between a header and its stack.
             return if has_frames { self.close() } else { Ok(()) };
         }
-        if let Some(comment) = line.strip_prefix('#') {
-            self.comment(comment);
+        if is_comment(line) {
+            self.comment(&line[1..]);
             return Ok(());
         }
         if is_record(line) {

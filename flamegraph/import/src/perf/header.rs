@@ -23,9 +23,18 @@ pub(in super::super) fn is_header_without_time(line: &str, next: &str) -> bool {
     is_frame && Header::parse(line).is_some()
 }
 
+/// Whether a line is a comment. The name of a thread may begin like one: `#1 worker 12 [000] 5.5: cycles:`.
+pub(in super::super) fn is_comment(line: &str) -> bool {
+    let Some(rest) = line.strip_prefix('#') else {
+        return false;
+    };
+    let is_plain = rest.is_empty() || rest.starts_with([' ', '\t', '#']);
+    !Header::parse(line).is_some_and(|header| header.at_ns.is_some() || !is_plain)
+}
+
 /// Whether a line is a record that is not a sample, as `--show-mmap-events` and others print.
 pub(in super::super) fn is_record(line: &str) -> bool {
-    line.contains(": PERF_RECORD_")
+    line.contains(": PERF_RECORD_") && !is_header(line)
 }
 
 /// The number of samples that a record counts as lost.
@@ -70,7 +79,9 @@ impl<'l> Header<'l> {
         let mut processor_start = None;
         while let Some(token) = tokens.next() {
             let start = tokens.start(token);
-            if let Some(time) = time(token) {
+            if let Some(time) = time(token)
+                && (thread.is_some() || !has_thread_and_time(&line[tokens.at..]))
+            {
                 at_ns = Some(time);
                 if thread.is_none() {
                     comm_end = processor_start.unwrap_or(start);
@@ -169,6 +180,20 @@ impl<'l> Tokens<'l> {
     }
 }
 
+/// Whether a thread and a time follow, so that what stands before is of the command.
+fn has_thread_and_time(line: &str) -> bool {
+    let mut tokens = Tokens { line, at: 0 };
+    let mut is_behind_thread = false;
+    while let Some(token) = tokens.next() {
+        if is_behind_thread && time(token).is_some() {
+            return true;
+        }
+        // The processor is between them.
+        is_behind_thread = process(token).is_some() || is_behind_thread && token.starts_with('[');
+    }
+    false
+}
+
 /// `seconds.fraction:` in nanoseconds.
 fn time(token: &str) -> Option<u64> {
     let (seconds, fraction) = token.strip_suffix(':')?.split_once('.')?;
@@ -248,6 +273,18 @@ mod tests {
         check(
             "VM guest 9/9 VM:12 VCPU:03 4.0: e:",
             "VM guest/9 at Some(4000000000) for None: e",
+        );
+        check(
+            "job 1.5: x 9/11 [000] 10.010000: 10 e: ",
+            "job 1.5: x/11 at Some(10010000000) for Some(10): e",
+        );
+        check(
+            "app 1.5: e: 1f work+0x1 (/opt/app)",
+            "app/0 at Some(1500000000) for None: e",
+        );
+        check(
+            "#1 worker 9 4.0: 1 e:",
+            "#1 worker/9 at Some(4000000000) for Some(1): e",
         );
         check("app 4.0: e: ", "app/0 at Some(4000000000) for None: e");
         check(

@@ -214,6 +214,46 @@ fn idle_processors_without_numbers_do_not_shorten_the_interval() {
     assert_eq!(of(plain).profile().total(), numbered);
 }
 
+/// A program chooses the names of its threads.
+#[test]
+fn names_of_threads_may_look_like_other_lines() {
+    let stack = "\t1f work+0x1 (/opt/app)\n\n";
+    let other = format!("app 9 1.000000: 10 cpu-clock:\n{stack}");
+    for name in [
+        "#1 worker",
+        "# worker",
+        "#",
+        "##",
+        ": PERF_RECORD_",
+        "job 1.5: x",
+        "[002] 1",
+    ] {
+        let file = format!("{name} 9/11 [000] 1.010000: 10 cpu-clock:\n{stack}");
+        for [file, sum_ns] in [
+            [file.clone(), "10".into()],
+            [other.clone() + &file, "20".into()],
+            [file + &other, "20".into()],
+        ] {
+            let imported = of(&file);
+            assert_eq!(imported.total_ns().to_string(), sum_ns, "{file}");
+            let mut threads = imported
+                .samples
+                .iter()
+                .map(|sample| imported.trie.node(sample.thread).unwrap().1);
+            assert!(
+                threads.any(|thread| imported.symbols.frame(thread).function == name),
+                "{file}"
+            );
+        }
+    }
+    let without_time = format!("#1 worker 9 cycles: \n{stack}#1 worker 9 cycles: \n{stack}");
+    assert_eq!(of(without_time).total_ns(), 20_000_000);
+    let comments = format!(
+        "# ========\n# captured on: Mon Nov 30 14:00:00 2026\n# cpudesc : 9 1.5 GHz\n#\n{other}"
+    );
+    assert_eq!(of(comments).total_ns(), 10);
+}
+
 #[test]
 fn frames_without_symbols_or_addresses_are_kept() {
     for [line, expected] in [
