@@ -18,6 +18,22 @@ use super::{Lane, MICROSECOND_NS, Node, Parser, Profile};
 /// The events that have parts of profiles or names of threads.
 pub(super) struct Events<'a>(Vec<Event<'a>>);
 
+impl<'a> Events<'a> {
+    /// In the order of their times, which need not be that of the file: a delta is that to the sample before. Events
+    /// without times are in the order of the file.
+    fn sorted(self) -> Vec<Event<'a>> {
+        let Events(mut events) = self;
+        let parts = events.iter().filter(|event| event.has_part());
+        if parts.clone().all(|event| event.at().is_some()) {
+            events.sort_by(|one, other| {
+                let [one, other] = [one, other].map(|event| event.at().unwrap_or(0.0));
+                one.total_cmp(&other)
+            });
+        }
+        events
+    }
+}
+
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, default)]
@@ -31,6 +47,20 @@ struct Event<'a> {
     tid: Option<&'a RawValue>,
     #[serde(borrow)]
     args: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ts: Option<&'a RawValue>,
+}
+
+impl Event<'_> {
+    /// When it was written, in microseconds.
+    fn at(&self) -> Option<f64> {
+        let number = self.ts?.get().trim_matches('"').parse();
+        number.ok().filter(|at: &f64| at.is_finite())
+    }
+
+    fn has_part(&self) -> bool {
+        self.name != "thread_name"
+    }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
@@ -272,7 +302,7 @@ pub(super) fn parse_array(
 pub(super) fn parse(events: Events<'_>, options: &ImportOptions) -> Result<Imported, ImportError> {
     let mut builder = Builder::new(ImportFormat::Chrome, options);
     let mut trace = Trace::default();
-    for event in &events.0 {
+    for event in &events.sorted() {
         trace.add(&builder, event)?;
     }
     let Trace { names, joined } = trace;

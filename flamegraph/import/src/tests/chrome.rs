@@ -139,7 +139,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn parts_of_a_profile_are_the_whole(model in models()) {
+    fn parts_of_a_profile_are_the_whole(model in models(), is_reversed in any::<bool>()) {
         let start = 5_000_i64;
         let end = start + model.end();
         let file = json!({
@@ -157,6 +157,13 @@ proptest! {
                 "cpuProfile": { "nodes": nodes, "samples": samples }, "timeDeltas": deltas })));
         }
         events.push(event("ProfileChunk", "0x7", 8, json!({ "endTime": end })));
+        for (at, event) in events.iter_mut().enumerate() {
+            event["ts"] = json!(at);
+        }
+        // Programs write events in the order of their buffers.
+        if is_reversed {
+            events.reverse();
+        }
         let parts = import(Value::from(events).to_string().as_bytes(), &ImportOptions::default());
         let whole = whole.unwrap();
         let mut parts = parts.unwrap();
