@@ -222,8 +222,15 @@ impl Parser<'_> {
     }
 }
 
-/// The thread that async-profiler writes as the first frame: `[main tid=17]`.
+/// The thread that a stack begins with: `[main tid=17]` of async-profiler, `thread (17): main` of py-spy.
 fn thread(frame: &str) -> Option<Thread<'_>> {
+    if let Some(rest) = frame.strip_prefix("thread (") {
+        let (id, name) = rest.split_once(')')?;
+        return Some(Thread {
+            name: name.strip_prefix(": ").unwrap_or(name),
+            id: id.parse().ok()?,
+        });
+    }
     let inner = frame.strip_prefix('[')?.strip_suffix(']')?;
     let (name, id) = inner.rsplit_once(" tid=")?;
     Some(Thread {

@@ -155,6 +155,25 @@ fn names_of_other_tools_are_read_in_each_unit() {
     assert_eq!(stacks(&python), [("main;f".to_owned(), 50_000)]);
 }
 
+/// With `--threads`.
+#[test]
+fn threads_of_py_spy_are_threads() {
+    check(
+        "thread (19659): MainThread;f (a.py:3) 42\nthread (7);g (a.py:9) 1\nthread (pool);h 1\n",
+        &ImportOptions::default(),
+        expect![[r#"
+            collapsed of 440000000 ns
+            0 s f cpu MainThread/19659 420000000
+            0 s g cpu /7 10000000
+            0 s h cpu /0 10000000
+            note: weights are samples of 10 ms; --interval sets another time, --unit nanoseconds reads them as time
+            imported;f 420000000
+            imported;g 10000000
+            imported;thread (pool);h 10000000
+        "#]],
+    );
+}
+
 #[test]
 fn lines_of_other_text_are_counted_in_a_note() {
     let imported = of("mode: wall\napp;main;parse 31\nstarted by cron\napp;main;render 6\n");

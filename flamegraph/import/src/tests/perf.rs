@@ -200,6 +200,16 @@ fn fields_and_records_around_samples_change_no_sum() {
 }
 
 /// Without numbers of processors, all idle ones are one thread.
+/// Idle time is known by the command alone.
+#[test]
+fn idle_time_without_thread_ids_is_sleep() {
+    let text: String = (1..4)
+        .map(|at| format!("swapper [001] 1.{at}: 10 cpu-clock:\n\t1f idle+0x1 (/opt/app)\n\nan app [002] 1.{at}: 10 cpu-clock:\n\t1f work+0x1 (/opt/app)\n\n"))
+        .collect();
+    let total = of(text).profile().total();
+    assert_eq!([total.get(State::Sleep), total.get(State::Cpu)], [30, 30]);
+}
+
 #[test]
 fn idle_processors_without_numbers_do_not_shorten_the_interval() {
     let text = system_wide(4, 50);
