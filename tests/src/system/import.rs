@@ -70,7 +70,7 @@ fn an_import_in_a_terminal_shows_its_progress() {
     let bar = terminal.until("run many: ");
     assert!(bar.contains("importing ["), "{bar}");
     assert!(terminal.process.wait().success());
-    let piped = run(&["import", "--url", &url, &path]);
+    let piped = run(&["import", "--url", &url, &path, "--run", "piped"]);
     assert!(piped.status.success() && !text(&piped.stderr).contains("importing ["));
 }
 

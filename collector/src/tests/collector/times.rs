@@ -89,6 +89,39 @@ fn an_imported_profile_may_be_as_old_as_sums_are_kept() {
     }
 }
 
+/// Queries add up all time of a worker, so a second profile at the time of the first would count as a part of it.
+#[test]
+fn an_imported_profile_is_refused_at_the_time_of_another_one_of_its_worker() {
+    let collector = collector(NOW_S);
+    let import_at = |id: &str, epoch: u64, start_s: i64| {
+        let mut worker = TestWorker::new(id, epoch);
+        let attachment = attach(&collector, &worker, NOW_S).attachment;
+        worker.count("load;main", State::Cpu, 7);
+        let mut flush = worker.flush(start_s, vec![]);
+        flush.runs = vec![v1::RunMarker {
+            id: 1,
+            name: "cpu".to_owned(),
+            start_ns: at(start_s).unix_ns(),
+            stop_ns: at(start_s + 10).unix_ns(),
+        }];
+        send_at(NOW_S, &collector, &attachment, &mut worker, &flush)
+    };
+    assert_eq!(import_at("import:cpu", 1, NOW_S - 10), "ack 1");
+    for start_s in [NOW_S - 10, NOW_S - 5] {
+        assert_eq!(
+            import_at("import:cpu", 2, start_s),
+            "refused 1: \"import:cpu\" has the profile \"cpu\" of that time, with which this one would be added up; \
+             import it with another --run, or with another --worker or --time"
+        );
+    }
+    assert_eq!(import_at("import:cpu", 3, NOW_S - 60), "ack 1");
+    assert_eq!(import_at("import:other", 4, NOW_S - 10), "ack 1");
+    // Lives of an agent may overlap: it restarts.
+    assert_eq!(import_at("w", 5, NOW_S - 10), "ack 1");
+    assert_eq!(import_at("w", 6, NOW_S - 10), "ack 1");
+    assert_eq!(total_ns(&collector), 5 * 7);
+}
+
 #[test]
 fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
     let collector = collector(NOW_S);

@@ -558,6 +558,7 @@ impl Ingest {
                 .check(flush)
                 .or_else(|error| checker.check_as_sent(flush, error));
             let checked = translated.and_then(|checked| {
+                self.check_import(&attachment.cell, &checked)?;
                 let record = self
                     .log
                     .as_ref()

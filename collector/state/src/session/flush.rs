@@ -58,6 +58,11 @@ pub enum FlushError {
         kept_h: u64,
     },
     #[error(
+        "{worker:?} has the profile {run:?} of that time, with which this one would be added up; import it with \
+         another --run, or with another --worker or --time"
+    )]
+    SecondProfile { worker: String, run: String },
+    #[error(
         "the flush has late data from {hours} different hours; at most {LATE_HOURS_MAX} are allowed"
     )]
     TooManyHours { hours: usize },
