@@ -14,7 +14,6 @@ use profiler_core::limits::MESSAGE_BYTES_MAX;
 use profiler_core::wire::measure;
 use profiler_core::wire::v1::AgentMessage;
 use prost::Message as _;
-use prost::bytes::Buf as _;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_stream::StreamExt as _;
@@ -126,7 +125,8 @@ impl MessageStream {
             .map_err(|error| Status::internal(error.to_string()))?;
         self.due = None;
         if self.begun.take().is_none() {
-            self.chunk.advance(HEADER_BYTES + length);
+            // Not advanced: an empty rest would hold the buffer into which the connection has read it.
+            drop(self.chunk.split_to(HEADER_BYTES + length));
         }
         Ok(Some(Received {
             message,

@@ -73,6 +73,27 @@ async fn messages_are_the_same_wherever_their_bytes_are_cut() {
     }
 }
 
+/// The connection reads into buffers of 8 KiB and more, and ten thousand streams have read a last message each.
+#[tokio::test]
+async fn a_stream_that_waits_holds_no_buffer_of_its_connection() {
+    let buffer = Arc::new(framed(tasks(3)));
+    let chunk = Bytes::from_owner(ConnectionBuffer(buffer.clone()));
+    let chunks = tokio_stream::iter([Ok::<_, std::io::Error>(chunk)]);
+    let body = Body::from_stream(chunks.chain(tokio_stream::pending()));
+    let mut stream = MessageStream::new(body, Account::of_test(1), memory());
+    assert!(stream.next().await.unwrap().is_some());
+    assert_eq!(Arc::strong_count(&buffer), 1);
+    assert!(stream.chunk.is_empty());
+}
+
+struct ConnectionBuffer(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for ConnectionBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 #[tokio::test]
 async fn invalid_frames_end_the_stream() {
     let check = async |bytes: &[u8], code, text| {
