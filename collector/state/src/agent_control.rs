@@ -1,12 +1,17 @@
 //! The desired settings of agents, and the channel on which a session sends requests to its agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::discriminant;
+use std::sync::Arc;
+use std::task::Poll;
 
+use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::wire::{AppliedSettings, ThreadDump, v1};
 use profiler_core::{SettingsChange, Timestamp, WorkerId};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 use base::limits::AGENT_REQUESTS_MAX;
+use base::sync::{Mutex, lock, rank};
 
 /// The settings that were requested for workers. They are in memory only: a restarted collector
 /// requests nothing, and agents keep their settings.
@@ -80,13 +85,11 @@ impl DesiredSettings {
 /// A session's end of the channel to its agent.
 #[derive(Debug)]
 pub struct AgentControl {
-    settings: watch::Sender<v1::Settings>,
-    dump_requests: mpsc::Sender<u64>,
+    mailbox: Arc<Mailbox>,
     /// Id of the last request.
     last_id: u64,
     /// Requests without an answer yet.
     pending: Vec<(u64, oneshot::Sender<ThreadDumpResult>)>,
-    symbol_requests: mpsc::Sender<v1::SymbolRequest>,
     /// The latest request for symbols, if it is not answered yet.
     pending_symbols: Option<(u64, oneshot::Sender<v1::SymbolPiece>)>,
 }
@@ -94,9 +97,60 @@ pub struct AgentControl {
 /// The stream's end: messages for the agent, apart from answers to its own messages.
 #[derive(Debug)]
 pub struct ControlStream {
-    settings: watch::Receiver<v1::Settings>,
-    dump_requests: mpsc::Receiver<u64>,
-    symbol_requests: mpsc::Receiver<v1::SymbolRequest>,
+    mailbox: Arc<Mailbox>,
+}
+
+/// Messages that the stream has not taken. Nearly always empty, for ten thousand agents: a channel of tokio for each
+/// kind of message has 3 kB.
+#[derive(Debug, Default)]
+struct Mailbox {
+    waiting: Mutex<Waiting, rank::AgentMailbox>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The latest, which replaces earlier ones.
+    settings: Option<v1::Settings>,
+    sent_revision: u64,
+    requests: VecDeque<Kind>,
+    /// An end is gone.
+    is_closed: bool,
+}
+
+impl Mailbox {
+    /// Returns whether there was room: up to [`AGENT_REQUESTS_MAX`] requests of a kind wait.
+    fn push(&self, request: Kind) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let of_kind = waiting
+            .requests
+            .iter()
+            .filter(|other| discriminant(*other) == discriminant(&request))
+            .count();
+        if waiting.is_closed || of_kind >= AGENT_REQUESTS_MAX {
+            return false;
+        }
+        waiting.requests.push_back(request);
+        drop(waiting);
+        self.arrived.notify_one();
+        true
+    }
+
+    /// The next message; `Ready(None)` after the last one.
+    fn take(&self) -> Poll<Option<Kind>> {
+        let mut waiting = lock(&self.waiting);
+        let settings = waiting.settings.take().map(Kind::Settings);
+        let next = settings.or_else(|| waiting.requests.pop_front());
+        if next.is_none() && !waiting.is_closed {
+            return Poll::Pending;
+        }
+        Poll::Ready(next)
+    }
+
+    fn close(&self) {
+        lock(&self.waiting).is_closed = true;
+        self.arrived.notify_one();
+    }
 }
 
 /// An agent's answer to a request for a thread dump, by nodes of the collector's tree, or the reason
@@ -105,52 +159,53 @@ pub type ThreadDumpResult = Result<ThreadDump, String>;
 
 /// Both ends of a new channel to an agent.
 pub fn control_channel() -> (AgentControl, ControlStream) {
-    let (settings_sender, settings) = watch::channel(v1::Settings::default());
-    let (dump_sender, dump_requests) = mpsc::channel(AGENT_REQUESTS_MAX);
-    let (symbol_sender, symbol_requests) = mpsc::channel(AGENT_REQUESTS_MAX);
+    let mailbox = Arc::<Mailbox>::default();
     let control = AgentControl {
-        settings: settings_sender,
-        dump_requests: dump_sender,
+        mailbox: mailbox.clone(),
         last_id: 0,
         pending: Vec::new(),
-        symbol_requests: symbol_sender,
         pending_symbols: None,
     };
-    (
-        control,
-        ControlStream {
-            settings,
-            dump_requests,
-            symbol_requests,
-        },
-    )
+    (control, ControlStream { mailbox })
 }
 
 impl ControlStream {
     /// The next message for the agent; `None` when the session closed the channel. Cancel-safe.
-    pub async fn next(&mut self) -> Option<v1::collector_message::Kind> {
-        use v1::collector_message::Kind;
-        tokio::select! {
-            changed = self.settings.changed() => {
-                changed.ok()?;
-                Some(Kind::Settings(*self.settings.borrow_and_update()))
+    pub async fn next(&mut self) -> Option<Kind> {
+        loop {
+            if let Poll::Ready(next) = self.mailbox.take() {
+                return next;
             }
-            id = self.dump_requests.recv() => {
-                Some(Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id: id? }))
-            }
-            request = self.symbol_requests.recv() => Some(Kind::SymbolRequest(request?)),
+            // `notify_one` stores a permit, so no message is missed.
+            self.mailbox.arrived.notified().await;
         }
+    }
+}
+
+impl Drop for ControlStream {
+    fn drop(&mut self) {
+        self.mailbox.close();
+    }
+}
+
+impl Drop for AgentControl {
+    fn drop(&mut self) {
+        self.mailbox.close();
     }
 }
 
 impl AgentControl {
     /// Revision of the settings that were sent last.
     pub fn sent_revision(&self) -> u64 {
-        self.settings.borrow().revision
+        lock(&self.mailbox.waiting).sent_revision
     }
 
     pub fn send_settings(&self, settings: v1::Settings) {
-        self.settings.send_replace(settings);
+        let mut waiting = lock(&self.mailbox.waiting);
+        waiting.sent_revision = settings.revision;
+        waiting.settings = Some(settings);
+        drop(waiting);
+        self.mailbox.arrived.notify_one();
     }
 
     /// Requests a thread dump. The answer is an error if [`AGENT_REQUESTS_MAX`] requests are pending.
@@ -159,7 +214,8 @@ impl AgentControl {
         self.pending.retain(|(_, pending)| !pending.is_closed());
         self.last_id += 1;
         let id = self.last_id;
-        if self.pending.len() < AGENT_REQUESTS_MAX && self.dump_requests.try_send(id).is_ok() {
+        let request = Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id });
+        if self.pending.len() < AGENT_REQUESTS_MAX && self.mailbox.push(request) {
             self.pending.push((id, sender));
         } else {
             let _ = sender.send(Err("too many requests at once; retry later".into()));
@@ -176,17 +232,13 @@ impl AgentControl {
         let (sender, answer) = oneshot::channel();
         self.last_id += 1;
         let id = self.last_id;
-        let request = v1::SymbolRequest {
+        let request = Kind::SymbolRequest(v1::SymbolRequest {
             id,
             build_id: build_id.to_owned(),
             offset,
-        };
+        });
         // Without room the sender is dropped, which the requester notices.
-        self.pending_symbols = self
-            .symbol_requests
-            .try_send(request)
-            .is_ok()
-            .then_some((id, sender));
+        self.pending_symbols = self.mailbox.push(request).then_some((id, sender));
         answer
     }
 
@@ -210,6 +262,53 @@ impl AgentControl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::at_once;
+
+    /// Ten thousand agents have one each, in which nothing waits.
+    #[test]
+    fn an_idle_channel_takes_little_memory() {
+        let mut ends = None;
+        let measured = allocation_counter::measure(|| ends = Some(control_channel()));
+        assert!(measured.bytes_current <= 256, "{measured:?}");
+    }
+
+    #[test]
+    fn the_latest_settings_come_first_and_requests_before_the_end() {
+        let (mut control, mut stream) = control_channel();
+        let settings = |revision| v1::Settings {
+            revision,
+            ..v1::Settings::default()
+        };
+        let _dump = control.request_thread_dump();
+        let _piece = control.request_symbols("b1", 7);
+        control.send_settings(settings(1));
+        control.send_settings(settings(2));
+        assert_eq!(control.sent_revision(), 2);
+        drop(control);
+        let kinds: Vec<Kind> = std::iter::from_fn(|| at_once(stream.next())).collect();
+        let symbols = v1::SymbolRequest {
+            id: 2,
+            build_id: "b1".to_owned(),
+            offset: 7,
+        };
+        assert_eq!(
+            kinds,
+            [
+                Kind::Settings(settings(2)),
+                Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id: 1 }),
+                Kind::SymbolRequest(symbols),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stream_that_is_gone_gets_no_requests() {
+        let (mut control, stream) = control_channel();
+        drop(stream);
+        assert!(control.request_thread_dump().try_recv().unwrap().is_err());
+        assert!(control.request_symbols("b1", 0).try_recv().is_err());
+        assert_eq!(lock(&control.mailbox.waiting).requests.len(), 0);
+    }
 
     fn interval(nanoseconds: u64) -> SettingsChange {
         SettingsChange {
@@ -276,7 +375,7 @@ mod tests {
             "one too many"
         );
         answers.remove(3);
-        stream.dump_requests.try_recv().unwrap();
+        assert!(at_once(stream.next()).is_some());
         let mut another = control.request_thread_dump();
         assert!(another.try_recv().is_err(), "it is pending");
         let id = control.pending.last().unwrap().0;

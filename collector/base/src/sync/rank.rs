@@ -76,6 +76,8 @@ ranks! {
     Session,
     /// The settings that agents are to have.
     DesiredSettings,
+    /// Messages that wait for one agent's stream.
+    AgentMailbox,
     /// Samples that are in no table.
     Windows,
     /// Tasks that are in no table, and the running ones.
