@@ -8,7 +8,7 @@ type Plain = ProstCodec<CollectorMessage, AgentMessage>;
 
 /// Initial size of a stream's buffer. Small, because ten thousand agents have one each and an ack takes
 /// 50 bytes; a larger message grows it.
-const BUFFER_BYTES: usize = 1 << 10;
+const BUFFER_BYTES: usize = 1 << 8;
 
 /// Most bytes of answers that are sent at once.
 const YIELD_BYTES: usize = 16 << 10;

@@ -24,6 +24,7 @@ use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::wire::v1::{CollectorMessage, Dictionary, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::{EncodeBody, SingleMessageCompressionOverride};
 use tonic::{Code, Status};
@@ -57,7 +58,8 @@ static ATTACHED: LineLimit = LineLimit::new();
 static DISCONNECTED: LineLimit = LineLimit::new();
 static BROKEN: LineLimit = LineLimit::new();
 
-type Answer = Result<CollectorMessage, Status>;
+/// In a box, because an empty channel has room for 32 of them, and ten thousand agents have one each.
+type Answer = Box<Result<CollectorMessage, Status>>;
 
 /// The gRPC service.
 #[derive(Clone)]
@@ -119,7 +121,7 @@ async fn attach(
         last_message_at,
     };
     tokio::spawn(stream.run(stopping));
-    let answers = ReceiverStream::new(receiver);
+    let answers = ReceiverStream::new(receiver).map(|answer: Answer| *answer);
     let uncompressed = SingleMessageCompressionOverride::Disable;
     let body = EncodeBody::new_server(codec::encoder(), answers, None, uncompressed, None);
     let application_grpc = HeaderValue::from_static("application/grpc");
@@ -455,7 +457,7 @@ impl Stream {
     /// Queues an answer; waits while [`ANSWERS_MAX`] are unread.
     async fn answer(&mut self, kind: Kind) -> Result<(), Status> {
         let message = CollectorMessage { kind: Some(kind) };
-        let sent = self.answers.send(Ok(message)).await;
+        let sent = self.answers.send(Box::new(Ok(message))).await;
         sent.map_err(|_| answers_unread())
     }
 
@@ -464,7 +466,7 @@ impl Stream {
         let text = bounded(status.message(), STATUS_BYTES_MAX).into_owned();
         let metadata = status.metadata().clone();
         let status = Status::with_metadata(status.code(), text, metadata);
-        let _ = self.answers.try_send(Err(status));
+        let _ = self.answers.try_send(Box::new(Err(status)));
     }
 }
 
