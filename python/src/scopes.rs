@@ -6,6 +6,7 @@
 //! variable is set, which would take most of the time of an empty task.
 
 use std::cell::{Cell, RefCell};
+use std::mem::{self, ManuallyDrop};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +24,7 @@ pub(crate) struct Scope {
     task: agent::TaskHandle,
     /// `None` if the task is in no phase.
     phase: Option<String>,
-    outer: Option<Py<Scope>>,
+    outer: Outer,
     /// The address of the [`TaskHandle`] whose `with` block this is, or 0.
     handle: usize,
     /// Set at its end, which may be on another thread than its start.
@@ -37,7 +38,7 @@ impl Scope {
         Scope {
             task,
             phase: None,
-            outer,
+            outer: Outer::new(outer),
             handle: 0,
             is_ended: AtomicBool::new(false),
             waiting: Mutex::default(),
@@ -48,11 +49,23 @@ impl Scope {
         Scope {
             task: agent::current_task(),
             phase: Some(phase),
-            outer,
+            outer: Outer::new(outer),
             handle: 0,
             is_ended: AtomicBool::new(false),
             waiting: Mutex::default(),
         }
+    }
+
+    /// Ends it, for all threads and contexts.
+    pub(crate) fn end(&self, py: Python<'_>) {
+        self.set_waiting(None);
+        if !self.is_ended.swap(true, Ordering::Relaxed) {
+            self.outer.skip_ended(py);
+        }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Relaxed)
     }
 
     fn set_waiting(&self, waiting: Option<Box<DetachedPhase>>) {
@@ -61,6 +74,69 @@ impl Scope {
         }
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
+}
+
+/// The scope in which another one began.
+///
+/// A job that starts its successor, such as a callback that calls `call_soon`, makes a chain of scopes as long as the
+/// program runs. So a scope that ends lets go of the outer ones that ended before: what remains was open at a time.
+struct Outer(Mutex<Option<Py<Scope>>>);
+
+impl Outer {
+    fn new(scope: Option<Py<Scope>>) -> Outer {
+        Outer(Mutex::new(scope))
+    }
+
+    fn get(&self, py: Python<'_>) -> Option<Py<Scope>> {
+        let scope = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        scope.as_ref().map(|scope| scope.clone_ref(py))
+    }
+
+    fn exchange(&self, scope: Option<Py<Scope>>) -> Option<Py<Scope>> {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        mem::replace(&mut *current, scope)
+    }
+
+    /// Replaces it by the next scope that is open, if there is one.
+    fn skip_ended(&self, py: Python<'_>) {
+        let mut open = self.get(py);
+        let mut has_skipped = false;
+        while let Some(ended) = open.take_if(|scope| scope.get().is_ended()) {
+            open = ended.get().outer.get(py);
+            has_skipped = true;
+        }
+        if has_skipped {
+            self.exchange(open);
+        }
+    }
+}
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        if let Some(scope) = self.exchange(None) {
+            release(scope);
+        }
+    }
+}
+
+thread_local! {
+    static IS_RELEASING: Cell<bool> = const { Cell::new(false) };
+    /// The scope that [`release`] drops next: the outer one of that which it drops.
+    static RELEASED: Cell<Option<ManuallyDrop<Py<Scope>>>> = const { Cell::new(None) };
+}
+
+/// Drops the scopes of a chain one after the other: within each other, they would overflow the stack.
+fn release(scope: Py<Scope>) {
+    if IS_RELEASING.replace(true) {
+        RELEASED.set(Some(ManuallyDrop::new(scope)));
+        return;
+    }
+    let mut next = Some(scope);
+    while let Some(scope) = next {
+        drop(scope);
+        next = RELEASED.take().map(ManuallyDrop::into_inner);
+    }
+    IS_RELEASING.set(false);
 }
 
 /// A scope that the thread has entered. The fields are dropped in this order.
@@ -109,11 +185,11 @@ fn push(entered: Entered) {
     });
 }
 
-/// Leaves the innermost scopes that ended on other threads.
+/// Leaves the innermost scopes that ended on other threads; not one of a context that continues in it.
 fn leave_ended() {
     ENTERED.with_borrow_mut(|all| {
-        let is_ended = |last: &Entered| last.scope.get().is_ended.load(Ordering::Relaxed);
-        while all.last().is_some_and(is_ended) {
+        let is_over = |last: &Entered| !last.is_resumed && last.scope.get().is_ended();
+        while all.last().is_some_and(is_over) {
             all.pop();
         }
     });
@@ -186,23 +262,28 @@ pub(crate) fn enter(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
     Ok(())
 }
 
-/// Leaves a scope at the end of a `with` block, in whatever thread and order that happens.
+/// Leaves a scope at the end of a `with` block, in whatever thread and order that happens, and ends it.
 pub(crate) fn leave(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
-    scope.get().set_waiting(None);
-    scope.get().is_ended.store(true, Ordering::Relaxed);
-    let outer = scope.get().outer.as_ref();
+    let left = step_out(py, scope);
+    scope.get().end(py);
+    left
+}
+
+/// Takes the thread and its context out of a scope, which may go on elsewhere.
+pub(crate) fn step_out(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
+    let outer = scope.get().outer.get(py);
     let removed = ENTERED.with_borrow_mut(|all| {
         let is_it = |entered: &Entered| entered.scope.is(scope);
         let index = all.iter().rposition(is_it)?;
         Some(all.remove(index))
     });
     if removed.is_some_and(|entered| entered.is_resumed)
-        && let Some(outer) = outer
+        && let Some(outer) = &outer
     {
         push(Entered::new(py, outer, true));
     }
     if is_resumed() && of_context(py)?.is_some_and(|innermost| innermost.is(scope)) {
-        set_of_context(py, outer)?;
+        set_of_context(py, outer.as_ref())?;
     }
     Ok(())
 }
@@ -254,11 +335,7 @@ fn entered_by(py: Python<'_>, mut scope: Option<Py<Scope>>, handle: usize) -> Op
         if current.get().handle == handle {
             return Some(current);
         }
-        scope = current
-            .get()
-            .outer
-            .as_ref()
-            .map(|outer| outer.clone_ref(py));
+        scope = current.get().outer.get(py);
     }
     None
 }

@@ -1,6 +1,7 @@
 //! `emberline.task`: a task for a `with` block, and the description from which decorators start one at each call.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -73,7 +74,24 @@ impl Description {
 /// A task that runs, with its scope.
 pub(crate) struct RunningTask {
     task: DetachedTask,
-    pub(crate) scope: Py<Scope>,
+    pub(crate) scope: OpenScope,
+}
+
+/// The scope of a task, which ends with it.
+pub(crate) struct OpenScope(Py<Scope>);
+
+impl Deref for OpenScope {
+    type Target = Py<Scope>;
+
+    fn deref(&self) -> &Py<Scope> {
+        &self.0
+    }
+}
+
+impl Drop for OpenScope {
+    fn drop(&mut self) {
+        Python::attach(|py| self.0.get().end(py));
+    }
 }
 
 impl RunningTask {
@@ -165,7 +183,7 @@ impl Task {
         }
         let outer = scopes::innermost(py)?;
         let task = self.description.builder().detached();
-        let scope = Py::new(py, Scope::of_task(task.handle(), outer))?;
+        let scope = OpenScope(Py::new(py, Scope::of_task(task.handle(), outer))?);
         Ok(Some(RunningTask { task, scope }))
     }
 
