@@ -39,7 +39,7 @@ mod _native {
         TaskHandle, current_task, handle_for_pool, resume, scope_variable, suspend,
     };
     #[pymodule_export]
-    use crate::steps::Steps;
+    use crate::steps::{Steps, rest};
     #[pymodule_export]
     use crate::tasks::Task;
 }

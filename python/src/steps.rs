@@ -1,4 +1,4 @@
-//! Coroutines and generators as tasks: their steps run inside the task, on whatever thread, and the time between steps
+//! Coroutines and generators as tasks, or as the rest of one: their steps run inside the task, on whatever thread, and the time between steps
 //! is outside of it.
 
 use std::sync::{Mutex, PoisonError};
@@ -24,6 +24,15 @@ struct Waiting {
     innermost: Option<Py<Scope>>,
 }
 
+impl Waiting {
+    fn new(py: Python<'_>, running: RunningTask) -> Waiting {
+        Waiting {
+            innermost: Some(running.scope.clone_ref(py)),
+            running,
+        }
+    }
+}
+
 /// Runs the steps of `inner`, a coroutine or generator, inside a task that starts at the first step.
 #[pyclass(frozen, module = "emberline._native")]
 pub(crate) struct Steps {
@@ -33,6 +42,14 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
+    fn new_in(task: Py<Task>, inner: Py<PyAny>, state: State) -> Steps {
+        Steps {
+            task,
+            inner,
+            state: Mutex::new(state),
+        }
+    }
+
     fn exchange(&self, state: State) -> State {
         let mut current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *current, state)
@@ -44,10 +61,7 @@ impl Steps {
             State::Waiting(waiting) => Ok(Some(waiting)),
             State::New => {
                 let running = self.task.get().begin(py)?;
-                Ok(running.map(|running| Waiting {
-                    innermost: Some(running.scope.clone_ref(py)),
-                    running,
-                }))
+                Ok(running.map(|running| Waiting::new(py, running)))
             }
             State::Away => Ok(None),
         }
@@ -86,11 +100,7 @@ impl Steps {
 impl Steps {
     #[new]
     fn new(task: Py<Task>, inner: Py<PyAny>) -> Steps {
-        Steps {
-            task,
-            inner,
-            state: Mutex::new(State::New),
-        }
+        Steps::new_in(task, inner, State::New)
     }
 
     fn __await__(slf: Py<Self>) -> Py<Self> {
@@ -120,4 +130,16 @@ impl Steps {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.step(py, "close", ()).map(drop)
     }
+}
+
+/// Takes the thread out of a task whose `with` block it is in; the task goes on in the steps of `inner`, which are
+/// returned. `None` if the task does not run.
+#[pyfunction]
+pub(crate) fn rest(py: Python<'_>, task: Py<Task>, inner: Py<PyAny>) -> PyResult<Option<Steps>> {
+    let Some(running) = task.get().take_running() else {
+        return Ok(None);
+    };
+    scopes::step_out(py, &running.scope)?;
+    let waiting = State::Waiting(Waiting::new(py, running));
+    Ok(Some(Steps::new_in(task, inner, waiting)))
 }

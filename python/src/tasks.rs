@@ -142,7 +142,8 @@ enum State {
 ///
 /// Samples of the thread belong to the innermost task. A task follows `await`, `asyncio.to_thread`,
 /// `run_in_executor` and thread pools. It ends as `failed` if an exception leaves it, with the exception as its
-/// cause, and as `cancelled` by those that are no `Exception`, such as `asyncio.CancelledError`.
+/// cause, and as `cancelled` by those that are no `Exception`, such as `asyncio.CancelledError`. A coroutine that a
+/// decorated function returns is part of its task; of other results, such as futures and iterators, only the call is.
 ///
 /// `key` identifies the task within its name, `attempt` counts from 1, `labels` is a dict, `parent` a handle
 /// (default: the current task), and `queued_for` the seconds that it waited. `earlier_phases` are those before the
@@ -185,6 +186,17 @@ impl Task {
         let task = self.description.builder().detached();
         let scope = OpenScope(Py::new(py, Scope::of_task(task.handle(), outer))?);
         Ok(Some(RunningTask { task, scope }))
+    }
+
+    /// Returns the task that runs, whose end is up to the caller.
+    pub(crate) fn take_running(&self) -> Option<RunningTask> {
+        match self.exchange(State::Ended) {
+            State::Running(running) => running,
+            state => {
+                self.exchange(state);
+                None
+            }
+        }
     }
 
     fn exchange(&self, state: State) -> State {
@@ -334,7 +346,7 @@ impl Task {
         error: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        if let State::Running(Some(running)) = self.exchange(State::Ended) {
+        if let Some(running) = self.take_running() {
             scopes::leave(py, &running.scope)?;
             running.end((!error.is_none()).then_some(error));
         }

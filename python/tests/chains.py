@@ -125,6 +125,22 @@ def by_decorated_coroutine(chain):
     in_loop(start)
 
 
+def by_returned_coroutine(chain):
+    def start(loop, end):
+        async def job():
+            chain.advance(next_job)
+            await asyncio.sleep(0)
+            if chain.done.is_set():
+                end()
+
+        def next_job():
+            loop.create_task(chain.task()(lambda: job())())
+
+        next_job()
+
+    in_loop(start)
+
+
 def by_step_of_a_generator(chain):
     def start(loop, end):
         def job():
@@ -257,6 +273,7 @@ WAYS = {
     "callback": by_callback_of_a_future,
     "create_task": by_create_task,
     "decorated": by_decorated_coroutine,
+    "returned": by_returned_coroutine,
     "generator": by_step_of_a_generator,
     "closed": by_closed_generator,
     "executor": by_executor_of_the_loop,

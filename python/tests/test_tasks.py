@@ -318,13 +318,6 @@ class Misuse(unittest.TestCase):
                 call()
         self.assertEqual(emberline.start.__module__, "emberline")
 
-    def test_async_generators_are_refused(self):
-        async def numbers():
-            yield 1
-
-        with self.assertRaisesRegex(TypeError, "numbers is an async generator"):
-            emberline.task("a")(numbers)
-
     def test_a_task_runs_once(self):
         # No collector is there: the program does not wait for one.
         with emberline.start("alone", "http://127.0.0.1:1", flush_timeout=10.0):

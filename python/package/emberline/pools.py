@@ -18,7 +18,7 @@ import os
 import threading
 
 import emberline
-from emberline import _native
+from emberline import _native, _tasks
 
 __all__ = ["Traced", "install", "traced", "uninstall"]
 
@@ -53,7 +53,7 @@ class Traced:
         if self.settings is not None and _native.mode() == "stopped":
             start_in_child(self.settings)
         with emberline.task(self.name, key=self.key) as task:
-            return self.note_result(task, self.func(*args, **kwargs))
+            return _tasks.with_rest(task, self.note_result(task, self.func(*args, **kwargs)))
 
     def note_result(self, _task, result):
         return result
