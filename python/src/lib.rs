@@ -29,7 +29,7 @@ mod _native {
     #[pymodule_export]
     use crate::frames::find_interpreter;
     #[pymodule_export]
-    use crate::lifecycle::{fork_in_child, mode, start, stop};
+    use crate::lifecycle::{fork_in_child, is_active, mode, start, stop};
     #[pymodule_export]
     use crate::phases::PhaseScope;
     #[pymodule_export]

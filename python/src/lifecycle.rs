@@ -32,6 +32,7 @@ fn current() -> MutexGuard<'static, Option<Running>> {
 }
 
 /// Whether tasks are recorded.
+#[pyfunction]
 pub(crate) fn is_active() -> bool {
     USERS.load(Ordering::Relaxed) > 0
 }

@@ -202,7 +202,7 @@ impl Report {
         let Some(guard) = take(&self.guard) else {
             return Err(ReportError::new_err("this report is finished already"));
         };
-        lifecycle::release();
+        end_of_recording(py)?;
         py.detach(|| guard.finish())
             .map_err(|error| ReportError::new_err(error.to_string()))
     }
@@ -218,13 +218,20 @@ impl Report {
         _class: &Bound<'_, PyAny>,
         _error: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
-    ) -> bool {
+    ) -> PyResult<bool> {
         if let Some(guard) = take(&self.guard) {
-            lifecycle::release();
+            end_of_recording(py)?;
             py.detach(|| drop(guard));
         }
-        false
+        Ok(false)
     }
+}
+
+/// Removes the hooks unless an agent or another report needs them.
+fn end_of_recording(py: Python<'_>) -> PyResult<()> {
+    lifecycle::release();
+    py.import("emberline._hooks")?.call_method0("remove")?;
+    Ok(())
 }
 
 /// Starts a report of everything until its `with` block or `finish()`: an HTML file, with JSON next to it. The program

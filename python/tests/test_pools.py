@@ -2,14 +2,18 @@
 
 import asyncio
 import concurrent.futures
+import contextvars
 import functools
+import itertools
 import multiprocessing
 import os
+import sys
+import tempfile
 import unittest
 from collections import Counter
 
 import emberline
-from emberline import pools
+from emberline import _hooks, pools
 from support import CollectorCase
 
 
@@ -89,6 +93,105 @@ class Pools(CollectorCase):
                 emberline.stop()
                 counts = self.counts(f"pool-{method}")
                 self.assertEqual(counts, {("double", "ok"): 19, ("add", "ok"): 2, ("fail", "failed"): 1})
+
+    def test_names_do_not_depend_on_what_was_installed_when(self):
+        orders = {
+            "after": "start install",
+            "before": "install start",
+            "restart": "start install stop start",
+            "restarts": "start install stop start stop start",
+            "again": "start install uninstall stop install start uninstall install",
+            "report": "start install stop report start",
+        }
+        for name, order in orders.items():
+            with self.subTest(name):
+                worker = f"order-{name}"
+                for step in order.split():
+                    self.take(step, worker)
+                with emberline.task("outer") as outer, concurrent.futures.ThreadPoolExecutor(2) as pool:
+                    pool.submit(double, 1).result()
+                    list(pool.map(double, range(2)))
+                    self.assertIsInstance(pool.submit(fail, 3).exception(), ValueError)
+                    pool.submit(outer.handle.run, double, 1).result()
+                    pool.submit(contextvars.copy_context().run, double, 1).result()
+                    asyncio.run(self.in_thread())
+                pools.uninstall()
+                emberline.stop()
+                # Of the last start: the others have recorded nothing.
+                rows = self.rows(worker)
+                counts = Counter((row["name"], row["outcome"]) for row in rows)
+                self.assertEqual(counts, {("outer", "ok"): 1, ("double", "ok"): 6, ("fail", "failed"): 1})
+                (outer_id,) = [row["id"] for row in rows if row["name"] == "outer"]
+                parents = {row["parent"] for row in rows if row["name"] != "outer"}
+                self.assertEqual(parents, {outer_id})
+
+    def take(self, step, worker):
+        if step == "start":
+            self.start(worker)
+        elif step == "report":
+            with tempfile.TemporaryDirectory() as folder, emberline.report(os.path.join(folder, "report.html")):
+                pass
+        else:
+            {"stop": emberline.stop, "install": pools.install, "uninstall": pools.uninstall}[step]()
+
+    def test_hooks_are_there_once_while_they_are_needed_in_any_order(self):
+        owner = concurrent.futures.ThreadPoolExecutor
+        original = owner.submit
+        others = _hooks.Hooks()
+        self.addCleanup(others.remove)
+        self.addCleanup(_hooks._hooks.remove)
+
+        def install_others():
+            others.replace(owner, "submit", _hooks._submit_of)
+            others.are_on = True
+
+        steps = {
+            "start": (_hooks._hooks, _hooks.install),
+            "stop": (_hooks._hooks, _hooks.remove),
+            "install": (pools._hooks, pools.install),
+            "uninstall": (pools._hooks, pools.uninstall),
+            "install others": (others, install_others),
+            "remove others": (others, others.remove),
+        }
+        for order in itertools.product(steps, repeat=5):
+            for step in order:
+                steps[step][1]()
+            on = [hooks for hooks, _ in steps.values() if hooks.are_on]
+            layers = 0
+            function = owner.submit
+            while function is not original:
+                function = function.__wrapped__
+                layers += 1
+            self.assertLessEqual(layers, 3, order)
+            self.assertGreaterEqual(layers, len(on) / 2, order)
+            for name in ("stop", "uninstall", "remove others"):
+                steps[name][1]()
+            self.assertIs(owner.submit, original, order)
+
+    def test_a_replacement_that_another_library_has_wrapped_does_nothing_once_removed(self):
+        owner = concurrent.futures.ThreadPoolExecutor
+        original = owner.submit
+        self.addCleanup(setattr, owner, "submit", original)
+        calls = []
+        for number in range(5):
+            _hooks.install()
+            pools.install()
+            if number == 0:
+                ours = owner.submit
+
+                def submit(self, function, *args):
+                    calls.append(function)
+                    return ours(self, function, *args)
+
+                owner.submit = submit
+            pools.uninstall()
+            _hooks.remove()
+        self.assertIs(owner.submit, submit)
+        with owner(1) as pool:
+            self.assertEqual(pool.submit(sys._getframe).result().f_code.co_name, "run")
+        owner.submit = ours
+        pools.uninstall()
+        self.assertIs(owner.submit, original)
 
     def test_one_function(self):
         self.start("function")

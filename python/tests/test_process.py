@@ -1,5 +1,6 @@
 """The agent and its process: start, end, forks, transfers, runs, reports, and the cost of a task."""
 
+import asyncio
 import io
 import json
 import os
@@ -129,6 +130,20 @@ if __name__ == "__main__":
             report = emberline.report(os.path.join(folder, "none", "report.html"))
             with self.assertRaises(emberline.ReportError):
                 report.finish()
+
+    def test_hooks_stay_while_an_agent_or_a_report_needs_them(self):
+        before = asyncio.Handle._run
+        with tempfile.TemporaryDirectory() as folder:
+            agent = self.start("hooks")
+            with emberline.report(os.path.join(folder, "report.html")):
+                agent.stop()
+                self.assertIsNot(asyncio.Handle._run, before)
+            self.assertIs(asyncio.Handle._run, before)
+            with emberline.report(os.path.join(folder, "report.html")):
+                self.assertIsNot(asyncio.Handle._run, before)
+                emberline.stop()
+                self.assertIsNot(asyncio.Handle._run, before)
+            self.assertIs(asyncio.Handle._run, before)
 
     def test_the_package_has_the_program(self):
         program = shutil.which("emberline", path=sysconfig.get_path("scripts"))

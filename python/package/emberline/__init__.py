@@ -126,8 +126,8 @@ def stop() -> None:
     """Ends the agent after a last flush. Does nothing if none runs."""
     global _settings
     _settings = None
-    _hooks.remove()
     _native.stop()
+    _hooks.remove()
 
 
 def report(file) -> Report:

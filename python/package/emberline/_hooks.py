@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 from . import _native
 
 _scope = _native.scope_variable()
-_originals: dict = {}
 
 
-def _replace(owner, name, make) -> None:
-    original = getattr(owner, name)
-    replacement = make(original)
-    _originals[owner, name] = original, replacement
-    setattr(owner, name, replacement)
+class Hooks:
+    """Functions of other modules that are replaced. A replacement calls the original one unless `are_on`: one that another
+    library has wrapped since stays where it is, and works again when the hooks are installed again."""
+
+    _every: list[Hooks] = []
+
+    def __init__(self):
+        self.are_on = False
+        self._replaced = {}
+        self._every.append(self)
+
+    def replace(self, owner, name, make) -> None:
+        """Replaces a function of `owner` by what `make(original, self)` returns, unless that is in place."""
+        current = getattr(owner, name)
+        original, _ = self._replaced.get((owner, name), (current, None))
+        if original is current:
+            replacement = functools.wraps(original)(make(original, self))
+            self._replaced[owner, name] = original, replacement
+            setattr(owner, name, replacement)
+
+    def remove(self) -> None:
+        """Turns the replacements off, and takes out those of all hooks that are off and outermost."""
+        self.are_on = False
+        while any([hooks._take_out() for hooks in self._every if not hooks.are_on]):
+            pass
+
+    def _take_out(self) -> bool:
+        outermost = [key for key, (_, replacement) in self._replaced.items() if getattr(*key) is replacement]
+        for owner, name in outermost:
+            setattr(owner, name, self._replaced.pop((owner, name))[0])
+        return bool(outermost)
 
 
-def _run_of(original):
+def _run_of(original, hooks):
     resume, suspend, scope_of = _native.resume, _native.suspend, _scope
 
     def _run(self):
+        if not hooks.are_on:
+            return original(self)
         context = self._context
         before = resume(context.get(scope_of))
         try:
@@ -31,11 +59,11 @@ def _run_of(original):
     return _run
 
 
-def _submit_of(original):
+def _submit_of(original, hooks):
     handle_for_pool = _native.handle_for_pool
 
     def submit(self, fn, /, *args, **kwargs):
-        handle = handle_for_pool()
+        handle = handle_for_pool() if hooks.are_on else None
         if handle is None:
             return original(self, fn, *args, **kwargs)
         return original(self, handle.run, fn, *args, **kwargs)
@@ -43,23 +71,23 @@ def _submit_of(original):
     return submit
 
 
+_hooks = Hooks()
+
+
 def install() -> None:
-    """Installs the hooks, once."""
-    if _originals:
-        return
+    """Installs the hooks."""
     import asyncio.events
     import concurrent.futures.thread
 
-    _replace(asyncio.events.Handle, "_run", _run_of)
-    _replace(concurrent.futures.thread.ThreadPoolExecutor, "submit", _submit_of)
+    _hooks.replace(asyncio.events.Handle, "_run", _run_of)
+    _hooks.replace(concurrent.futures.thread.ThreadPoolExecutor, "submit", _submit_of)
+    _hooks.are_on = True
 
 
 def remove() -> None:
-    """Removes the hooks; one that another library has replaced since stays."""
-    for (owner, name), (original, replacement) in _originals.items():
-        if getattr(owner, name) is replacement:
-            setattr(owner, name, original)
-    _originals.clear()
+    """Removes the hooks, unless a task may still be recorded."""
+    if not _native.is_active():
+        _hooks.remove()
 
 
 def stop_with_multiprocessing(stop) -> None:

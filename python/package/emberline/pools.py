@@ -13,17 +13,19 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import os
 import threading
 
 import emberline
 from emberline import _native, _tasks
+from emberline._hooks import Hooks
 
 __all__ = ["Traced", "install", "traced", "uninstall"]
 
 _lock = threading.Lock()
-_originals: dict = {}
+_hooks = Hooks()
 # Methods of `multiprocessing.Pool` whose first argument is the function.
 POOL_METHODS = ("apply_async", "map", "map_async", "starmap", "starmap_async", "imap", "imap_unordered")
 
@@ -37,6 +39,12 @@ def name_of(function) -> str:
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
+def _is_runner(function) -> bool:
+    """Whether it runs its first argument: a method `run` of a context or of a handle."""
+    owner = getattr(function, "__self__", None)
+    return isinstance(owner, (contextvars.Context, emberline.TaskHandle)) and function.__name__ == "run"
+
+
 class Traced:
     """A function whose calls are tasks, in this process and in those that it is pickled to.
 
@@ -44,12 +52,15 @@ class Traced:
 
     def __init__(self, func, name=None, key=None):
         self.func = func
+        self.is_runner = name is None and _is_runner(func)
         self.name = name or name_of(func)
         self.key = key
         self.settings = emberline._settings
         functools.update_wrapper(self, func, updated=())
 
     def __call__(self, *args, **kwargs):
+        if self.is_runner and args and callable(args[0]):
+            return self.func(type(self)(args[0], key=self.key), *args[1:], **kwargs)
         if self.settings is not None and _native.mode() == "stopped":
             start_in_child(self.settings)
         with emberline.task(self.name, key=self.key) as task:
@@ -94,40 +105,37 @@ def start_in_child(settings: dict) -> None:
             warnings.warn(f"emberline: no profile of the process {os.getpid()}: {error}", RuntimeWarning)
 
 
-def _replace(owner, name, make) -> None:
-    original = getattr(owner, name)
-    replacement = functools.wraps(original)(make(original))
-    _originals[owner, name] = original, replacement
-    setattr(owner, name, replacement)
+def _traced_in(hooks, function):
+    return Traced(function) if hooks.are_on and not isinstance(function, Traced) else function
 
 
-def _submit_of(original):
+def _submit_of(original, hooks):
     def submit(self, fn, /, *args, **kwargs):
-        return original(self, fn if isinstance(fn, Traced) else Traced(fn), *args, **kwargs)
+        return original(self, _traced_in(hooks, fn), *args, **kwargs)
 
     return submit
 
 
-def _process_map_of(original):
+def _process_map_of(original, hooks):
     # It calls `submit` with a function of its own that calls `fn` for each item of a chunk.
     def map(self, fn, *iterables, **options):
-        return original(self, fn if isinstance(fn, Traced) else Traced(fn), *iterables, **options)
+        return original(self, _traced_in(hooks, fn), *iterables, **options)
 
     return map
 
 
-def _process_submit_of(original):
+def _process_submit_of(original, hooks):
     def submit(self, fn, /, *args, **kwargs):
         is_chunk = isinstance(fn, functools.partial) and getattr(fn.func, "__name__", "") == "_process_chunk"
-        return original(self, fn if is_chunk or isinstance(fn, Traced) else Traced(fn), *args, **kwargs)
+        return original(self, fn if is_chunk else _traced_in(hooks, fn), *args, **kwargs)
 
     return submit
 
 
-def _pool_method_of(original):
+def _pool_method_of(original, hooks):
     def call(self, func, *args, **kwargs):
         # `Pool.map` with chunks and `Pool.apply` pass what these methods have wrapped.
-        return original(self, func if isinstance(func, Traced) else Traced(func), *args, **kwargs)
+        return original(self, _traced_in(hooks, func), *args, **kwargs)
 
     return call
 
@@ -140,18 +148,14 @@ def install() -> None:
     import concurrent.futures.thread
     import multiprocessing.pool
 
-    if _originals:
-        return
-    _replace(concurrent.futures.thread.ThreadPoolExecutor, "submit", _submit_of)
-    _replace(concurrent.futures.process.ProcessPoolExecutor, "submit", _process_submit_of)
-    _replace(concurrent.futures.process.ProcessPoolExecutor, "map", _process_map_of)
+    _hooks.replace(concurrent.futures.thread.ThreadPoolExecutor, "submit", _submit_of)
+    _hooks.replace(concurrent.futures.process.ProcessPoolExecutor, "submit", _process_submit_of)
+    _hooks.replace(concurrent.futures.process.ProcessPoolExecutor, "map", _process_map_of)
     for name in POOL_METHODS:
-        _replace(multiprocessing.pool.Pool, name, _pool_method_of)
+        _hooks.replace(multiprocessing.pool.Pool, name, _pool_method_of)
+    _hooks.are_on = True
 
 
 def uninstall() -> None:
-    """Undoes `install`; what another library has replaced since stays."""
-    for (owner, name), (original, replacement) in _originals.items():
-        if getattr(owner, name) is replacement:
-            setattr(owner, name, original)
-    _originals.clear()
+    """Undoes `install`."""
+    _hooks.remove()
