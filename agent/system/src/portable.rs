@@ -26,6 +26,11 @@ pub mod descriptors {
 pub mod fork {
     /// Does nothing: without a sampler a forked child has nothing to reset.
     pub fn call_in_forked_children(_handler: extern "C" fn()) {}
+
+    /// Calls `work`.
+    pub fn without_fork<T>(work: impl FnOnce() -> T) -> T {
+        work()
+    }
 }
 
 /// This process and its threads.

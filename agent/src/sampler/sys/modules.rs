@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "outside")]
 pub(in crate::sampler) use self::other::{is_go, of_process};
+use system::fork::without_fork;
 use system::process::Memory;
 
 /// Most bytes of one module's unwind tables; the largest programs known have about 60 MB.
@@ -137,9 +138,12 @@ fn visit<F: FnMut(&libc::dl_phdr_info) -> bool>(mut each: F) {
         libc::c_int::from(!each(info))
     }
     let each = (&raw mut each).cast();
-    // SAFETY: `call` has the type that the loader expects and does not unwind: the closures of this
-    // module only copy numbers and strings.
-    unsafe { libc::dl_iterate_phdr(Some(call::<F>), each) };
+    // A child that is forked meanwhile would have the loader's lock forever.
+    without_fork(|| {
+        // SAFETY: `call` has the type that the loader expects and does not unwind: the closures of this
+        // module only copy numbers and strings.
+        unsafe { libc::dl_iterate_phdr(Some(call::<F>), each) };
+    });
 }
 
 /// A segment of a module, in memory.
