@@ -75,19 +75,34 @@ def _report(file):
         guard.finish()
 
 
+@contextlib.contextmanager
+def _without_traceback(shell):
+    """The shell shows the traceback of an exception that leaves the magic; so not that of the cell inside of it."""
+    shell._showtraceback = lambda *_traceback: None
+    try:
+        yield
+    finally:
+        del shell._showtraceback
+
+
 def run(shell, line: str, cell: str) -> None:
-    """`%%emberline [-o FILE] [--height PIXELS]`: runs a cell, and shows a report of it below its own output."""
+    """`%%emberline [-o FILE] [--height PIXELS]`: runs a cell, and shows a report of it below its own output. An exception
+    of the cell is one of the magic, so that "Run all" ends there."""
     from IPython.display import display
 
     options = _arguments(line)
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.abspath(options.output or os.path.join(folder, "cell.html"))
-        with _report(file), emberline.task("cell", key=shell.execution_count):
-            # It prints an exception of the cell, as without this.
-            shell.run_cell(cell)
-        with open(file, encoding="utf-8") as document:
-            output = Output(document.read(), options.height)
-    display(output)
+        try:
+            with _report(file), emberline.task("cell", key=shell.execution_count):
+                with _without_traceback(shell):
+                    result = shell.run_cell(cell)
+                result.raise_error()
+        finally:
+            if os.path.exists(file):
+                with open(file, encoding="utf-8") as document:
+                    output = Output(document.read(), options.height)
+                display(output)
 
 
 def load(shell) -> None:

@@ -2,6 +2,7 @@
 
 import html
 import os
+import re
 import tempfile
 import unittest
 
@@ -46,14 +47,33 @@ class Notebook(CollectorCase):
         self.assertIn("count_slowly", html.unescape(text))
         self.assertLess(len(text), 1_000_000)
 
-    def test_a_file_stays_and_errors_are_those_of_the_cell(self):
+    def test_a_file_stays(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         file = os.path.join(folder.name, "cell.html")
-        output = self.run_cell(f"-o {file}", "1 / 0")
-        self.assertIn("ZeroDivisionError", output.stdout + output.stderr)
+        self.run_cell(f"-o {file}", "1 / 1")
         self.assertTrue(os.path.exists(file))
         self.assertTrue(os.path.exists(file.replace(".html", ".json")))
+
+    def test_an_error_of_the_cell_is_one_of_the_magic_and_is_shown_once(self):
+        cases = {
+            "ZeroDivisionError": "1 / 0",
+            "SyntaxError": "1 +",
+            "SystemExit": "raise SystemExit(3)",
+            "KeyboardInterrupt": "raise KeyboardInterrupt",
+        }
+        for name, cell in cases.items():
+            with self.subTest(name):
+                with capture_output() as output:
+                    result = self.shell.run_cell(f"%%emberline\n{cell}")
+                self.assertFalse(result.success)
+                error = result.error_before_exec or result.error_in_exec
+                self.assertEqual(type(error).__name__, name)
+                text = re.sub(r"\x1b\[[\d;]*m", "", output.stdout + output.stderr)
+                self.assertEqual(len(re.findall(f"^{name}:", text, re.MULTILINE)), 1, text)
+                (shown,) = output.outputs
+                self.assertIn("text/html", shown.data)
+                self.assertNotIn("_showtraceback", vars(self.shell))
 
     def test_unknown_options_are_named(self):
         with self.assertRaisesRegex(ValueError, "unrecognized arguments: --size"):
