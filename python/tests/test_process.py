@@ -95,6 +95,21 @@ if __name__ == "__main__":
         for pid in self.run_program(text).split():
             self.assertEqual(self.collector.one_task(f"multi-{pid}", "work")["outcome"], "ok")
 
+    @unittest.skipUnless(sys.version_info < (3, 12), "newer ones refuse the import in another interpreter")
+    def test_the_end_of_another_interpreter_leaves_the_agent(self):
+        text = """
+import _xxsubinterpreters as interpreters, emberline
+agent = emberline.start("interpreters")
+other = interpreters.create()
+interpreters.run_string(other, "import emberline")
+interpreters.destroy(other)
+assert agent.mode != "stopped"
+with emberline.task("after"):
+    pass
+"""
+        self.run_program(text)
+        self.assertEqual(self.collector.one_task("interpreters", "after")["outcome"], "ok")
+
     def test_transfers_runs_and_expectations_arrive(self):
         self.start("records")
         emberline.expect("load", 5)

@@ -130,6 +130,12 @@ def stop() -> None:
     _hooks.remove()
 
 
+def _stop_at_exit() -> None:
+    # The end of another interpreter of this process has no agent to end.
+    if _settings is not None:
+        stop()
+
+
 def report(file) -> Report:
     """Writes a report of everything in the `with` block, or until `finish()`, as the HTML file `file` and as JSON next
     to it. The program `emberline` writes it, which must be in PATH or named by the variable EMBERLINE_PROGRAM.
@@ -156,5 +162,5 @@ def load_ipython_extension(shell) -> None:
     notebook.load(shell)
 
 
-atexit.register(stop)
+atexit.register(_stop_at_exit)
 os.register_at_fork(after_in_child=_after_fork)
