@@ -146,6 +146,13 @@ with emberline.task("after"):
             with self.assertRaises(emberline.ReportError):
                 report.finish()
 
+    def test_a_report_needs_no_path_to_the_program_of_the_package(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "report.html")
+            text = f"import emberline\nwith emberline.report({file!r}) as report: report.finish()"
+            self.run_program(text, PATH="/nowhere", EMBERLINE_PROGRAM="")
+            self.assertGreater(os.path.getsize(file), 1000)
+
     def test_hooks_stay_while_an_agent_or_a_report_needs_them(self):
         before = asyncio.Handle._run
         with tempfile.TemporaryDirectory() as folder:

@@ -138,13 +138,29 @@ def _stop_at_exit() -> None:
 
 def report(file) -> Report:
     """Writes a report of everything in the `with` block, or until `finish()`, as the HTML file `file` and as JSON next
-    to it. The program `emberline` writes it, which must be in PATH or named by the variable EMBERLINE_PROGRAM.
+    to it. The program `emberline` writes it: the one that the variable EMBERLINE_PROGRAM names, that this package has
+    installed, or that is in PATH.
 
     It needs no `start`. An error at the end of the block is one line on standard error; `finish()` raises ReportError.
     """
+    _name_program()
     _warn_once(_native.find_interpreter("report"))
     _hooks.install()
     return _native.report(file)
+
+
+def _name_program() -> None:
+    """Sets EMBERLINE_PROGRAM, unless it is set, to the program that came with this package: PATH has it only in an
+    environment that is activated."""
+    if os.environ.get("EMBERLINE_PROGRAM"):
+        return
+    import shutil
+    import sysconfig
+
+    folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", "posix_user")]
+    installed = shutil.which("emberline", path=os.pathsep.join(folders))
+    if installed:
+        os.environ["EMBERLINE_PROGRAM"] = installed
 
 
 def _after_fork() -> None:
