@@ -347,6 +347,22 @@ class Workers(Cluster):
         client.register_plugin(emberline.dask.Plugin("http://127.0.0.1:9", flush_timeout=0.1))
         self.assertEqual(client.submit(sum, client.map(spin, [0.001, 0.002])).result(), 0.003)
 
+    def test_workers_end_by_themselves_while_the_collector_is_away(self):
+        collector = Collector()
+        records = []
+        handler = logging.Handler()
+        handler.emit = records.append
+        logger = logging.getLogger("distributed.nanny")
+        logger.addHandler(handler)
+        self.addCleanup(logger.removeHandler, handler)
+        with LocalCluster(n_workers=2, dashboard_address=None, silence_logs=logging.WARNING) as cluster, Client(cluster) as client:
+            client.register_plugin(emberline.dask.Plugin(collector.url))
+            client.gather(client.map(spin, [0.001] * 10))
+            collector.kill()
+            client.gather(client.map(spin, [0.001] * 10, key="away"))
+        killed = [text for text in (record.getMessage() for record in records) if "still alive" in text]
+        self.assertEqual(killed, [])
+
     def test_a_collector_that_is_away_gets_all_when_it_returns(self):
         folder = self.enterContext(tempfile.TemporaryDirectory())
         collector = Collector(folder)

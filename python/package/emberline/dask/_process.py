@@ -8,6 +8,9 @@ import warnings
 import emberline
 from emberline import _native
 
+# A nanny kills a worker that takes 4 s for its end, of which a lost collector would take 3 for the last flush.
+FLUSH_S_MAX = 1.0
+
 _lock = threading.Lock()
 # Ids of workers and schedulers that use the agent which this module has started.
 _users: set = set()
@@ -33,7 +36,8 @@ def start(user: str, labels: dict, settings: dict) -> None:
             if _users:
                 _users.add(user)
             return
-        emberline.start(user, labels={**labels, **settings.get("labels", {})}, **_without_labels(settings))
+        others = {"flush_timeout": FLUSH_S_MAX, **_without_labels(settings)}
+        emberline.start(user, labels={**labels, **settings.get("labels", {})}, **others)
         _users.add(user)
 
 

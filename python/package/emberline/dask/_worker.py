@@ -317,7 +317,7 @@ class Plugin(WorkerPlugin):
     `collector` is the URL (default: EMBERLINE_URL on the worker, or http://127.0.0.1:4747). A worker's id is its address
     without the protocol; its name, host and scheduler are labels. `dask_profiler=False` ends Dask's own sampling.
     `scheduler=False` starts no agent in the scheduler, which counts the tasks of new graphs for progress. Other settings
-    are those of `emberline.start`.
+    are those of `emberline.start`; `flush_timeout` is 1 by default, so that workers end in time for their nanny.
 
     The computation goes on without a profile, with one warning, where an agent cannot start.
     """
