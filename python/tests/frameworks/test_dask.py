@@ -401,6 +401,18 @@ class Workers(Cluster):
         self.assertEqual(sorted(row["key"] for row in rows), sorted(keys))
         self.assertGreater(len({row["worker"] for row in rows}), 1)
 
+    def test_a_report_that_cannot_be_written_is_refused_before_the_block(self):
+        cases = [
+            (emberline.ReportError, "ended without an address", False),
+            (TypeError, "the client of Dask is asynchronous", True),
+        ]
+        for error, text, is_asynchronous in cases:
+            client = unittest.mock.Mock(asynchronous=is_asynchronous)
+            with self.subTest(text), self.assertRaisesRegex(error, text):
+                with emberline.dask.report("/nonexistent/report.html", client=client):
+                    self.fail("the block runs")
+            client.register_plugin.assert_not_called()
+
     def test_bad_settings_leave_workers_unharmed(self):
         _, client = self.cluster(n_workers=1)
         client.register_plugin(emberline.dask.Plugin("nowhere", interval=-1))

@@ -19,16 +19,22 @@ def report(file, *, client=None, collector=None, **settings):
     an agent in this process, the report is of that collector's fleet during the block. Otherwise a collector runs for
     the block, on this machine: workers on others need `collector`. Further settings are those of `Plugin`.
 
-    Raises FileNotFoundError without the program, and ReportError if there is no report.
+    Raises FileNotFoundError without the program, ReportError if there is no report, and TypeError for an asynchronous
+    client.
     """
     from distributed import get_client
 
     client = client or get_client()
+    if client.asynchronous:
+        raise TypeError("the client of Dask is asynchronous; a report needs one that is not")
     if collector is not None or _native.mode() != "stopped":
         with _of_fleet(file, client, collector, settings):
             yield
         return
-    child = _program.Child(["record", "-o", str(file)], r"^(\S+)$")
+    try:
+        child = _program.Child(["record", "-o", str(file)], r"^(\S+)$")
+    except RuntimeError as error:
+        raise emberline.ReportError(str(error)) from None
     try:
         with _agent(child.url), _plugin(client, child.url, settings):
             yield
