@@ -1,5 +1,5 @@
-//! Ignored and blocked signals, and the limit on descriptors: a program has them from the process that starts it, and the
-//! standard library or a collector would change them.
+//! Ignored and blocked signals, closed streams, and the limit on descriptors: a program has them from the process that
+//! starts it, and the standard library or a collector would change them.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::sys::{self, Inheritance};
 
-/// Signals and limits that this process inherited.
+/// Signals, limits and closed streams that this process inherited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inherited(Inheritance);
 
@@ -30,6 +30,7 @@ impl Inherited {
             ignored,
             blocked: SigSet::thread_get_mask()?,
             descriptors: getrlimit(Resource::RLIMIT_NOFILE)?,
+            closed: sys::closed_streams(),
         }))
     }
 

@@ -16,6 +16,9 @@ use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocma
 /// Whether `SIGPIPE` was ignored before the standard library ignored it.
 static IGNORES_PIPE: AtomicBool = AtomicBool::new(false);
 
+/// Whether each standard stream was closed before the standard library opened `/dev/null` in its place.
+static CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
 // SAFETY: the loader calls the functions of this section once, without reading arguments that it passes.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -28,6 +31,18 @@ extern "C" fn constructor() {
     let result = unsafe { libc::sigaction(libc::SIGPIPE, ptr::null(), &raw mut action) };
     let is_ignored = result == 0 && action.sa_sigaction == libc::SIG_IGN;
     IGNORES_PIPE.store(is_ignored, Ordering::Relaxed);
+    for (stream, is_closed) in (0..).zip(&CLOSED) {
+        // SAFETY: takes plain numbers and changes nothing.
+        let flags = unsafe { libc::fcntl(stream, libc::F_GETFD) };
+        is_closed.store(flags < 0, Ordering::Relaxed);
+    }
+}
+
+/// Standard streams that were closed when this process began.
+pub(super) fn closed_streams() -> [bool; 3] {
+    CLOSED
+        .each_ref()
+        .map(|is_closed| is_closed.load(Ordering::Relaxed))
 }
 
 /// Whether this process began with an ignored `SIGPIPE`.
@@ -52,6 +67,8 @@ pub(super) struct Inheritance {
     pub(super) blocked: SigSet,
     /// The soft and the hard limit on descriptors.
     pub(super) descriptors: (rlim_t, rlim_t),
+    /// By number of the standard stream.
+    pub(super) closed: [bool; 3],
 }
 
 /// Sets it in the child, after the standard library has reset the mask and `SIGPIPE` there.
@@ -64,6 +81,12 @@ pub(super) fn pass_on(command: &mut Command, inheritance: Inheritance) {
         let (soft, hard) = inheritance.descriptors;
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&inheritance.blocked), None)?;
+        for (stream, is_closed) in (0..).zip(inheritance.closed) {
+            if is_closed {
+                // SAFETY: it is /dev/null, which nothing in the child uses.
+                unsafe { libc::close(stream) };
+            }
+        }
         Ok(())
     };
     // SAFETY: it makes system calls only; it neither allocates nor locks.

@@ -190,6 +190,43 @@ fn a_program_has_the_signals_and_limits_of_its_caller() {
     assert!(file.exists());
 }
 
+fn sorted_lines(output: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(output);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn closed_streams_stay_closed() {
+    let collector = Collector::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cpu.collapsed");
+    let command_line = emberline();
+    let emberline = command_line.to_str().unwrap();
+    let url = collector.url();
+    let by_run = [emberline, "run", "--collector", &url, "--"];
+    let by_record = [emberline, "record", "-o", file.to_str().unwrap(), "--"];
+    for closing in ["<&-", "2>&-", "<&- 2>&-"] {
+        let inherited = |by: &[&str]| {
+            let mut shell = plain("sh");
+            let script = format!(r#"exec "$@" {closing}"#);
+            shell.args(["-c", &script, "sh"]).args(by);
+            output(shell.arg(&programs().c).arg("inherited"))
+        };
+        let alone = inherited(&[]);
+        for by in [&by_run[..], &by_record] {
+            let profiled = inherited(by);
+            assert_eq!(
+                sorted_lines(&profiled.stdout),
+                sorted_lines(&alone.stdout),
+                "{closing} {by:?}"
+            );
+            assert_eq!(profiled.status, alone.status, "{profiled:?}");
+        }
+    }
+}
+
 #[test]
 fn the_allocator_of_a_program_is_its_own() {
     let collector = Collector::start();
