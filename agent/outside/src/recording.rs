@@ -25,7 +25,7 @@ use crate::watched::{End, Tick, Watched};
 pub(crate) const INTERVAL_NS: u64 = 10_000_000;
 /// Length of a cycle.
 const CYCLE_NS: u64 = 1_000_000_000;
-/// Most threads that are watched. Time of others counts as lost as far as they run.
+/// Most threads that are watched. Time of others counts as far as they run.
 const THREADS_MAX: usize = 16_384;
 /// Most visits in a tick; further threads have their turn in the next one. A visit takes some microseconds.
 const VISITS_MAX: usize = 512;
@@ -38,6 +38,8 @@ const EVENT_IDLE_NS: u64 = 1_000_000_000;
 const STOP_LOOK_NS: u64 = 200_000;
 /// Most such looks at the end of a recording: two seconds.
 const LAST_LOOKS_MAX: u32 = 10_000;
+/// Most threads whose present CPU time is read when others end.
+const PRESENT_READS_MAX: usize = 256;
 /// CPU time that the kernel has shown and no thread has: less than this may be a delay of its counts.
 const UNSEEN_MIN_NS: u64 = 20_000_000;
 
@@ -254,21 +256,36 @@ struct Watch {
 #[derive(Debug, Default)]
 struct Audit {
     process_cpu_before_ns: u64,
+    /// At the last tick: of a process that has ended, nothing is shown any more.
+    process_cpu_ns: u64,
     /// Of threads that have ended.
     ended_cpu_ns: u64,
     /// Difference of the last check.
     last_unseen_ns: u64,
+    /// Counted without a thread.
     reported_ns: u64,
 }
 
 impl Audit {
-    /// CPU time that the process has used and no thread has, without what was returned before. Two checks in a row must
-    /// have found it, because counts of threads that run are some milliseconds old.
-    fn unseen_ns(&mut self, process_cpu_ns: u64, threads_cpu_ns: u64) -> u64 {
-        let shown_ns = process_cpu_ns.saturating_sub(self.process_cpu_before_ns);
+    /// CPU time that the process has used and no thread has.
+    fn uncounted_ns(&self, threads_cpu_ns: u64) -> u64 {
+        let shown_ns = self
+            .process_cpu_ns
+            .saturating_sub(self.process_cpu_before_ns);
         let counted_ns = self.ended_cpu_ns + threads_cpu_ns + self.reported_ns;
-        let unseen_ns = shown_ns.saturating_sub(counted_ns);
-        let found_ns = unseen_ns.min(std::mem::replace(&mut self.last_unseen_ns, unseen_ns));
+        shown_ns.saturating_sub(counted_ns)
+    }
+
+    /// CPU time that the process has used and no thread has, without what was returned before. Two checks in a row must
+    /// have found it, because counts of threads that run are some milliseconds old, except for the last one.
+    fn unseen_ns(&mut self, threads_cpu_ns: u64, is_last: bool) -> u64 {
+        let unseen_ns = self.uncounted_ns(threads_cpu_ns);
+        let before_ns = std::mem::replace(&mut self.last_unseen_ns, unseen_ns);
+        let found_ns = if is_last {
+            unseen_ns
+        } else {
+            unseen_ns.min(before_ns)
+        };
         if found_ns < UNSEEN_MIN_NS {
             return 0;
         }
@@ -351,6 +368,8 @@ impl Watch {
 
     /// Lists the threads, if their number has changed, and visits those that are due.
     fn tick(&mut self, tick: Tick) {
+        let process_cpu_ns = process_cpu_ns_of(self.target.process);
+        self.audit.process_cpu_ns = process_cpu_ns.unwrap_or(self.audit.process_cpu_ns);
         if thread_count(self.target.process) != self.listed {
             self.list(tick.now_ns);
         }
@@ -393,14 +412,11 @@ impl Watch {
         self.listed = ids.len() as u64;
         let about_ns = self.listed_ns.midpoint(now_ns);
         let threads = std::mem::take(&mut self.threads);
-        for mut thread in threads {
-            if ids.binary_search(&thread.id).is_ok() {
-                self.threads.push(thread);
-            } else {
-                thread.finish(End::OfThread { about_ns }, &mut self.shared);
-                self.audit.ended_cpu_ns += thread.counted_cpu_ns();
-            }
-        }
+        let (live, ended): (Vec<Watched>, Vec<Watched>) = threads
+            .into_iter()
+            .partition(|thread| ids.binary_search(&thread.id).is_ok());
+        self.threads = live;
+        self.finish_ended(ended, about_ns);
         let is_first = self.listed_ns == self.cycle_start_ns && self.threads.is_empty();
         let since_ns = if is_first { self.listed_ns } else { about_ns };
         ids.retain(|id| self.threads.iter().all(|thread| thread.id != *id));
@@ -411,6 +427,38 @@ impl Watch {
             self.add_event(self.threads.len() - 1, now_ns);
         }
         self.listed_ns = now_ns;
+    }
+
+    /// Counts the rest of the time of threads that have ended. Of the CPU time that the process has used, they have at most
+    /// what no other thread has: on a busy machine a thread that is ready mostly waits.
+    fn finish_ended(&mut self, ended: Vec<Watched>, about_ns: u64) {
+        let of_ended: u64 = ended.iter().map(Watched::counted_cpu_ns).sum();
+        self.audit.ended_cpu_ns += of_ended;
+        let is_any_ready = ended.iter().any(|thread| !thread.is_blocked());
+        let mut ran_ns_max = if is_any_ready {
+            self.unclaimed_cpu_ns()
+        } else {
+            0
+        };
+        for mut thread in ended {
+            let end = End::OfThread {
+                about_ns,
+                ran_ns_max,
+            };
+            let ran_ns = thread.finish(end, &mut self.shared);
+            ran_ns_max -= ran_ns;
+            self.audit.ended_cpu_ns += ran_ns;
+        }
+    }
+
+    /// CPU time that the process has used and that was not counted yet.
+    fn unclaimed_cpu_ns(&mut self) -> u64 {
+        // Reading them takes as many microseconds.
+        if self.threads.len() > PRESENT_READS_MAX {
+            return 0;
+        }
+        let of_live = self.threads.iter_mut().map(Watched::present_cpu_ns).sum();
+        self.audit.uncounted_ns(of_live)
     }
 
     /// Lets the kernel sample a thread, if there is room.
@@ -437,20 +485,18 @@ impl Watch {
 
     fn seal(&mut self, now_ns: u64, is_last: bool) {
         let threads_cpu_ns = self.threads.iter().map(Watched::counted_cpu_ns).sum();
-        // Of a process that has ended, nothing is shown any more.
-        let missing_ns = process_cpu_ns_of(self.target.process)
-            .map_or(0, |shown_ns| self.audit.unseen_ns(shown_ns, threads_cpu_ns));
+        let unseen_ns = self.audit.unseen_ns(threads_cpu_ns, is_last);
+        if unseen_ns > 0 {
+            self.shared.samples.add_unseen(unseen_ns);
+        }
         let sealed = self.shared.samples.seal(CycleEnd {
             stop_ns: now_ns,
             ticks: self.ticks,
-            missing_ns,
             is_last,
         });
         if sealed {
             self.cycle_start_ns = now_ns;
             self.ticks = Ticks::default();
-        } else {
-            self.audit.reported_ns -= missing_ns;
         }
         self.shared.samples.refresh_modules();
     }
@@ -462,6 +508,8 @@ impl Watch {
         let end = if has_ended {
             End::OfThread {
                 about_ns: about_ns.max(now_ns.saturating_sub(INTERVAL_NS / 2)),
+                // Its clock can not be read any more.
+                ran_ns_max: INTERVAL_NS,
             }
         } else {
             End::OfRecording { now_ns }
@@ -495,12 +543,16 @@ mod tests {
             ..Audit::default()
         };
         let second = 1_000_000_000;
-        assert_eq!(audit.unseen_ns(1_000 + second, second - 5_000_000), 0);
-        assert_eq!(audit.unseen_ns(1_000 + 2 * second, second), 0, "once");
-        assert_eq!(audit.unseen_ns(1_000 + 3 * second, 2 * second), second);
-        assert_eq!(audit.unseen_ns(1_000 + 4 * second, 3 * second), 0);
-        assert_eq!(audit.unseen_ns(1_000 + 5 * second, 4 * second), 0);
-        audit.ended_cpu_ns = second;
-        assert_eq!(audit.unseen_ns(1_000 + 6 * second, 4 * second), 0);
+        let mut unseen_ns = |seconds: u64, threads_cpu_ns: u64, is_last: bool| {
+            audit.process_cpu_ns = 1_000 + seconds * second;
+            audit.unseen_ns(threads_cpu_ns, is_last)
+        };
+        assert_eq!(unseen_ns(1, second - 5_000_000, false), 0);
+        assert_eq!(unseen_ns(2, second, false), 0, "once");
+        assert_eq!(unseen_ns(3, 2 * second, false), second);
+        assert_eq!(unseen_ns(4, 3 * second, false), 0);
+        assert_eq!(unseen_ns(5, 4 * second, false), 0);
+        assert_eq!(unseen_ns(6, 4 * second, true), second, "the last one");
+        assert_eq!(unseen_ns(7, 5 * second, true), 0);
     }
 }

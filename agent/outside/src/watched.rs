@@ -100,6 +100,22 @@ impl Watched {
         self.time.cpu_ns().saturating_sub(self.cpu_before_ns)
     }
 
+    /// Whether it was blocked when it was last visited.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    /// The same at present, if it ran when it was last visited.
+    pub(crate) fn present_cpu_ns(&mut self) -> u64 {
+        let counts = if self.idle_visits == 0 {
+            self.files.counts().ok()
+        } else {
+            None
+        };
+        let cpu_ns = counts.map_or(self.time.cpu_ns(), |counts| counts.cpu_ns);
+        cpu_ns.saturating_sub(self.cpu_before_ns)
+    }
+
     pub(crate) fn is_due(&self, tick: u64) -> bool {
         self.event.is_some() && self.idle_visits == 0 || tick >= self.due_tick
     }
@@ -298,8 +314,9 @@ impl Watched {
     }
 
     /// Counts the rest of its time, at the end of the recording, or of the thread: then it ended at some time since the
-    /// last visit, on average in the middle.
-    pub(crate) fn finish(&mut self, end: End, shared: &mut Shared) {
+    /// last visit, on average in the middle. Returns how long it is assumed to have run since then.
+    pub(crate) fn finish(&mut self, end: End, shared: &mut Shared) -> u64 {
+        let mut ran_ns = 0;
         let end_ns = match end {
             End::OfRecording { now_ns } => {
                 if let Ok(counts) = self.files.counts() {
@@ -307,21 +324,34 @@ impl Watched {
                 }
                 now_ns
             }
-            End::OfThread { about_ns } => {
-                let was_running = self.blocked.is_none();
-                self.time.advance_ended(about_ns, was_running);
+            End::OfThread { about_ns, .. } if self.blocked.is_some() => {
+                self.time.advance_blocked(about_ns);
+                about_ns
+            }
+            End::OfThread {
+                about_ns,
+                ran_ns_max,
+            } => {
+                ran_ns = self.time.advance_ready(about_ns, ran_ns_max);
                 about_ns
             }
         };
         self.take_events(shared);
         self.count_running(end_ns, &mut shared.samples);
         self.count_off_cpu(&mut shared.samples);
+        ran_ns
     }
 }
 
 /// Why a thread is no longer watched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
-    OfRecording { now_ns: u64 },
-    OfThread { about_ns: u64 },
+    OfRecording {
+        now_ns: u64,
+    },
+    OfThread {
+        about_ns: u64,
+        /// CPU time that the process has used and no thread has.
+        ran_ns_max: u64,
+    },
 }

@@ -91,9 +91,15 @@ impl ThreadTime {
         self.account.set_run_delay(delay_ns);
     }
 
-    /// Adds the time until `now_ns` of a thread that has ended; it ran or not as it was last seen.
-    pub fn advance_ended(&mut self, now_ns: u64, was_running: bool) {
-        self.account.advance_ended(now_ns, was_running);
+    /// Adds the time until `now_ns` of a thread that was blocked and has ended.
+    pub fn advance_blocked(&mut self, now_ns: u64) {
+        self.account.advance_ended(now_ns, false);
+    }
+
+    /// Adds the time until `now_ns` of a thread that was ready and has ended: it ran for at most `ran_ns`, and waited for
+    /// a processor the rest. Returns how long it ran.
+    pub fn advance_ready(&mut self, now_ns: u64, ran_ns: u64) -> u64 {
+        self.account.advance_ended_after(now_ns, ran_ns)
     }
 
     /// CPU time in the account.
@@ -196,8 +202,6 @@ pub struct CycleEnd {
     pub stop_ns: u64,
     /// Ticks since the last cycle.
     pub ticks: Ticks,
-    /// Thread time that the kernel has shown and that was not counted.
-    pub missing_ns: u64,
     /// Whether it is the last one: then this waits for room.
     pub is_last: bool,
 }
@@ -364,6 +368,12 @@ impl ProcessSamples {
         }
     }
 
+    /// Counts CPU time of threads that were never seen.
+    pub fn add_unseen(&mut self, cpu_ns: u64) {
+        let attribution = self.thread_frames.unseen_attribution(&mut self.tree);
+        self.tree.add(attribution, Weight::of(State::Cpu, cpu_ns));
+    }
+
     /// Counts time.
     pub fn add(&mut self, place: SampleAttribution, weight: Weight) {
         self.tree.add(place.0, weight);
@@ -385,10 +395,7 @@ impl ProcessSamples {
                 quantum_ns,
                 states: StateSet::ALL,
                 tree,
-                difference: Difference {
-                    missing_ns: end.missing_ns,
-                    excess_ns: 0,
-                },
+                difference: Difference::default(),
                 flush_request: 0,
                 dump: None,
             };

@@ -127,6 +127,18 @@ impl TimeAccount {
         self.add(elapsed, if was_running { elapsed } else { 0 });
     }
 
+    /// Adds the time until `now_ns`, when the thread ended, of which it ran for at most `ran_ns` and was ready for the
+    /// rest. Returns how long it ran.
+    #[cfg(feature = "outside")]
+    pub(super) fn advance_ended_after(&mut self, now_ns: u64, ran_ns: u64) -> u64 {
+        let elapsed = now_ns.saturating_sub(self.accounted_to_ns);
+        let ran = ran_ns.min(elapsed);
+        self.cpu_ns += ran;
+        self.delay_due_ns += elapsed - ran;
+        self.add(elapsed, ran);
+        ran
+    }
+
     /// Adds the time until `now_ns`, in which the thread has not run.
     pub(super) fn advance_idle(&mut self, now_ns: u64) {
         self.add(now_ns.saturating_sub(self.accounted_to_ns), 0);

@@ -524,3 +524,58 @@ fn the_extension_decides_the_format_and_an_unknown_one_is_refused_at_once() {
     assert!(said.contains("expected .svg, .html, .collapsed"), "{said}");
     assert!(!said.contains("from outside"), "{said}");
 }
+
+/// Starts a thread for each half millisecond of work, as some servers do for each request, and prints its CPU time.
+const SHORT_THREADS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+static long since(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+static void *work(void *argument) {
+    long end = since(CLOCK_THREAD_CPUTIME_ID) + 500000;
+    while (since(CLOCK_THREAD_CPUTIME_ID) < end) {
+    }
+    return argument;
+}
+int main(void) {
+    long end = since(CLOCK_MONOTONIC) + 3000000000L;
+    while (since(CLOCK_MONOTONIC) < end) {
+        pthread_t thread;
+        pthread_create(&thread, 0, work, 0);
+        pthread_join(thread, 0);
+    }
+    printf("%ld\n", since(CLOCK_PROCESS_CPUTIME_ID));
+    return 0;
+}
+"#;
+
+#[test]
+fn cpu_time_of_short_threads_is_not_more_than_the_process_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("short.c");
+    fs::write(&source, SHORT_THREADS).unwrap();
+    let program = folder.path().join("short");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread", "-o"]).arg(&program);
+    assert!(output(compiler.arg(&source)).status.success());
+    let file = folder.path().join("cpu.collapsed");
+    let child = plain(&program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = plain(emberline());
+    command.args(["record", "--pid", &child.id().to_string(), "-o"]);
+    let done = output(command.arg(&file));
+    let said = unwrapped(&done.stderr);
+    let printed = child.wait_with_output().unwrap().stdout;
+    let used_ns: u64 = String::from_utf8_lossy(&printed).trim().parse().unwrap();
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let shown_ns = time_of(&text, &[""]);
+    // The recording begins a little later than the program.
+    let expected = used_ns / 2..used_ns + used_ns / 20;
+    assert!(
+        expected.contains(&shown_ns),
+        "{shown_ns} of {used_ns}: {text}"
+    );
+}
