@@ -101,8 +101,8 @@ fn programs_that_cannot_have_the_library_start_as_alone() {
 fn children_without_the_library_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cpu.collapsed");
-    let program = compiled(folder.path(), "program", "cc", &[]).unwrap();
-    let program = program.to_str().unwrap();
+    let compiled_program = compiled(folder.path(), "program", "cc", &[]).unwrap();
+    let program = compiled_program.to_str().unwrap();
     for script in [
         r#"env -i "$0""#,
         r#"exec env -i "$0""#,
@@ -234,8 +234,8 @@ fn a_program_may_have_functions_with_names_of_the_c_library() {
 fn cpu_time_that_is_not_in_the_report_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cpu.collapsed");
-    let program = compiled(folder.path(), "program", "cc", &[]).unwrap();
-    let program = program.to_str().unwrap();
+    let compiled_program = compiled(folder.path(), "program", "cc", &[]).unwrap();
+    let program = compiled_program.to_str().unwrap();
     for (arguments, is_said) in [(&[program][..], false), (&[program, "cloned"], true)] {
         let done = recorded(&file, arguments);
         let said = String::from_utf8_lossy(&done.stderr);
