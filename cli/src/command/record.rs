@@ -238,7 +238,10 @@ fn no_agent(counts: &JournalCounts) -> String {
             "no program with the profiler's library or with an agent has run; an agent reports to EMBERLINE_URL, and \
              `emberline doctor PROGRAM` says what a program lacks"
         }
-        _ => "a program is profiled from its first 50 ms on; let it do more work",
+        _ => {
+            "a program is profiled from its first 50 ms on; let it do more work, or profile it with --name if it runs on in \
+             the background"
+        }
     };
     format!("no agent reported, so no report was written: {advice}")
 }
