@@ -7,7 +7,7 @@ pub const ENTRY_BYTES: usize = 24;
 /// Most functions that are indexed; the largest programs known have about two million.
 const FUNCTIONS_MAX: u64 = 8 << 20;
 /// Code further than this from the preceding symbol without a size does not belong to it.
-const UNSIZED_BYTES_MAX: u64 = 64 << 10;
+const UNSIZED_BYTES_MAX: u32 = 64 << 10;
 /// Symbols before an address that are tried: one may end before it and lie within another.
 const TRIED_MAX: usize = 8;
 /// Symbols of one function that are compared by name.
@@ -28,7 +28,12 @@ pub struct Symbol {
 
 /// Functions in the order of their addresses.
 #[derive(Debug, Default)]
-pub struct SymbolIndex(Vec<Symbol>);
+pub struct SymbolIndex {
+    symbols: Vec<Symbol>,
+    /// Where sections end that have a symbol without a size, in rising order: it has no code behind its section, such as
+    /// the stubs for functions of other modules behind `_init`.
+    ends: Vec<u32>,
+}
 
 /// A table of symbols in a file.
 pub trait SymbolTable {
@@ -38,8 +43,8 @@ pub trait SymbolTable {
     /// The entry with that number; `None` if it cannot be read.
     fn entry(&self, number: u64) -> Option<[u8; ENTRY_BYTES]>;
 
-    /// Whether the section with that index has code.
-    fn is_code(&self, section: u16) -> bool;
+    /// The address at which the section with that index ends; `None` if it has no code.
+    fn code_end(&self, section: u16) -> Option<u64>;
 
     /// The name at that offset, of at most so many bytes.
     fn name(&self, offset: u32, bytes_max: u64) -> Option<String>;
@@ -56,19 +61,31 @@ impl SymbolIndex {
             functions += usize::from(code_symbol(&table.entry(number)?, table).is_some());
         }
         let mut symbols = Vec::new();
+        // As many as sections at most.
+        let mut ends = Vec::new();
         symbols.try_reserve_exact(functions).ok()?;
         for number in 0..count {
-            symbols.extend(code_symbol(&table.entry(number)?, table));
+            let Some(CodeSymbol { symbol, end }) = code_symbol(&table.entry(number)?, table) else {
+                continue;
+            };
+            symbols.push(symbol);
+            if symbol.bytes == 0
+                && let Err(index) = ends.binary_search(&end)
+            {
+                ends.insert(index, end);
+            }
         }
         symbols.sort_unstable();
-        Some(SymbolIndex(symbols))
+        Some(SymbolIndex { symbols, ends })
     }
 
     /// The name of the function that contains `address`, as the table has it.
     pub fn name_of(&self, address: u64, table: &impl SymbolTable) -> Option<String> {
         let found = self.find(u32::try_from(address).ok()?)?;
-        let first = self.0.partition_point(|symbol| symbol.start < found.start);
-        let aliases = self.0[first..]
+        let first = self
+            .symbols
+            .partition_point(|symbol| symbol.start < found.start);
+        let aliases = self.symbols[first..]
             .iter()
             .take(ALIASES_MAX)
             .filter(|symbol| symbol.start == found.start && symbol.bytes == found.bytes);
@@ -92,29 +109,38 @@ impl SymbolIndex {
     /// Every address at which another symbol may begin to count.
     #[doc(hidden)]
     pub fn boundaries(&self) -> impl Iterator<Item = u32> {
-        self.0.iter().flat_map(|symbol| {
-            let bytes = if symbol.bytes == 0 {
-                UNSIZED_BYTES_MAX as u32
-            } else {
-                symbol.bytes
-            };
-            [symbol.start, symbol.start.saturating_add(bytes)]
-        })
+        self.symbols
+            .iter()
+            .flat_map(|symbol| [symbol.start, self.end(*symbol)])
     }
 
     /// The symbol that counts at an address.
     #[doc(hidden)]
     #[must_use]
     pub fn find(&self, address: u32) -> Option<Symbol> {
-        let after = self.0.partition_point(|symbol| symbol.start <= address);
-        let before = &self.0[..after];
+        let after = self
+            .symbols
+            .partition_point(|symbol| symbol.start <= address);
+        let before = &self.symbols[..after];
         let nearest = before.last()?;
         let mut tried = before.iter().rev().take(TRIED_MAX);
         let sized = tried.find(|symbol| address - symbol.start < symbol.bytes);
         let unsized_one = (nearest.bytes == 0)
             .then_some(nearest)
-            .filter(|symbol| u64::from(address - symbol.start) < UNSIZED_BYTES_MAX);
+            .filter(|symbol| address < self.end(**symbol));
         sized.or(unsized_one).copied()
+    }
+
+    /// Where a symbol ends at the latest.
+    fn end(&self, symbol: Symbol) -> u32 {
+        if symbol.bytes > 0 {
+            return symbol.start.saturating_add(symbol.bytes);
+        }
+        let end = symbol.start.saturating_add(UNSIZED_BYTES_MAX);
+        let next = self.ends.partition_point(|end| *end <= symbol.start);
+        self.ends
+            .get(next)
+            .map_or(end, |of_section| end.min(*of_section))
     }
 }
 
@@ -123,22 +149,26 @@ fn unversioned(name: &str) -> &str {
     name.split_once('@').map_or(name, |(name, _)| name)
 }
 
+/// A symbol, and where its section ends.
+struct CodeSymbol {
+    symbol: Symbol,
+    end: u32,
+}
+
 /// The symbol in an entry, if it is code. Tables of assembly often mark neither kind nor size.
-fn code_symbol(entry: &[u8; ENTRY_BYTES], table: &impl SymbolTable) -> Option<Symbol> {
+fn code_symbol(entry: &[u8; ENTRY_BYTES], table: &impl SymbolTable) -> Option<CodeSymbol> {
     let kind = entry[4] & 0xf;
     let section = short(entry, 6)?;
     if section == 0 || !matches!(kind, STT_FUNC | STT_NOTYPE) {
         return None;
     }
-    if !table.is_code(section) {
-        return None;
-    }
+    let end = table.code_end(section)?;
     let start = u32::try_from(word(entry, 8)?).ok()?;
     let bytes = u32::try_from(word(entry, 16)?).ok()?;
-    Some(Symbol {
-        start,
-        bytes,
-        name: half(entry, 0)?,
+    let name = half(entry, 0)?;
+    Some(CodeSymbol {
+        symbol: Symbol { start, bytes, name },
+        end: u32::try_from(end).unwrap_or(u32::MAX),
     })
 }
 
@@ -168,13 +198,18 @@ mod tests {
 
     #[test]
     fn an_address_is_in_the_sized_symbol_that_contains_it_or_in_a_near_unsized_one() {
-        let index = SymbolIndex(vec![
+        let symbols = vec![
+            symbol(0x0c0, 0),
             symbol(0x100, 0x100),
             symbol(0x140, 0x10),
             symbol(0x200, 0),
             symbol(0x300, 0x10),
             symbol(0x400, 0),
-        ]);
+        ];
+        let ends = vec![0x0e0, 0x10_0000];
+        let index = SymbolIndex { symbols, ends };
+        check_start(&index, 0x0df, Some(0x0c0));
+        check_start(&index, 0x0e0, None);
         check_start(&index, 0x0ff, None);
         check_start(&index, 0x13f, Some(0x100));
         check_start(&index, 0x14f, Some(0x140));
@@ -182,8 +217,8 @@ mod tests {
         check_start(&index, 0x2ff, Some(0x200));
         check_start(&index, 0x30f, Some(0x300));
         check_start(&index, 0x310, None);
-        check_start(&index, 0x400 + UNSIZED_BYTES_MAX as u32 - 1, Some(0x400));
-        check_start(&index, 0x400 + UNSIZED_BYTES_MAX as u32, None);
+        check_start(&index, 0x400 + UNSIZED_BYTES_MAX - 1, Some(0x400));
+        check_start(&index, 0x400 + UNSIZED_BYTES_MAX, None);
     }
 
     fn check_start(index: &SymbolIndex, address: u32, start: Option<u32>) {

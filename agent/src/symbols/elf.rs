@@ -299,11 +299,11 @@ impl SymbolTable for SymbolsOf<'_> {
         Some(entry)
     }
 
-    fn is_code(&self, section: u16) -> bool {
-        self.elf
-            .sections
-            .get(usize::from(section))
-            .is_some_and(SectionHeader::is_code)
+    fn code_end(&self, section: u16) -> Option<u64> {
+        let section = self.elf.sections.get(usize::from(section))?;
+        section
+            .is_code()
+            .then(|| section.address.saturating_add(section.bytes))
     }
 
     fn name(&self, offset: u32, bytes_max: u64) -> Option<String> {

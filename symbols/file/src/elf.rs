@@ -233,8 +233,8 @@ impl SharedFile {
 pub(super) struct Symbols {
     entries: Vec<u8>,
     names: Vec<u8>,
-    /// By index of a section: whether it has code.
-    code: Vec<bool>,
+    /// By index of a section: where it ends, if it has code.
+    code_ends: Vec<Option<u64>>,
     /// Whether it is only what the dynamic linker needs.
     pub(super) is_dynamic: bool,
 }
@@ -427,10 +427,10 @@ impl<'f, S: ReadAt> Elf<'f, S> {
             return Ok(Some(Symbols {
                 entries,
                 names: self.content(&names)?,
-                code: self
+                code_ends: self
                     .sections
                     .iter()
-                    .map(|s| s.flags & SHF_EXECINSTR != 0)
+                    .map(|section| section.code_end(self.base))
                     .collect(),
                 is_dynamic: kind == SHT_DYNSYM,
             }));
@@ -555,6 +555,14 @@ impl Section {
     }
 }
 
+impl Section {
+    /// Where it ends, if it has code.
+    fn code_end(&self, base: Base) -> Option<u64> {
+        let is_code = self.flags & SHF_EXECINSTR != 0;
+        is_code.then(|| base.apply(self.address).saturating_add(self.bytes))
+    }
+}
+
 impl SymbolTable for Symbols {
     fn count(&self) -> u64 {
         (self.entries.len() / ENTRY_BYTES) as u64
@@ -568,11 +576,8 @@ impl SymbolTable for Symbols {
             .copied()
     }
 
-    fn is_code(&self, section: u16) -> bool {
-        self.code
-            .get(usize::from(section))
-            .copied()
-            .unwrap_or(false)
+    fn code_end(&self, section: u16) -> Option<u64> {
+        self.code_ends.get(usize::from(section)).copied().flatten()
     }
 
     fn name(&self, offset: u32, bytes_max: u64) -> Option<String> {
