@@ -282,7 +282,7 @@ impl ProcessSamples {
             .modules
             .iter()
             .cloned()
-            .partition(|module| module.tables.is_none() && modules::is_go(memory, module));
+            .partition(|module| modules::is_go(memory, module));
         self.unwinder.set_modules(Arc::from(others));
         let framed = framed.into_iter().map(|module| module.range);
         self.unwinder.set_framed(framed.collect());

@@ -241,21 +241,36 @@ fn record_profiles_a_program_from_outside_that_the_library_cannot() {
     check_split(&text, [";heavy ", ";light "], "whole;");
 }
 
-/// It builds a program.
+/// They build programs.
 #[test]
 #[ignore = "long"]
 fn programs_in_go_have_stacks_and_names() {
+    check_go("0", "import \"fmt\"");
+}
+
+/// It has tables for unwinding, of the code of C only.
+#[test]
+#[ignore = "long"]
+fn programs_in_go_that_are_linked_with_c_have_stacks_and_names() {
+    check_go("1", "import \"C\"\n\nimport \"fmt\"");
+}
+
+fn check_go(cgo: &str, import: &str) {
     let folder = tempfile::tempdir().unwrap();
-    // Go is not on every machine.
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/system/unmodified/split.go");
+    let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/system/unmodified/split.go");
+    let source = folder.path().join("split.go");
+    let text = fs::read_to_string(template).unwrap();
+    fs::write(&source, text.replace("import \"fmt\"", import)).unwrap();
     let program = folder.path().join("gopher");
     let mut command = Command::new("go");
     command
         .env("GOCACHE", folder.path().join("cache"))
         .env("GOFLAGS", "-mod=mod")
+        .env("CGO_ENABLED", cgo)
         .args(["build", "-o"])
         .arg(&program)
         .arg(source);
+    // Go is not on every machine.
     if !command.output().is_ok_and(|done| done.status.success()) {
         return;
     }

@@ -56,7 +56,8 @@ pub(in crate::sampler) fn of_process(
     found.take(MODULES_MAX).collect()
 }
 
-/// Whether a module is made by Go's compiler, which keeps the frame pointer and writes no tables.
+/// Whether a module is made by Go's compiler, which keeps the frame pointer and writes no tables. If it is linked with
+/// code of C, there are tables for that alone.
 pub(in crate::sampler) fn is_go(memory: Memory, module: &Module) -> bool {
     let mapping = Mapping {
         range: module.range.clone(),
@@ -70,8 +71,25 @@ pub(in crate::sampler) fn is_go(memory: Memory, module: &Module) -> bool {
             .filter_map(|range| copy(memory, &range))
             .collect::<Vec<_>>()
     });
-    let is_go = |notes: &Arc<[u8]>| notes.get(12..16) == Some(b"Go\0\0");
-    notes.is_some_and(|notes| notes.iter().any(is_go))
+    notes.is_some_and(|notes| notes.iter().any(|notes| has_note_of_go(notes)))
+}
+
+/// Whether one of the notes, which follow each other, is Go's.
+fn has_note_of_go(notes: &[u8]) -> bool {
+    const HEADER_BYTES: usize = 12;
+    let mut rest = notes;
+    while let Some((header, content)) = rest.split_at_checked(HEADER_BYTES) {
+        let length = |at: usize| {
+            let bytes = header[at..at + 4].try_into().expect("four bytes");
+            (u32::from_le_bytes(bytes) as usize).next_multiple_of(4)
+        };
+        if content.starts_with(b"Go\0\0") {
+            return true;
+        }
+        let after = length(0).saturating_add(length(4));
+        rest = content.get(after..).unwrap_or_default();
+    }
+    false
 }
 
 /// A line of the list.
