@@ -228,7 +228,7 @@ fn scopes(matchers: &[String], asking: &Asking<'_>) -> Result<Vec<LabelScope>, E
 }
 
 fn select_series(
-    asked: SelectSeriesRequest,
+    mut asked: SelectSeriesRequest,
     asking: &Asking<'_>,
 ) -> Result<SelectSeriesResponse, ErrorAnswer> {
     query::check_call_site(asked.stack_trace_selector.as_ref())?;
@@ -242,6 +242,9 @@ fn select_series(
         let error = format!("group_by has {labels} labels; at most {GROUP_LABELS_MAX} are allowed");
         return Err(invalid(error));
     }
+    let labels_asked = asked.group_by.len();
+    asked.group_by.retain(|name| name != PROFILE_TYPE_LABEL);
+    let has_type_label = asked.group_by.len() < labels_asked;
     let GrafanaQuery {
         kind,
         matchers,
@@ -269,7 +272,8 @@ fn select_series(
         (series.iter()).any(|series| series.sums.iter().skip(steps as usize).any(|sum| *sum > 0));
     let points_max = if has_last { usize::MAX } else { steps as usize };
     let message_of = |series: LabelSeries| {
-        let labels = series.labels.into_iter();
+        let of_type = has_type_label.then(|| (PROFILE_TYPE_LABEL.to_owned(), kind.id()));
+        let labels = of_type.into_iter().chain(series.labels);
         let points = (1..)
             .zip(&series.sums)
             .take(points_max)

@@ -132,7 +132,11 @@ impl GrafanaQuery {
         range: TimeRange,
     ) -> Result<GrafanaQuery, ErrorAnswer> {
         let kind = ProfileKind::parse(profile_type)?;
-        let matchers = LabelMatchers::parse(matchers)?;
+        let mut matchers = LabelMatchers::parse(matchers)?;
+        let of_type = matchers.split_off(PROFILE_TYPE_LABEL);
+        if !of_type.accept(PROFILE_TYPE_LABEL, &kind.id()) {
+            matchers = LabelMatchers::nothing();
+        }
         Ok(GrafanaQuery {
             kind,
             matchers,

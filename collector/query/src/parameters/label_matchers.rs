@@ -55,6 +55,20 @@ impl LabelMatchers {
         rest.matchers().map(LabelMatchers).map_err(failed)
     }
 
+    /// Matchers that accept nothing.
+    pub fn nothing() -> LabelMatchers {
+        let empty = String::new;
+        let comparisons = [Comparison::Equal(empty()), Comparison::NotEqual(empty())];
+        LabelMatchers(
+            comparisons
+                .map(|comparison| LabelMatcher {
+                    name: empty(),
+                    comparison,
+                })
+                .into(),
+        )
+    }
+
     /// Whether the matchers of this label accept the value.
     pub fn accept(&self, name: &str, value: &str) -> bool {
         self.of(name).all(|matcher| matcher.accepts(value))

@@ -209,6 +209,14 @@ async fn matchers_select_workers_and_tasks_with_totals_of_our_own_api() {
         "2"
     );
     assert_eq!(running.total(WALL, r#"{worker=~".*"}"#).await, "254");
+    // The type is a label too, of which a query asks for one value.
+    for (comparison, expected) in [("=", "54"), ("!=", "0")] {
+        let of_type = format!("{{__profile_type__{comparison}{CPU:?}}}");
+        assert_eq!(running.total(CPU, &of_type).await, expected, "{of_type}");
+        let of_other = format!("{{__profile_type__{comparison}{WALL:?}, task=\"load\"}}");
+        let expected = if expected == "0" { "12" } else { "0" };
+        assert_eq!(running.total(CPU, &of_other).await, expected, "{of_other}");
+    }
     for nothing in [r#"{region="none"}"#, r#"{task="none"}"#, r#"{task=""}"#] {
         assert_eq!(running.total(CPU, nothing).await, "0", "{nothing}");
     }
@@ -301,6 +309,11 @@ async fn series_are_split_by_labels_and_stamped_at_the_end_of_their_step() {
     assert_eq!(
         running.series(r#"{region="none"}"#, &["region"]).await,
         sums(&[])
+    );
+    let by_type = format!("__profile_type__={CPU}");
+    assert_eq!(
+        running.series("{}", &["__profile_type__"]).await,
+        sums(&[(&by_type, 54.0)])
     );
     let mut heaviest = stacks(CPU, "{}");
     heaviest["groupBy"] = json!(["region"]);
