@@ -69,10 +69,10 @@ impl SymbolIndex {
                 continue;
             };
             symbols.push(symbol);
-            if symbol.bytes == 0
-                && let Err(index) = ends.binary_search(&end)
-            {
-                ends.insert(index, end);
+            if symbol.bytes == 0 {
+                if let Err(index) = ends.binary_search(&end) {
+                    ends.insert(index, end);
+                }
             }
         }
         symbols.sort_unstable();

@@ -126,7 +126,7 @@ impl Ledger {
             }
         });
         self.lost_tasks += unwritten.lost;
-        self.unseen += unwritten.silent_starts.cast_signed();
+        self.unseen += unwritten.silent_starts as i64;
         due.into_iter().for_each(|row| self.finish(row));
         rows
     }
@@ -290,7 +290,7 @@ impl Ledger {
             } => {
                 let count: u64 = buckets.iter().map(|(_, count)| count).sum();
                 self.aggregated_tasks += count;
-                self.unseen -= count.cast_signed();
+                self.unseen -= count as i64;
                 self.sums_of(stop, name, outcome).add(duration_ns, buckets);
             }
             SpillSum::Phases {

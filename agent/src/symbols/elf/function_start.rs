@@ -17,9 +17,7 @@ impl Elf {
     pub(in crate::symbols) fn function_start(&self, address: u64) -> Option<u64> {
         let code = self.code_section(address)?;
         let before = self.entry_before(address);
-        if let Some(entry) = before
-            && address < entry.end
-        {
+        if let Some(entry) = before.filter(|entry| address < entry.end) {
             return Some(entry.start);
         }
         let end_before = before.map_or(0, |entry| entry.end);

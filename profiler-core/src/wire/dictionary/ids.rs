@@ -172,7 +172,7 @@ impl Differences {
             distance |= self.bits[word + 1] << (64 - shift);
         }
         let unused = 64 - self.width;
-        let distance = (distance << unused).cast_signed() >> unused;
+        let distance = ((distance << unused) as i64) >> unused;
         self.first.wrapping_add(distance as u32)
     }
 
@@ -225,7 +225,7 @@ impl Differences {
 
 /// Bits that a distance takes, with its sign.
 fn bits_of(distance: u32) -> u32 {
-    let signed = distance.cast_signed();
+    let signed = distance as i32;
     match signed {
         0 => 0,
         _ => 1 + u32::BITS - (signed ^ (signed >> 31)).leading_zeros(),
