@@ -177,7 +177,7 @@ impl View {
         } else {
             Some(same_functions(whole))
         };
-        let shims = (self.stacks == Stacks::Simple).then(|| Shims::of(whole));
+        let shims = (self.stacks == Stacks::Simple).then(|| shims_of(whole, &kinds, &is_folded));
         let shown_frame =
             |frame: FrameId| same.as_ref().map_or(frame, |same| same[frame.0 as usize]);
         let mut was_folded = vec![false; kinds.len()];
@@ -195,7 +195,7 @@ impl View {
             hidden.states += difference(node.own, own);
             let is_shim = shims
                 .as_ref()
-                .is_some_and(|shims| shims.is_shim[tree.targets.len()]);
+                .is_some_and(|shims| shims[tree.targets.len()]);
             // The root has no time of its own.
             if (is_folded[frame] || is_shim) && above != NodeId::ROOT {
                 was_folded[shown_frame(node.frame).0 as usize] = true;
@@ -246,39 +246,30 @@ impl View {
     }
 }
 
-/// Nodes of functions that start a program or a thread, as [`plumbing_of_stack`](crate::symbols::plumbing_of_stack) finds
-/// them in one stack.
-struct Shims {
-    /// By node.
-    is_shim: Vec<bool>,
-}
-
-impl Shims {
-    fn of(profile: &Profile) -> Shims {
-        let of_name = |rule: fn(&str) -> bool| {
-            of_frames(profile, |_, frame| {
-                frame.kind == FrameKind::Function && rule(frame.function)
-            })
-        };
-        let [is_start, is_main, starts_rust] = [is_start, is_main, starts_rust].map(of_name);
-        let is_function = of_frames(profile, |_, frame| frame.kind == FrameKind::Function);
-        let is_plumbing = of_name(is_plumbing);
-        let nodes = profile.nodes();
-        let mut calls_rust = vec![false; nodes.len() + 1];
-        for node in nodes {
-            calls_rust[node.parent.index()] |= starts_rust[node.frame.0 as usize];
-        }
-        let mut is_shim = vec![false; nodes.len() + 1];
-        let mut is_outermost = vec![true; nodes.len() + 1];
-        for (id, node) in (1..).zip(nodes) {
-            let frame = node.frame.0 as usize;
-            let is_first = is_outermost[node.parent.index()];
-            is_shim[id] = is_first && (is_start[frame] || is_main[frame] && calls_rust[id]);
-            is_outermost[id] =
-                is_first && (!is_function[frame] || is_shim[id] || is_plumbing[frame]);
-        }
-        Shims { is_shim }
+/// By node: whether its function starts a program or a thread, as
+/// [`plumbing_of_stack`](crate::symbols::plumbing_of_stack) finds it in one stack. `kinds` and `is_plumbing` are by frame.
+fn shims_of(profile: &Profile, kinds: &[FrameKind], is_plumbing: &[bool]) -> Vec<bool> {
+    let of_name = |rule: fn(&str) -> bool| {
+        of_frames(profile, |_, frame| {
+            frame.kind == FrameKind::Function && rule(frame.function)
+        })
+    };
+    let [is_start, is_main, starts_rust] = [is_start, is_main, starts_rust].map(of_name);
+    let nodes = profile.nodes();
+    let mut calls_rust = vec![false; nodes.len() + 1];
+    for node in nodes {
+        calls_rust[node.parent.index()] |= starts_rust[node.frame.0 as usize];
     }
+    let mut is_shim = vec![false; nodes.len() + 1];
+    let mut is_outermost = vec![true; nodes.len() + 1];
+    for (id, node) in (1..).zip(nodes) {
+        let frame = node.frame.0 as usize;
+        let is_first = is_outermost[node.parent.index()];
+        is_shim[id] = is_first && (is_start[frame] || is_main[frame] && calls_rust[id]);
+        let is_function = kinds[frame] == FrameKind::Function;
+        is_outermost[id] = is_first && (!is_function || is_shim[id] || is_plumbing[frame]);
+    }
+    is_shim
 }
 
 /// Rows of a new tree, and by node of the old tree the row that gets its time.
