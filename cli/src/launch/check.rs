@@ -72,41 +72,23 @@ pub(crate) enum Obstacle {
 impl Obstacle {
     /// Whether the process can be profiled from outside.
     pub(crate) fn leaves_outside(self) -> bool {
-        match self {
+        matches!(
+            self,
             Obstacle::Static
-            | Obstacle::Go
-            | Obstacle::Sanitizer
-            | Obstacle::OtherLibrary
-            | Obstacle::AddressSpace => true,
-            Obstacle::Privileged
-            | Obstacle::OtherProcessor
-            | Obstacle::Confined
-            | Obstacle::Cleared
-            | Obstacle::Zygote
-            | Obstacle::OtherProc
-            | Obstacle::Clock
-            | Obstacle::Replaced
-            | Obstacle::Unknown => false,
-        }
+                | Obstacle::Go
+                | Obstacle::Sanitizer
+                | Obstacle::OtherLibrary
+                | Obstacle::AddressSpace
+        )
     }
 
     /// Whether the program starts as without the library, which its children may then have.
     pub(super) fn tolerates_library(self) -> bool {
-        match self {
-            Obstacle::Static
-            | Obstacle::Privileged
-            | Obstacle::Go
-            | Obstacle::AddressSpace
-            | Obstacle::Confined
-            | Obstacle::Cleared
-            | Obstacle::Zygote
-            | Obstacle::OtherProc
-            | Obstacle::Clock
-            | Obstacle::Replaced
-            | Obstacle::Unknown => true,
-            // Their loaders complain, or do not start them.
-            Obstacle::Sanitizer | Obstacle::OtherProcessor | Obstacle::OtherLibrary => false,
-        }
+        // The loaders of the others complain, or do not start them.
+        !matches!(
+            self,
+            Obstacle::Sanitizer | Obstacle::OtherProcessor | Obstacle::OtherLibrary
+        )
     }
 
     pub(crate) fn reason(self) -> &'static str {

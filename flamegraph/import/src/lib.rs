@@ -53,8 +53,8 @@ pub fn import(file: &[u8], options: &ImportOptions) -> Result<Imported, ImportEr
     parse(file, options, None)
 }
 
-/// Like [`import`], for a receiver that has most of the names and stacks already. Only those that are missing from its
-/// tables are added to the tables of the result; of formats other than pprof, all are.
+/// Like [`import`], but looks names and stacks up in the receiver's tables. Only missing ones are added to the tables of
+/// the result. Formats other than pprof add all.
 ///
 /// # Errors
 /// As of [`import`].
