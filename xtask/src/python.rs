@@ -17,7 +17,7 @@ const TARGET_FOLDER: &str = "target/python";
 
 const MANIFEST: &str = "--manifest-path=python/Cargo.toml";
 
-const COMMANDS: [&[&str]; 3] = [
+const COMMANDS: [&[&str]; 2] = [
     &["fmt", MANIFEST, "--all", "--check"],
     &[
         "clippy",
@@ -28,12 +28,6 @@ const COMMANDS: [&[&str]; 3] = [
         "--",
         "-D",
         "warnings",
-    ],
-    &[
-        "test",
-        "--release",
-        MANIFEST,
-        "--package=emberline-python-stacks",
     ],
 ];
 

@@ -4,6 +4,7 @@ use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent::{Agent, AgentBuilder, StartError, TaskGuard};
+use python_stacks::{InterpreterSlot, Search};
 use regex_lite::Regex;
 use system::process::leave_real_time;
 use system::{descriptors, file, probe};
@@ -13,7 +14,7 @@ use crate::journal::{self, Entry};
 use crate::lifecycle::keeper_side::{self, FirstStart};
 use crate::sys::{functions, process, variables};
 
-/// Time between two looks at whether the program's own threads have all ended.
+/// Time between two looks at whether the program's own threads have all ended, and whether it runs Python.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// More than the start of an agent needs.
@@ -28,6 +29,9 @@ const WORKER_VARIABLE: &[u8] = b"EMBERLINE_WORKER";
 
 /// `thread` makes the names of threads tasks, in place of the command; `symbol:REGEX` the functions that match.
 const TASK_BY_VARIABLE: &[u8] = b"EMBERLINE_PRELOAD_TASK_BY";
+
+/// The program's Python, if it has one.
+static PYTHON: InterpreterSlot = InterpreterSlot::new();
 
 /// How long an agent ran.
 pub(crate) enum Profiled {
@@ -79,7 +83,13 @@ fn profile() -> Profiled {
     };
     let mut status = None;
     if keeper_side::started() {
-        while status.is_none() && !keeper_side::must_finish(LOOK_EVERY) {
+        let mut search = Search::default();
+        while status.is_none() {
+            // A version that is unknown has native stacks only.
+            let _ = PYTHON.look(&mut search);
+            if keeper_side::must_finish(LOOK_EVERY) {
+                break;
+            }
             status = status_of_ended_program();
         }
     }
@@ -105,6 +115,7 @@ fn start(command: &str) -> Option<Running> {
     let started_ms = since_epoch.map_or(0, |time| time.as_millis());
     let worker = format!("{base}-{process}-{started_ms}");
     agent::mark_agent_thread();
+    agent::foreign::set_walker(&PYTHON);
     let started = tasks_by(Agent::builder())
         .worker(&worker)
         .default_task(command)

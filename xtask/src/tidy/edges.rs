@@ -24,10 +24,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("diagnostics", &["profiler-core", "agent"]),
     // The interface of C, which is that of the agent.
     ("c", &["agent"]),
-    ("preload", &["agent", "system"]),
+    ("preload", &["agent", "python-stacks", "system"]),
     ("outside", &["profiler-core", "agent", "system"]),
-    // A workspace of its own. The agent knows no Python: both share the types of `system::foreign`.
+    // The agent knows no Python: both share the types of `system::foreign`.
     ("python-stacks", &["system"]),
+    // A workspace of its own.
     ("python", &["system", "agent", "python-stacks"]),
     // The collector, from the lowest floor up. Only `front`, `bridge` and `collector` know sockets.
     ("collector-base", &["profiler-core"]),

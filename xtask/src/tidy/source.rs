@@ -43,7 +43,7 @@ const CONFINED: &[Confined] = &[
             "agent/outside/src/sys",
             "agent/preload/src/sys",
             "cli/src/launch/sys",
-            "python/stacks/src/sys",
+            "agent/python/src/sys",
             "tests/src/hostile/sys",
         ],
     },

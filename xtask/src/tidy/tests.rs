@@ -18,7 +18,7 @@ fn unsafe_lives_in_the_samplers_system_module_only() {
         "agent/src/sampler/system.rs",
         code,
         expect![[r#"
-        agent/src/sampler/system.rs:2: `unsafe` belongs in agent/system, agent/src/sampler/sys, agent/c/src/sys, agent/outside/src/sys, agent/preload/src/sys, cli/src/launch/sys, python/stacks/src/sys, tests/src/hostile/sys only [unsafe]
+        agent/src/sampler/system.rs:2: `unsafe` belongs in agent/system, agent/src/sampler/sys, agent/c/src/sys, agent/outside/src/sys, agent/preload/src/sys, cli/src/launch/sys, agent/python/src/sys, tests/src/hostile/sys only [unsafe]
     "#]],
     );
 }
@@ -255,7 +255,7 @@ fn a_tree_is_read_whole() {
         README.md:1: links to `docs/LOST.md`, which does not exist [links]
         README.md: the first block of commands lacks `cargo demo` [readme]
         README.md: the first block of commands lacks `cargo xtask test` [readme]
-        cli/src/deep/er.rs:1: `unsafe` belongs in agent/system, agent/src/sampler/sys, agent/c/src/sys, agent/outside/src/sys, agent/preload/src/sys, cli/src/launch/sys, python/stacks/src/sys, tests/src/hostile/sys only [unsafe]
+        cli/src/deep/er.rs:1: `unsafe` belongs in agent/system, agent/src/sampler/sys, agent/c/src/sys, agent/outside/src/sys, agent/preload/src/sys, cli/src/launch/sys, agent/python/src/sys, tests/src/hostile/sys only [unsafe]
     "#]]
     .assert_eq(&printed(&check_files(root.path()).unwrap()));
 }

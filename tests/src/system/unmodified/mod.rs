@@ -5,6 +5,7 @@ mod damage;
 mod made_code;
 mod outside;
 mod programs;
+mod python;
 mod record;
 mod refused;
 

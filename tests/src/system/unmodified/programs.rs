@@ -360,41 +360,6 @@ fn tools_and_pipelines_give_the_same_bytes() {
 }
 
 #[test]
-fn python_and_its_forked_pool_are_profiled() {
-    let collector = Collector::start();
-    let script = "
-import multiprocessing, os, sys, time
-def work(number):
-    end = time.process_time() + 0.3
-    while time.process_time() < end: pass
-    return number * number
-if __name__ == '__main__':
-    multiprocessing.set_start_method('fork')
-    begin = multiprocessing.Barrier(2).wait
-    with multiprocessing.Pool(2, begin) as pool: print(pool.map(work, range(4), 1))
-    child = os.fork()
-    if child == 0: work(1); os._exit(5)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    sys.exit(6)
-";
-    // Not one of a version manager, which is a shell script.
-    let python = ["/usr/bin/python3", "python3"]
-        .into_iter()
-        .find(|path| Path::new(path).exists())
-        .unwrap_or("python3");
-    check_same(&collector.url(), Path::new(python), &["-c", script]);
-    // The parent, two of the pool and the forked child.
-    let workers = wait_for("workers of Python", || {
-        let workers: Vec<_> = collector.epochs();
-        (workers.len() >= 4).then_some(workers)
-    });
-    assert!(
-        workers.iter().all(|epoch| epoch["sampler_mode"] == "full"),
-        "{workers:?}"
-    );
-}
-
-#[test]
 fn names_labels_and_other_libraries_are_kept() {
     let collector = Collector::start();
     let options = [

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! CPython 3.9 to 3.12 have the offsets of their headers, which are the same in all builds; 3.13 and 3.14 publish
-//! theirs (`_Py_DebugOffsets`). [`Interpreter::verify`] compares with a frame that is known.
+//! theirs (`_Py_DebugOffsets`). [`Interpreter::verify`] compares with a frame that is known. An [`InterpreterSlot`] is for
+//! programs that do not call for it.
 //!
 //! # Rules
 //! - A thread's own frames are read directly only from memory that this very thread would have to unmap: its stack, its
@@ -17,6 +18,7 @@
 
 mod layout;
 mod names;
+mod slot;
 mod sys;
 mod walk;
 
@@ -26,9 +28,11 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use system::foreign::{ForeignFrame, ForeignLock, ForeignName, FrameWalker, Walk};
+use system::fork::without_fork;
 use system::page_vec::PageVec;
 
 use self::layout::{Layout, Lock};
+pub use self::slot::{InterpreterSlot, Search};
 
 /// Most interpreters, and threads of one interpreter.
 const INTERPRETERS_MAX: usize = 64;
@@ -37,6 +41,15 @@ const THREADS_MAX: usize = 4_096;
 const OWN_STATES_MAX: usize = 256;
 /// Time between two reads of the list of threads, in times of what a read takes: 1/5 of the sampler's time at most.
 const LIST_PAUSE: u64 = 4;
+
+/// Most thread states that are looked at to recognize an interpreter.
+const STATES_CHECKED_MAX: usize = 64;
+
+/// The walk of a thread that runs no Python.
+const NO_PYTHON: Walk = Walk {
+    frames: 0,
+    is_complete: true,
+};
 
 /// Size of the interpreter's lock, with its mutexes and condition variables, in all versions.
 const LOCK_BYTES: u64 = 216;
@@ -140,16 +153,19 @@ impl OwnList {
 }
 
 impl Interpreter {
-    /// Finds the interpreter. Call it on a thread that runs Python code.
+    /// Finds the interpreter.
     ///
     /// # Errors
     /// [`Unsupported`].
     pub fn find() -> Result<Interpreter, Unsupported> {
-        let layout = Layout::find()?;
-        Ok(Interpreter {
-            module: sys::module_of(layout.code_type).unwrap_or_default(),
-            layout,
-            threads: OwnList::default(),
+        // It takes the loader's lock, which a child that is forked meanwhile would keep.
+        without_fork(|| {
+            let layout = Layout::find()?;
+            Ok(Interpreter {
+                module: sys::module_of(layout.code_type).unwrap_or_default(),
+                layout,
+                threads: OwnList::default(),
+            })
         })
     }
 
@@ -172,6 +188,32 @@ impl Interpreter {
         } else {
             Err(Unsupported::Layout)
         }
+    }
+
+    /// Whether the frames of some thread look right, read without the interpreter's lock. `None` if no thread has frames, as
+    /// before the interpreter has begun.
+    fn looks_right(&self) -> Option<bool> {
+        let mut list = self.threads.get()?;
+        self.list_threads(&mut list);
+        let mut frames = [ForeignFrame::default(); 64];
+        let mut has_frames = false;
+        for state in list.states.iter().take(STATES_CHECKED_MAX) {
+            let walk = walk::walk(&self.layout, state.address, &mut frames, sys::read);
+            let frames = &frames[..walk.frames];
+            has_frames |= !frames.is_empty();
+            let is_named = |frame: &ForeignFrame| self.name(*frame).is_some_and(|it| it.line > 0);
+            let is_right = walk.is_complete && frames.iter().all(is_named);
+            if !frames.is_empty() && is_right && self.has_chunk(state.address) {
+                return Some(true);
+            }
+        }
+        has_frames.then_some(false)
+    }
+
+    /// Whether the frames of a thread state are in chunks of memory, if they are in this version.
+    fn has_chunk(&self, state: u64) -> bool {
+        let field = self.layout.thread_chunk;
+        field == 0 || sys::word(state + field).is_some_and(sys::is_chunk)
     }
 
     /// Lists the thread states of all interpreters again, unless that was just done.
@@ -231,10 +273,7 @@ impl Interpreter {
     ) -> Walk {
         let layout = &self.layout;
         let thread_id = layout.thread_id.read(own, sys::word);
-        let mut whole = Walk {
-            frames: 0,
-            is_complete: true,
-        };
+        let mut whole = NO_PYTHON;
         let states = self.interpreters().flat_map(|at| self.states_of(at));
         for (index, state) in states.enumerate() {
             if index == OWN_STATES_MAX {
@@ -283,12 +322,8 @@ impl Interpreter {
 impl FrameWalker for Interpreter {
     fn walk_own(&self, stack: Range<u64>, frames: &mut [ForeignFrame]) -> Walk {
         let state = sys::this_thread_state(&self.layout);
-        if state == 0 {
-            // No Python runs here.
-            return Walk {
-                frames: 0,
-                is_complete: true,
-            };
+        if state == 0 || sys::may_be_freed(&self.layout, state) {
+            return NO_PYTHON;
         }
         let mut memory = sys::OwnMemory::new(&self.layout, state, stack);
         if sys::has_subinterpreters(&self.layout) {
@@ -311,10 +346,7 @@ impl FrameWalker for Interpreter {
             self.list_threads(&mut list);
             pages = sys::Pages::default();
         }
-        let mut whole = Walk {
-            frames: 0,
-            is_complete: true,
-        };
+        let mut whole = NO_PYTHON;
         let mut states = 0;
         for state in list
             .states
@@ -360,13 +392,16 @@ impl FrameWalker for Interpreter {
     }
 
     fn is_interpreter(&self, module: &str) -> bool {
-        module == self.module || is_program(module)
+        module == self.module || is_python(module)
     }
 }
 
-/// Whether a module is the program `python`, which only calls the library.
-fn is_program(module: &str) -> bool {
+/// Whether a module is the program `python` or its library, by its name.
+fn is_python(module: &str) -> bool {
     let name = module.rsplit('/').next().unwrap_or_default();
+    if name.starts_with("libpython3.") {
+        return true;
+    }
     let version = name.strip_prefix("python");
     version.is_some_and(|version| {
         version

@@ -65,21 +65,6 @@ pub(crate) fn code_of(function: u64) -> Range<u64> {
     function..function.saturating_add(length)
 }
 
-/// The text that the interpreter's function at this address returns, without arguments, up to its first space.
-pub(crate) fn version_text(function: u64) -> Option<String> {
-    // SAFETY: the address is that of `Py_GetVersion`, of a library that no process unloads. It writes a static text, under
-    // the interpreter's lock, which the caller holds.
-    let function = unsafe {
-        std::mem::transmute::<*const c_void, extern "C" fn() -> *const c_void>(
-            function as *const c_void,
-        )
-    };
-    let mut bytes = [0; 8];
-    let is_read = read(function().addr() as u64, &mut bytes);
-    let text = bytes.split(|byte| *byte == b' ').next()?;
-    is_read.then(|| String::from_utf8_lossy(text).into_owned())
-}
-
 /// The offset of a thread's id in the C library's block of the thread, found in the calling thread's.
 pub(crate) fn id_in_thread_block() -> Option<u64> {
     const BLOCK_BYTES: usize = 1_024;
@@ -165,10 +150,16 @@ pub(crate) fn has_subinterpreters(layout: &Layout) -> bool {
     newest != main
 }
 
+/// Whether a thread that ends the interpreter may free the thread state `state` of another one meanwhile.
+pub(crate) fn may_be_freed(layout: &Layout, state: u64) -> bool {
+    let finalizing = runtime_word(layout, layout.finalizing);
+    finalizing != 0 && finalizing != state
+}
+
 /// Reads a word of the runtime.
 fn runtime_word(layout: &Layout, offset: u64) -> u64 {
     // SAFETY: `runtime` is the address of `_PyRuntime`, static data of a module that no process unloads. The layout's
-    // offset of its list of interpreters is that of its version, and aligned.
+    // offsets of its fields are those of its version, and aligned.
     let word = unsafe { AtomicU64::from_ptr((layout.runtime + offset) as *mut u64) };
     word.load(Ordering::Relaxed)
 }
@@ -318,11 +309,18 @@ impl OwnMemory {
     }
 }
 
+/// The interpreter makes chunks of 16 KiB, and larger ones only for larger frames.
+const CHUNK_BYTES: Range<u64> = 16 << 10..1 << 30;
+
+/// Whether a chunk of frames is at this address, by a checked read.
+pub(crate) fn is_chunk(address: u64) -> bool {
+    let size = address.checked_add(CHUNK_SIZE).and_then(word);
+    size.is_some_and(|size| CHUNK_BYTES.contains(&size))
+}
+
 /// The range of a chunk of frames; empty if its size is not one.
 fn range_of_chunk(chunk: u64, size: u64) -> Range<u64> {
-    /// The interpreter makes chunks of 16 KiB, and larger ones only for larger frames.
-    const BYTES_MAX: u64 = 1 << 30;
-    let bytes = if size < BYTES_MAX { size } else { 0 };
+    let bytes = if CHUNK_BYTES.contains(&size) { size } else { 0 };
     chunk..chunk.saturating_add(bytes)
 }
 

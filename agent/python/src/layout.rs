@@ -18,6 +18,8 @@ pub(crate) struct Layout {
     pub(crate) code_type: u64,
     /// The address of `PyGILState_GetThisThreadState`.
     pub(crate) this_thread_state: u64,
+    /// The thread state that ends the interpreter; 0 while it runs.
+    pub(crate) finalizing: u64,
     /// The main interpreter follows.
     pub(crate) interpreters_head: u64,
     pub(crate) interpreter_next: u64,
@@ -157,12 +159,7 @@ impl Layout {
             this_thread_state: symbol(c"PyGILState_GetThisThreadState")?,
             ..Layout::default()
         };
-        // Before 3.11 there is no such symbol.
-        let published = sys::symbol(c"Py_Version").and_then(sys::word);
-        let version = match published {
-            Some(version) => version as u32,
-            None => old_version().ok_or(Unsupported::Old)?,
-        };
+        let version = version().ok_or(Unsupported::Old)?;
         let layout = match version >> 16 {
             0x0309 => common.of_3_9()?,
             0x030a => common.of_3_10()?,
@@ -189,6 +186,7 @@ impl Layout {
         let evaluate = symbol(c"_PyEval_EvalFrameDefault")?;
         let frame_type = symbol(c"PyFrame_Type")?;
         Ok(Layout {
+            finalizing: 16,
             interpreters_head: 32,
             interpreter_next: 0,
             threads_head: 8,
@@ -246,6 +244,7 @@ impl Layout {
 
     fn of_3_11(self) -> Layout {
         Layout {
+            finalizing: 24,
             interpreters_head: 40,
             interpreter_next: 0,
             threads_head: 16,
@@ -278,6 +277,7 @@ impl Layout {
 
     fn of_3_12(self) -> Layout {
         Layout {
+            finalizing: 24,
             interpreters_head: 40,
             interpreter_next: 0,
             threads_head: 72,
@@ -344,6 +344,7 @@ impl Layout {
         offsets.skip(2 + 4 + 3 + 3 + if is_later { 4 } else { 0 } + 3 + 2 + 3 + 3);
         let text: [u64; 4] = offsets.group();
         Ok(Layout {
+            finalizing: runtime[1],
             interpreters_head: runtime[2],
             interpreter_next: interpreter[2],
             threads_head: interpreter[3],
@@ -400,6 +401,7 @@ impl Layout {
         of_frame.iter().all(|offset| offset + 8 <= FRAME_BYTES)
             && of_code.iter().all(|offset| offset + 8 <= CODE_BYTES)
             && of_others.iter().all(|offset| *offset < others_max)
+            && self.finalizing < 1 << 20
             && self.interpreters_head < 1 << 20
             && self.threads_head < 1 << 20
     }
@@ -445,13 +447,16 @@ impl Entry {
     }
 }
 
-/// The version of an interpreter that does not publish it as a number, in its form of later ones.
-fn old_version() -> Option<u32> {
-    let text = sys::version_text(sys::symbol(c"Py_GetVersion")?)?;
-    let mut parts = text.split('.');
-    let major: u32 = parts.next()?.parse().ok()?;
-    let minor: u32 = parts.next()?.parse().ok()?;
-    (major == 3 && minor < 16).then_some(major << 24 | minor << 16)
+/// The version of the interpreter, as 3.11 and later publish it. Earlier ones are known by functions that were new in
+/// them. `None` before 3.9.
+fn version() -> Option<u32> {
+    if let Some(published) = sys::symbol(c"Py_Version").and_then(sys::word) {
+        return Some(published as u32);
+    }
+    if sys::symbol(c"Py_Is").is_some() {
+        return Some(0x030a_0000);
+    }
+    sys::symbol(c"PyObject_CallNoArgs").map(|_| 0x0309_0000)
 }
 
 /// Numbers of 8 bytes, one after the other.
