@@ -22,6 +22,7 @@ use ship::tables::Tables;
 use system::address_space::{self, Shortage};
 use system::descriptors;
 use system::marker;
+use system::preloaded;
 use system::probe;
 use system::process::{
     leave_real_time, lower_priority, raise_priority, shorten_slice, thread_name,
@@ -85,6 +86,13 @@ impl Agent {
     pub(crate) fn start(builder: AgentBuilder) -> Result<Agent, StartError> {
         let builder = builder.with_environment()?;
         let worker = builder.check()?;
+        if !builder.is_alone
+            && shipping::is_of_environment(&builder)
+            && has_thread(PRELOADED_THREAD)
+        {
+            // Its collector would count the same time twice.
+            preloaded::hand_over();
+        }
         let launch = Launch::new(&builder)?;
         let control = launch.control.clone();
         let tables = launch.tables.clone();

@@ -243,8 +243,8 @@ impl AgentBuilder {
         self
     }
 
-    /// Fails to start next to the agent of `emberline record` too. By default only the agents of other copies of this
-    /// crate count: a program whose agent `emberline record` cannot foresee must run as it does alone.
+    /// Fails to start next to any other agent: for that of `emberline record` itself. By default that agent does not count,
+    /// because a program must run as it does alone; and it ends before an agent that ships to the same collector starts.
     #[doc(hidden)]
     pub fn alone(mut self) -> Self {
         self.is_alone = true;

@@ -34,7 +34,7 @@ pub(crate) fn start(builder: AgentBuilder) -> Result<(), Failure> {
     let mut running = AGENTS[generation()]
         .write()
         .unwrap_or_else(PoisonError::into_inner);
-    let started = builder.alone().start().map_err(|error: StartError| {
+    let started = builder.start().map_err(|error: StartError| {
         let status = match error {
             StartError::AlreadyRunning => Status::AlreadyRunning,
             StartError::Spawn { .. } | StartError::AddressSpace { .. } | StartError::Panicked => {

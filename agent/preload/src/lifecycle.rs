@@ -207,6 +207,18 @@ pub(crate) fn stop_for_good(obstacle: Obstacle) -> bool {
     was_stopped
 }
 
+/// Ends the agent for another one of this process. Forked children have no agent of this library.
+pub(crate) fn hand_over() {
+    if is_of_parent() {
+        return;
+    }
+    stop();
+    let had_agent = STARTED_IN.load(Ordering::Relaxed) == process::id();
+    if ENABLED.swap(false, Ordering::Relaxed) && !had_agent {
+        journal::add(Entry::Sampled, process::Name::of_thread().text());
+    }
+}
+
 /// Like [`stop_for_good`], because the program confines itself: no thread of it waits from now on.
 pub(crate) fn confine() -> bool {
     let confined = if is_of_parent() { OF_CHILD } else { OWN };

@@ -31,6 +31,17 @@ const TOKEN_FILE_VARIABLE: &str = "EMBERLINE_TOKEN_FILE";
 /// Where the agent of this process ships to, while it runs.
 static COLLECTOR: PerProcess<Mutex<Option<Arc<Mutex<String>>>>> = PerProcess::new();
 
+/// Whether an agent ships to the collector that the environment names.
+pub(super) fn is_of_environment(builder: &AgentBuilder) -> bool {
+    let url = builder.collector.as_ref();
+    url.is_none_or(|url| url_of_environment().as_ref() == Some(url))
+}
+
+fn url_of_environment() -> Option<String> {
+    let url = environment::variable(URL_VARIABLE)?.into_string().ok()?;
+    (!url.is_empty()).then_some(url)
+}
+
 /// The URL of the present collector of the agent that runs in this process.
 pub(crate) fn collector_of_agent() -> Option<String> {
     let present_url = lock(COLLECTOR.get()).clone()?;
@@ -76,13 +87,9 @@ impl Shipping {
         control: Arc<Control>,
         tables: Arc<Mutex<Tables>>,
     ) -> Result<(Shipping, ShippingThreads), StartError> {
-        let variable = |name| {
-            let value = environment::variable(name)?.into_string().ok()?;
-            (!value.is_empty()).then_some(value)
-        };
         let url = builder
             .collector
-            .or_else(|| variable(URL_VARIABLE))
+            .or_else(url_of_environment)
             .unwrap_or_else(|| URL_DEFAULT.to_owned());
         let options = ShipOptions {
             url,

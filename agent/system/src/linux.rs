@@ -10,6 +10,7 @@ pub mod fork;
 pub mod marker;
 pub mod page_vec;
 pub mod pages;
+pub mod preloaded;
 pub mod probe;
 pub mod process;
 pub mod processor;

@@ -1,5 +1,6 @@
 //! Functions of the C library that programs call here first: those that end the process, make it another
-//! program or another process, or forbid it what the agent needs. Each then calls the C library's own.
+//! program or another process, or forbid it what the agent needs. Each then calls the C library's own. And one for
+//! other copies of the agent.
 //!
 //! All of them keep the meaning of the C library's functions, and none of them allocates or takes a lock.
 
@@ -9,6 +10,7 @@ mod become_other;
 mod confine;
 mod end;
 mod fork;
+mod hand_over;
 mod numbered;
 mod users;
 

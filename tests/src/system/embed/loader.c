@@ -1,5 +1,5 @@
-// Loads libraries by name. `two FIRST SECOND URL` loads two copies, `one FIRST URL` one copy next to an agent that
-// `emberline run` has loaded.
+// Loads libraries by name. `two FIRST SECOND URL` loads two copies, `one FIRST URL` one copy, whose agent takes
+// the place of the one that `emberline run` has loaded.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -101,8 +101,13 @@ static void one(const char *file, const char *url) {
         nanosleep(&pause, NULL);
     }
     Library library = load(file);
-    check_refused(library, url);
+    CHECK(library.start("second", url) == OK);
+    uint64_t task = library.begin("kept", "k-1");
+    for (clock_t end = clock() + CLOCKS_PER_SEC / 5; clock() < end;) {
+    }
+    CHECK(library.end(task) == OK);
     CHECK(library.stop() == OK);
+    CHECK(!has_sampler());
 }
 
 int main(int count, char **arguments) {

@@ -381,6 +381,18 @@ fn of_two_copies_in_a_process_one_runs_and_both_stay_loaded() {
         &url,
     ];
     check_done(&run(emberline(), &arguments));
+    assert_eq!(task_outcomes(&collector, "second", "kept"), ["ok"]);
+    let workers = collector.json("/api/v1/workers");
+    let lives = workers["workers"].as_array().unwrap();
+    let time_of = |worker: &str, field: &str| {
+        let named = |life: &&Value| life["worker"].as_str().unwrap().starts_with(worker);
+        let life = lives.iter().find(named).unwrap();
+        life["epochs"][0][field].as_str().unwrap().to_owned()
+    };
+    assert!(
+        time_of("loader-", "last_seen") <= time_of("second", "started_at"),
+        "one after the other: {workers}"
+    );
 }
 
 /// A program that is linked with the library reports by itself under `emberline run`.
