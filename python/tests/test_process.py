@@ -173,6 +173,35 @@ with emberline.task("after"):
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
         self.assertRegex(version.stdout, "^emberline [0-9]")
 
+    def test_the_programs_library_is_installed_with_it(self):
+        program = shutil.which("emberline", path=sysconfig.get_path("scripts"))
+        text = "import time\ndef spin(end):\n  while time.process_time() < end: pass\nspin(0.5)"
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "x.collapsed")
+            command = [program, "record", "-o", file, "--", sys.executable, "-c", text]
+            subprocess.run(command, check=True, timeout=PATIENCE_S)
+            with open(file) as stacks:
+                self.assertIn(";<module>;spin", stacks.read())
+
+    def test_an_agent_takes_over_from_that_of_record(self):
+        program = os.environ.get("EMBERLINE_PROGRAM") or shutil.which("emberline")
+        text = """
+import time, emberline
+def spin(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+spin(0.5)
+with emberline.start("successor", flush_timeout=60), emberline.task("own"):
+    spin(0.5)
+"""
+        run = [program, "run", "--collector", self.collector.url, "--label", "test=successor", "--"]
+        subprocess.run([*run, sys.executable, "-c", text], check=True, timeout=PATIENCE_S)
+        self.assertEqual(self.collector.one_task("successor", "own")["outcome"], "ok")
+        nodes = self.collector.get("profile", label="test=successor", state="cpu")["profile"]["nodes"]
+        cpu_s = sum(node["self"]["cpu"] for node in nodes) / 1e9
+        self.assertAlmostEqual(cpu_s, 1.1, delta=0.3)
+
     def test_an_empty_task_is_cheap(self):
         def block():
             with emberline.task("empty"):

@@ -108,11 +108,24 @@ def start(worker=None, collector=None, **settings) -> Agent:
     'stopped'
     """
     global _settings
+    if _is_recorded():
+        # As for the agent that this one replaces: time outside of tasks is that of the command.
+        settings.setdefault("default_task", _command())
     _warn_once(_native.find_interpreter("start"))
     _native.start(worker, collector, **settings)
     _settings = {"pid": os.getpid(), "worker": worker, "collector": collector, "others": settings}
     _hooks.install()
     return Agent()
+
+
+def _is_recorded() -> bool:
+    """Whether `emberline record` or `emberline run` has loaded an agent into this program."""
+    return "libemberline_preload.so" in os.environ.get("LD_PRELOAD", "")
+
+
+def _command() -> str:
+    with open("/proc/self/comm", encoding="utf-8", errors="replace") as file:
+        return file.read().strip()
 
 
 def _warn_once(problem) -> None:

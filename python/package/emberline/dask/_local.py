@@ -10,8 +10,10 @@ from dask.sizeof import sizeof
 from dask.utils import key_split
 
 import emberline
+from emberline import _native
 
 from .. import pools
+from . import _process
 
 
 class TracedTask(pools.Traced):
@@ -42,3 +44,22 @@ class Diagnostics(Callback):
             dsk[key] = wrapped
         for name, number in Counter(key_split(key) for key, _ in tasks).items():
             emberline.expect(name, number)
+
+
+class _Everywhere(Diagnostics):
+    """Of a program that does not know of Emberline: the agent starts with the first computation."""
+
+    @staticmethod
+    def _wrap(dsk, state) -> None:
+        try:
+            if _native.mode() == "stopped":
+                emberline.start()
+        except Exception as error:
+            _process.warn_once(f"Dask's tasks are not recorded: {error}")
+        else:
+            Diagnostics._wrap(dsk, state)
+
+
+def install() -> None:
+    """Makes each task of the schedulers of this process a task of Emberline from now on."""
+    _Everywhere().register()
