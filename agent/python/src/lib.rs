@@ -42,8 +42,9 @@ const OWN_STATES_MAX: usize = 256;
 /// Time between two reads of the list of threads, in times of what a read takes: 1/5 of the sampler's time at most.
 const LIST_PAUSE: u64 = 4;
 
-/// Most thread states that are looked at to recognize an interpreter.
+/// Most thread states that are looked at to recognize an interpreter, and frames of each.
 const STATES_CHECKED_MAX: usize = 64;
+const FRAMES_CHECKED_MAX: usize = 16;
 
 /// The walk of a thread that runs no Python.
 const NO_PYTHON: Walk = Walk {
@@ -195,15 +196,16 @@ impl Interpreter {
     fn looks_right(&self) -> Option<bool> {
         let mut list = self.threads.get()?;
         self.list_threads(&mut list);
-        let mut frames = [ForeignFrame::default(); 64];
+        let mut memory = [ForeignFrame::default(); FRAMES_CHECKED_MAX];
         let mut has_frames = false;
         for state in list.states.iter().take(STATES_CHECKED_MAX) {
-            let walk = walk::walk(&self.layout, state.address, &mut frames, sys::read);
-            let frames = &frames[..walk.frames];
+            let walk = walk::walk(&self.layout, state.address, &mut memory, sys::read);
+            let frames = &memory[..walk.frames];
             has_frames |= !frames.is_empty();
+            let is_walked = walk.is_complete || walk.frames == FRAMES_CHECKED_MAX;
             let is_named = |frame: &ForeignFrame| self.name(*frame).is_some_and(|it| it.line > 0);
-            let is_right = walk.is_complete && frames.iter().all(is_named);
-            if !frames.is_empty() && is_right && self.has_chunk(state.address) {
+            let is_right = !frames.is_empty() && is_walked && frames.iter().all(is_named);
+            if is_right && self.has_chunk(state.address) {
                 return Some(true);
             }
         }

@@ -28,6 +28,7 @@ pub(crate) fn walk(
         read,
         count: 0,
         first_of_loop: 0,
+        is_full: false,
         cframe: 0,
         root: 0,
     };
@@ -65,6 +66,8 @@ struct Walker<'w, R> {
     count: usize,
     /// The first frame of the loop whose entry comes next.
     first_of_loop: usize,
+    /// Whether there was no room for a frame.
+    is_full: bool,
     /// The structure of the loop that runs the next frame (3.10 to 3.12); 0 if there is none.
     cframe: u64,
     /// The structure that is no loop's (3.10).
@@ -174,8 +177,12 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Walker<'_, R> {
                     inner.anchor = frame.address;
                 }
                 self.first_of_loop = self.count;
+                if self.is_full {
+                    return None;
+                }
             }
-            Entry::Owner { .. } => self.push(frame, 0)?,
+            // Without room, the walk goes on to the end of the loop, which tells where its frames are.
+            Entry::Owner { .. } => self.is_full |= self.push(frame, 0).is_none(),
             Entry::Object { .. } => {
                 self.push(frame, self.cframe)?;
                 self.cframe = self.caller_of_loop()?;
@@ -353,6 +360,64 @@ mod tests {
         assert_eq!(walked(0, 1), []);
         assert_eq!(walked(1, 0), []);
         assert_eq!(walked(0, 0), []);
+    }
+
+    /// Walks a loop of so many frames, one in its caller, with room for eight. Returns how often each loop is an anchor.
+    fn anchors_with_room_for_eight(frames: u64) -> (BTreeMap<u64, usize>, bool) {
+        let layout = Layout {
+            top: Top::Frame { of_thread: 24 },
+            frame_previous: 8,
+            frame_code: 0,
+            frame_instruction: 56,
+            entry: Entry::Owner {
+                owner: 70,
+                least: 3,
+            },
+            ..Layout::default()
+        };
+        // The innermost loop's frames, its end, the caller and the end of that one's loop.
+        let end = frames + 1;
+        let mut found = [ForeignFrame::default(); 8];
+        let walk = walk(&layout, STATE, &mut found, |address, buffer| {
+            if address == STATE + 24 {
+                buffer.copy_from_slice(&frame(1).to_ne_bytes());
+                return true;
+            }
+            let number = (address - frame(0)) / 0x1000;
+            let next = if number < end + 2 {
+                frame(number + 1)
+            } else {
+                0
+            };
+            buffer.fill(0);
+            buffer[..8].copy_from_slice(&(number * (TAGS + 1)).to_ne_bytes());
+            buffer[8..16].copy_from_slice(&next.to_ne_bytes());
+            buffer[70] = if number == end || number == end + 2 {
+                3
+            } else {
+                0
+            };
+            true
+        });
+        let mut anchors = BTreeMap::new();
+        for frame in &found[..walk.frames] {
+            *anchors.entry(frame.anchor).or_default() += 1;
+        }
+        (anchors, walk.is_complete)
+    }
+
+    #[test]
+    fn frames_of_a_loop_with_more_than_there_is_room_for_have_its_anchor() {
+        let small = BTreeMap::from([(frame(4), 3), (frame(6), 1)]);
+        assert_eq!(anchors_with_room_for_eight(3), (small, true));
+        let full = BTreeMap::from([(frame(8), 7), (frame(10), 1)]);
+        assert_eq!(anchors_with_room_for_eight(7), (full, true));
+        for frames in [8, 9, 3_000] {
+            let large = BTreeMap::from([(frame(frames + 1), 8)]);
+            assert_eq!(anchors_with_room_for_eight(frames), (large, false));
+        }
+        let endless = BTreeMap::from([(0, 8)]);
+        assert_eq!(anchors_with_room_for_eight(5_000), (endless, false));
     }
 
     #[test]

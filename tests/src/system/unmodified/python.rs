@@ -21,7 +21,7 @@ if __name__ == '__main__':
     sys.exit(6)
 ";
 
-/// Two threads that need the interpreter's lock at all times, one of which calls the other's function too.
+/// Two threads that need the interpreter's lock at all times, one of them in a recursion.
 const THREADS: &str = "
 import threading, time
 def spin(seconds):
@@ -30,7 +30,10 @@ def spin(seconds):
         for _ in range(1_000): pass
 class Job:
     def run(self): spin(0.8)
-threads = [threading.Thread(target=run) for run in (Job().run, lambda: spin(0.8))]
+def below(depth):
+    if depth == 0: spin(0.8)
+    else: below(depth - 1)
+threads = [threading.Thread(target=run) for run in (Job().run, lambda: below(30))]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 ";
@@ -57,7 +60,7 @@ fn functions_of_python_are_seen_while_they_run_and_while_they_wait_for_the_lock(
     let (worker, _) = &ended_workers(&collector, "python3", 1)[0];
     let text = in_state(&collector, worker, "cpu");
     let all = sum(&text, |_| true);
-    for caller in [";Job.run;spin", ";<lambda>;spin"] {
+    for caller in [";Job.run;spin", ";below;below;spin"] {
         let named = sum(&text, |stack| stack.contains(caller));
         assert!(10 * named > 4 * all, "{caller}: {named} of {all}: {text}");
     }
