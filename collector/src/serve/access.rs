@@ -7,14 +7,14 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use profiler_core::limits::bounded;
 use tonic::Status;
 
 use bridge::grafana;
-use bridge::push::{self, Failure, Kind};
+use bridge::push::{self, Failure, Kind, OtlpTransport};
 use front::auth::{Access, Denied, Role};
 use front::error::ErrorAnswer;
 use front::gate::{Caller, Credential, Gate, Schemes};
@@ -159,10 +159,14 @@ enum Form {
     Grpc,
     Http,
     Connect,
+    Otlp(OtlpTransport),
 }
 
 impl Form {
-    fn of(path: &str) -> Form {
+    fn of(path: &str, headers: &HeaderMap) -> Form {
+        if let Some(transport) = OtlpTransport::of(path, headers) {
+            return Form::Otlp(transport);
+        }
         match path {
             push::INGEST_PATH | push::OTLP_HTTP_PATH => Form::Http,
             push::PUSH_PATH => Form::Connect,
@@ -174,14 +178,14 @@ impl Form {
     fn schemes(self) -> Schemes {
         match self {
             Form::Grpc => Schemes::Bearer,
-            Form::Http | Form::Connect => Schemes::BearerAndBasic,
+            Form::Http | Form::Connect | Form::Otlp(_) => Schemes::BearerAndBasic,
         }
     }
 
     fn place_of_token(self) -> &'static str {
         match self {
             Form::Grpc => "in EMBERLINE_TOKEN or in a file named by EMBERLINE_TOKEN_FILE",
-            Form::Http | Form::Connect => {
+            Form::Http | Form::Connect | Form::Otlp(_) => {
                 "as a bearer token or as the password of basic authentication"
             }
         }
@@ -193,6 +197,7 @@ impl Form {
             Form::Grpc => Status::unauthenticated(error).into_http(),
             Form::Http => Failure::new(kind, error).http(),
             Form::Connect => Failure::new(kind, error).connect(),
+            Form::Otlp(transport) => transport.failed(Failure::new(kind, error)),
         }
     }
 }
@@ -225,7 +230,7 @@ pub(super) async fn check(
         .cloned()
         .expect("identify runs before");
     let scope = gate.cookie_scope(request.uri(), request.headers());
-    let form = Form::of(request.uri().path());
+    let form = Form::of(request.uri().path(), request.headers());
     let credential = match gate.authenticate(scope, request.headers(), &peer, form.schemes()) {
         Ok(credential) => credential,
         Err(Denied::Missing) if opens_page(&request) => return to_login(request.uri()),
@@ -370,10 +375,10 @@ pub(super) async fn refuse_changes(
         let error = format!(
             "this server only reads the stores in {place}: send to one of their collectors"
         );
-        let form = Form::of(request.uri().path());
+        let form = Form::of(request.uri().path(), request.headers());
         return match form {
             Form::Grpc => Status::failed_precondition(error).into_http(),
-            Form::Http | Form::Connect => form.denied(Kind::Denied, error),
+            Form::Http | Form::Connect | Form::Otlp(_) => form.denied(Kind::Denied, error),
         };
     }
     let path = request

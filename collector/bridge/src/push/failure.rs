@@ -67,7 +67,7 @@ impl Kind {
 pub struct Failure {
     pub(crate) kind: Kind,
     pub(crate) text: String,
-    retry_after: Option<Duration>,
+    pub(super) retry_after: Option<Duration>,
 }
 
 /// The body of an error of the Connect protocol.
@@ -144,11 +144,15 @@ impl From<Failure> for ErrorAnswer {
 
 impl From<ImportError> for Failure {
     fn from(error: ImportError) -> Failure {
-        let kind = match error {
-            ImportError::TooMany { .. } => Kind::TooLarge,
-            _ => Kind::Invalid,
-        };
-        Failure::new(kind, error.to_string())
+        Failure::new(kind_of(&error), error.to_string())
+    }
+}
+
+/// The kind of a profile that cannot be read.
+pub(super) fn kind_of(error: &ImportError) -> Kind {
+    match error {
+        ImportError::TooMany { .. } => Kind::TooLarge,
+        _ => Kind::Invalid,
     }
 }
 

@@ -38,7 +38,9 @@ use state::tree::KnownTree;
 pub(crate) use self::body::decoded;
 pub(crate) use self::connect::Encoding;
 pub use self::failure::{Failure, Kind};
-pub use self::otlp::{GRPC_PATH as OTLP_GRPC_PATH, HTTP_PATH as OTLP_HTTP_PATH};
+pub use self::otlp::{
+    GRPC_PATH as OTLP_GRPC_PATH, HTTP_PATH as OTLP_HTTP_PATH, Transport as OtlpTransport,
+};
 pub use self::scrape::ScrapeTarget;
 
 /// The paths of the inlet.

@@ -4,8 +4,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use import::{
-    ImportFormat, ImportOptions, Labels, OtlpEncoding, OtlpError, OtlpProfile, decompressed,
-    otlp_profiles,
+    ImportError, ImportFormat, ImportOptions, Labels, OtlpEncoding, OtlpError, OtlpProfile,
+    decompressed, otlp_profiles,
 };
 use prost::Message;
 use serde::Serialize;
@@ -59,6 +59,33 @@ struct RpcStatus {
     code: i32,
     #[prost(string, tag = "2")]
     message: String,
+    /// Only over gRPC.
+    #[prost(message, repeated, tag = "3")]
+    #[serde(skip)]
+    details: Vec<Detail>,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Message)]
+struct Detail {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    delay: Option<Delay>,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, PartialEq, Message)]
+struct Delay {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
 }
 
 impl ExportProfilesServiceResponse {
@@ -74,7 +101,7 @@ impl ExportProfilesServiceResponse {
 
 /// How a request came, and so how it is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Transport {
+pub enum Transport {
     Http(OtlpEncoding),
     Grpc,
 }
@@ -116,17 +143,46 @@ impl Transport {
         }
     }
 
-    pub(super) fn failed(self, failure: Failure) -> Response {
+    /// The transport of a request to one of the two paths; `None` if its answer has no encoding of OTLP.
+    pub fn of(path: &str, headers: &HeaderMap) -> Option<Transport> {
+        match path {
+            GRPC_PATH => Some(Transport::Grpc),
+            HTTP_PATH => Transport::of_http(headers).ok(),
+            _ => None,
+        }
+    }
+
+    pub fn failed(self, failure: Failure) -> Response {
+        let mut status = RpcStatus {
+            code: code(failure.kind) as i32,
+            message: failure.text.clone(),
+            details: Vec::new(),
+        };
         match self {
             Transport::Http(encoding) => {
-                let code = code(failure.kind) as i32;
-                let status = RpcStatus {
-                    code,
-                    message: failure.text.clone(),
+                let failure = if failure.kind == Kind::TooSlow {
+                    // Senders try 408 never again.
+                    Failure::new(Kind::Unavailable, failure.text)
+                } else {
+                    failure
                 };
                 failure.response(|_| encoded(encoding, &status))
             }
-            Transport::Grpc => Status::new(code(failure.kind), failure.text).into_http(),
+            Transport::Grpc => {
+                let code = code(failure.kind);
+                // Senders try `RESOURCE_EXHAUSTED` again only with this.
+                if let Some(retry_after) = failure.retry_after {
+                    let seconds = i64::try_from(retry_after.as_secs().max(1)).unwrap_or(i64::MAX);
+                    let delay = Some(Delay { seconds });
+                    status.details.push(Detail {
+                        type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(),
+                        value: RetryInfo { delay }.encode_to_vec(),
+                    });
+                    let details = status.encode_to_vec().into();
+                    return Status::with_details(code, failure.text, details).into_http();
+                }
+                Status::new(code, failure.text).into_http()
+            }
         }
     }
 }
@@ -140,7 +196,7 @@ fn encoded<T: Message + Serialize>(encoding: OtlpEncoding, message: &T) -> Respo
     }
 }
 
-/// The code of gRPC. Clients try `UNAVAILABLE` and `RESOURCE_EXHAUSTED` again.
+/// The code of gRPC. Senders try `UNAVAILABLE` and `DEADLINE_EXCEEDED` again.
 fn code(kind: Kind) -> Code {
     match kind {
         Kind::Invalid | Kind::TooLarge => Code::InvalidArgument,
@@ -209,6 +265,22 @@ fn unframed(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, Failure> {
             let text = "messages are read without compression or with grpc-encoding: gzip";
             Err(Failure::new(Kind::Unsupported, text))
         }
+    }
+}
+
+/// A message of pprof's parser, for a sender that sent something else.
+pub(super) fn import_text(error: &ImportError) -> String {
+    match error {
+        ImportError::Invalid { reason, .. } => format!("invalid OTLP profiles: {reason}"),
+        ImportError::NoTime { found, .. } => format!(
+            "no type of sample is time; the OTLP profile has {}",
+            found.replace(
+                "--interval sets",
+                "`period` and `period_type`, such as `cpu` in `nanoseconds`, set"
+            )
+        ),
+        ImportError::Empty { .. } => "the OTLP profile has no samples with time".to_owned(),
+        other => other.to_string(),
     }
 }
 

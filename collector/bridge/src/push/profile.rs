@@ -12,9 +12,10 @@ use import::{
 
 use profiler_core::{TimeRange, Timestamp};
 
-use super::failure::Failure;
+use super::failure::{Failure, kind_of};
 use super::ingest::range;
-use super::series::Series;
+use super::otlp;
+use super::series::{Series, Source};
 use base::limits::PUSH_CONTENT_BYTES_MAX;
 use state::CollectorState;
 use state::ingest::KnownNames;
@@ -207,6 +208,7 @@ impl<'a> Parser<'a> {
             return Ok(Parsed::WithoutTime("only units=samples is time".to_owned()));
         }
         let mut series = profile.series;
+        let source = series.source();
         let task = series.labels.remove(self.task_label);
         let options = ImportOptions {
             task_default: task.unwrap_or_else(|| series.name.clone()),
@@ -221,11 +223,7 @@ impl<'a> Parser<'a> {
         let known = self.known.filter(|_| profile.earlier.is_none());
         let mut imported = match self.import(&profile.content, form, &options, known) {
             Ok(imported) => imported,
-            Err(error @ ImportError::Empty { .. }) => return Ok(Parsed::Empty(error.to_string())),
-            Err(error @ ImportError::NoTime { .. }) => {
-                return Ok(Parsed::WithoutTime(error.to_string()));
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return not_imported(source, &error),
         };
         if let Some(earlier) = &profile.earlier {
             match self.import(earlier, form, &options, None) {
@@ -287,6 +285,22 @@ impl<'a> Parser<'a> {
             Some(tables) => import_into(tables, &content, &options),
             None => import(&content, &options),
         }
+    }
+}
+
+/// A profile without samples of time, or the failure of one that cannot be read.
+fn not_imported(source: Source, error: &ImportError) -> Result<Parsed, Failure> {
+    let text = match source {
+        Source::Otlp => otlp::import_text(error),
+        Source::Pyroscope => error
+            .to_string()
+            .replace("--interval sets", "the query's sampleRate sets"),
+        Source::Scrape => error.to_string(),
+    };
+    match error {
+        ImportError::Empty { .. } => Ok(Parsed::Empty(text)),
+        ImportError::NoTime { .. } => Ok(Parsed::WithoutTime(text)),
+        _ => Err(Failure::new(kind_of(error), text)),
     }
 }
 

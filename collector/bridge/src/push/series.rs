@@ -114,6 +114,10 @@ impl Series {
         })
     }
 
+    pub(super) fn source(&self) -> Source {
+        self.source
+    }
+
     /// Parses `name{key=value,key=value}`. Only the first `=` of a label separates.
     pub(super) fn parse(text: &str) -> Result<Series, Failure> {
         const FORM: &str = "allowed: name=APP or name=APP{key=value,key=value}";

@@ -71,7 +71,10 @@ pub enum OtlpError {
     )]
     OlderJson,
     /// An index is outside of its table.
-    #[error("invalid OTLP profiles: {what} {index} is outside of a table of {count}; {LAYOUT}")]
+    #[error(
+        "invalid OTLP profiles: {what} {index} is outside of a table of {count} (dictionary.{}); {LAYOUT}",
+        table_of(what)
+    )]
     Index {
         /// Kind of the entry, such as `stack`.
         what: &'static str,
@@ -82,7 +85,7 @@ pub enum OtlpError {
     },
     /// The table of texts begins with one.
     #[error(
-        "invalid OTLP profiles: the table of texts begins with {text:?}; its first entry must be empty; {LAYOUT}"
+        "invalid OTLP profiles: the table of texts (dictionary.string_table) begins with {text:?}; its first entry must be empty; {LAYOUT}"
     )]
     FirstText {
         /// The beginning of that text.
@@ -102,14 +105,17 @@ pub enum OtlpError {
         index: i32,
     },
     /// A sample that no layout allows, or one of an older layout.
-    #[error("invalid OTLP profiles: sample {number} has neither values nor timestamps; {LAYOUT}")]
+    #[error(
+        "invalid OTLP profiles: sample {number} has neither values nor timestamps_unix_nano; {LAYOUT}"
+    )]
     NoValues {
         /// Number of the sample in its profile.
         number: usize,
     },
     /// A sample has other numbers of values than of timestamps.
     #[error(
-        "invalid OTLP profiles: sample {number} has {values} values for {timestamps} timestamps"
+        "invalid OTLP profiles: sample {number} has {values} values for {timestamps} timestamps_unix_nano; one value for \
+         each is allowed, or only one of the two"
     )]
     Values {
         /// Number of the sample in its profile.
@@ -124,6 +130,14 @@ pub enum OtlpError {
 /// Part of each error, because a message of another version often looks like a broken one.
 const LAYOUT: &str = "this is the layout v1development of opentelemetry-proto 1.10; senders with 1.9 or \
                       earlier have another one and must be updated";
+
+/// The field with the entries of that kind.
+fn table_of(what: &str) -> String {
+    match what {
+        "text" => "string_table".to_owned(),
+        other => format!("{other}_table"),
+    }
+}
 
 /// Reads a request.
 ///

@@ -405,7 +405,7 @@ fn every_index_is_checked() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.ends_with("sample 1 has 1 values for 2 timestamps"),
+        error.contains("sample 1 has 1 values for 2 timestamps_unix_nano; one value for each"),
         "{error}"
     );
 }

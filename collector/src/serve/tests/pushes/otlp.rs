@@ -8,12 +8,14 @@ use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
 use super::pprof::gzip;
-use super::{Running, serve};
+use super::{Guarded, NewToken, Role, Running, ServeOptions, serve, serve_with};
 use base::limits::OTLP_CONTENT_BYTES_MAX;
+use shares::{Quota, QuotaSettings};
+use state::testing::at;
 
-const HTTP: &str = "/v1development/profiles";
+pub(super) const HTTP: &str = "/v1development/profiles";
 const GRPC: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
-const JSON: (&str, &str) = ("content-type", "application/json");
+pub(super) const JSON: (&str, &str) = ("content-type", "application/json");
 const PROTOBUF: (&str, &str) = ("content-type", "application/x-protobuf");
 
 /// Two samples of 100 Hz over 10 s: 5 of `main;work` in the task `load`, and 3 of `main`.
@@ -47,6 +49,20 @@ fn request() -> Value {
             "stackTable": [{}, {"locationIndices": [1]}, {"locationIndices": [2, 1]}]
         }
     })
+}
+
+/// A request with a profile for each of these times, in seconds after that of others.
+pub(super) fn requests(seconds: &[i64]) -> Vec<u8> {
+    let mut body = request();
+    let profiles = "/resourceProfiles/0/scopeProfiles/0/profiles";
+    let profiles = body.pointer_mut(profiles).unwrap().as_array_mut().unwrap();
+    let profile = profiles.remove(0);
+    for seconds in seconds {
+        let mut shifted = profile.clone();
+        shifted["timeUnixNano"] = at(40 + seconds).unix_ns().to_string().into();
+        profiles.push(shifted);
+    }
+    body.to_string().into_bytes()
 }
 
 async fn send(running: &Running, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
@@ -277,4 +293,111 @@ async fn the_method_of_grpc_answers_and_rejects() {
         (&counts["empty"], &counts["rejected"]),
         (&json!(1), &json!(1))
     );
+}
+
+/// Senders drop what is answered with a status that they do not try again.
+#[tokio::test]
+async fn what_may_succeed_later_is_answered_so_by_each_transport() {
+    let mut quotas = QuotaSettings::default();
+    quotas.set(Quota::BytesPerSecond, 1 << 10).unwrap();
+    let running = serve_with(ServeOptions {
+        quotas,
+        ..ServeOptions::default()
+    })
+    .await;
+    let body = request().to_string() + &" ".repeat(1 << 16);
+    for content_type in [JSON, PROTOBUF] {
+        let answer = running
+            .push_with(HTTP, &[content_type], body.as_bytes())
+            .await;
+        assert_eq!(answer.status, 429, "{}", answer.body);
+        assert!(answer.header("retry-after").is_some());
+        assert_eq!(answer.header("content-type"), Some(content_type.1));
+        assert!(answer.body.contains("bytes_per_second"), "{}", answer.body);
+    }
+    let large = Request {
+        resource_profiles: vec![vec![0; 1 << 16]],
+    };
+    let status = export(&running, large).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let details = String::from_utf8_lossy(status.details());
+    let has_delay = details.contains("type.googleapis.com/google.rpc.RetryInfo");
+    assert!(has_delay, "{status:?}");
+    let invalid = Request {
+        resource_profiles: vec![b"\x12\xff".to_vec()],
+    };
+    let status = export(&serve().await, invalid).await.unwrap_err();
+    assert_eq!(status.details(), b"", "it never succeeds");
+}
+
+#[tokio::test]
+async fn a_missing_token_is_answered_as_otlp_has_it() {
+    let guarded = Guarded::serve().await;
+    let token = guarded.token(NewToken::new(Role::Reader));
+    guarded.until_valid(&token).await;
+    for content_type in [JSON, PROTOBUF] {
+        let answer = guarded
+            .running
+            .push_with(HTTP, &[content_type], b"{}")
+            .await;
+        assert_eq!(answer.status, 401);
+        assert_eq!(answer.header("content-type"), Some(content_type.1));
+        let has_code =
+            answer.body.contains("\"code\":16") || answer.body.starts_with("\u{8}\u{10}");
+        assert!(has_code, "{:?}", answer.body);
+        assert!(answer.body.contains("bearer token"), "{}", answer.body);
+    }
+    let status = export(&guarded.running, Request::default()).await;
+    let status = status.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    assert!(status.message().contains("bearer token"), "{status}");
+}
+
+/// Senders log the text, and their users know the fields of OTLP only.
+#[tokio::test]
+async fn a_refusal_names_the_field_of_otlp() {
+    let running = serve().await;
+    let profile = "/resourceProfiles/0/scopeProfiles/0/profiles/0";
+    let at = |field: &str| format!("{profile}/{field}");
+    let cases = [
+        (
+            changed(&at("samples/0/stackIndex"), json!(9)),
+            400,
+            "stack 9 is outside of a table of 3 (dictionary.stack_table)",
+        ),
+        (
+            changed(&at("sampleType/unitStrindex"), json!(-1)),
+            400,
+            "text -1 is outside of a table of 8 (dictionary.string_table)",
+        ),
+        (
+            changed(&at("samples/0/values"), json!(["-5"])),
+            400,
+            "invalid OTLP profiles: sample 1 has value -5; a time of 0 or more is expected",
+        ),
+        (
+            changed(&at("samples/1/timestampsUnixNano"), json!([])),
+            400,
+            "sample 2 has neither values nor timestamps_unix_nano",
+        ),
+        (
+            changed(
+                &at("samples/1"),
+                json!({"values": ["1", "2"], "timestampsUnixNano": ["1", "2", "3"]}),
+            ),
+            400,
+            "one value for each is allowed",
+        ),
+        (
+            changed(&at("period"), json!("0")),
+            200,
+            "the OTLP profile has samples/count; `period` and `period_type`, such as `cpu` in `nanoseconds`, set the \
+             time of a sample",
+        ),
+    ];
+    for (body, status, hint) in cases {
+        let (got, answer) = send(&running, &[JSON], &body).await;
+        assert_eq!(got, status, "{hint}: {answer}");
+        assert!(answer.contains(hint), "{hint}: {answer}");
+    }
 }
