@@ -229,7 +229,7 @@ pub const DISK_CHECK_EVERY: Duration = Duration::from_secs(1);
 pub const AHEAD_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// How far behind the collector's clock a cycle of a live agent may start or a task end: longer than the
-/// default retention. Older rows come from a wrong clock. Imports may be as old as rollups are retained.
+/// default retention. Older rows come from a wrong clock. Pushes and imports may be as old as they are retained.
 pub const BEHIND_MAX: Duration = Duration::from_secs(400 * 86_400);
 
 /// Most threads that a process can have spent a cycle's weight in. The default limit on memory

@@ -98,13 +98,9 @@ impl Failure {
         }
     }
 
-    /// Says how much of the request was stored before.
-    pub(super) fn with_stored(self, stored: usize, series: usize) -> Failure {
-        if stored == 0 {
-            return self;
-        }
-        let text = format!("{stored} of {series} series are stored; {}", self.text);
-        Failure { text, ..self }
+    /// Whether the same request may succeed later.
+    pub(super) fn is_retried(&self) -> bool {
+        self.retry_after.is_some()
     }
 
     /// The answer of `/ingest`.

@@ -108,6 +108,8 @@ struct Outcome {
     series: usize,
     /// Why profiles were dropped: they have samples, but these measure no time.
     dropped: Vec<String>,
+    /// Why series were dropped next to others that are stored.
+    refused: Vec<String>,
     /// Why profiles have nothing to store.
     empty: Vec<String>,
     /// Assumptions about stored profiles, and data of theirs that is not used.
@@ -119,7 +121,7 @@ impl Outcome {
     fn text(&self) -> String {
         let seconds = self.stored_ns as f64 / 1e9;
         let mut text = format!("stored {seconds:.3} s in {} series\n", self.series);
-        for reason in &self.dropped {
+        for reason in self.dropped.iter().chain(&self.refused) {
             text.push_str(&format!("dropped: {reason}\n"));
         }
         for reason in &self.empty {
@@ -136,6 +138,7 @@ impl Outcome {
         let reasons: Vec<&str> = self
             .dropped
             .iter()
+            .chain(&self.refused)
             .chain(&self.empty)
             .take(REASONS_MAX)
             .map(String::as_str)
@@ -149,10 +152,17 @@ impl Outcome {
 
     /// [`warning`](Outcome::warning) as a header, where a protocol has no place for it.
     fn header(&self) -> Option<(&'static str, HeaderValue)> {
+        let is_plain = |c: char| c.is_ascii_graphic() || c == ' ';
         let warning: String = self
             .warning()
             .chars()
-            .flat_map(char::escape_default)
+            .map(|c| {
+                if is_plain(c) {
+                    c.to_string()
+                } else {
+                    c.escape_default().to_string()
+                }
+            })
             .collect();
         let value = HeaderValue::from_str(&warning)
             .ok()
@@ -217,7 +227,7 @@ async fn export_by_http(
     match Transport::of_http(request.headers()) {
         Ok(transport) => export(inlet, &identity, caller, request, transport).await,
         Err(failure) => {
-            Sender::new(inlet, &identity, caller).count_rejection(Source::Otlp, &failure);
+            Sender::new(inlet, &identity, caller).count_rejection(Source::Otlp, &failure.text);
             failure.http()
         }
     }
@@ -243,7 +253,7 @@ async fn export(
     let stored = sender.store(request, Content::Otlp(transport)).await;
     match sender.counted(Source::Otlp, stored) {
         Ok(outcome) => transport.stored(ExportProfilesServiceResponse::new(
-            outcome.dropped.len(),
+            outcome.dropped.len() + outcome.refused.len(),
             outcome.warning(),
         )),
         Err(failure) => transport.failed(failure),
@@ -319,7 +329,7 @@ impl Sender {
         self.store(request, Content::Ingest(Box::new(query))).await
     }
 
-    /// Stores the profiles of a request. Nothing is stored if one of them is invalid.
+    /// Stores the profiles of a request. Nothing is stored if one of them cannot be read.
     async fn store(&self, request: Request, content: Content) -> Result<Outcome, Failure> {
         let (parts, body) = request.into_parts();
         let body = body::read(body, &self.inlet.bodies, &self.account).await?;
@@ -455,20 +465,32 @@ impl Sender {
             self.check_worker(&description.worker)?;
             self.check_worker(&base.worker)?;
         }
-        let count = series.len();
-        for (number, pushed) in series.into_iter().enumerate() {
-            let now = self.inlet.collector.state.clock.now();
-            let stored = self
-                .inlet
-                .collector
-                .pushed
-                .store(&self.account, pushed, now)
-                .await;
-            outcome.stored_ns +=
-                stored.map_err(|error| Failure::from(error).with_stored(number, count))?;
+        let mut first_failed = None;
+        for pushed in series {
+            let worker = pushed.description.worker.clone();
+            match self.store_series(pushed).await {
+                Ok(stored_ns) => {
+                    outcome.stored_ns += stored_ns;
+                    outcome.series += 1;
+                }
+                // It may be stored when it comes again, and nothing would be stored twice then.
+                Err(failure) if failure.is_retried() && outcome.series == 0 => return Err(failure),
+                Err(failure) => {
+                    first_failed.get_or_insert(failure.kind);
+                    outcome.refused.push(format!("{worker}: {}", failure.text));
+                }
+            }
         }
-        outcome.series = count;
-        Ok(outcome)
+        match first_failed {
+            Some(kind) if outcome.series == 0 => Err(Failure::new(kind, outcome.warning())),
+            _ => Ok(outcome),
+        }
+    }
+
+    async fn store_series(&self, pushed: PushedSeries) -> Result<u64, Failure> {
+        let collector = &self.inlet.collector;
+        let now = collector.state.clock.now();
+        Ok(collector.pushed.store(&self.account, pushed, now).await?)
     }
 
     fn check_worker(&self, worker: &str) -> Result<(), Failure> {
@@ -498,25 +520,30 @@ impl Sender {
     ) -> Result<Outcome, Failure> {
         let counters = &self.inlet.collector.pushed.counters;
         match &outcome {
-            Ok(Outcome {
-                stored_ns,
-                series,
-                dropped,
-                ..
-            }) => {
+            Ok(outcome) => {
+                let Outcome {
+                    stored_ns,
+                    series,
+                    dropped,
+                    refused,
+                    ..
+                } = outcome;
                 counters.count(source.name(), |counts| {
                     counts.stored += u64::from(*series > 0);
                     counts.stored_ns += stored_ns;
                     counts.without_time += u64::from(!dropped.is_empty());
                     counts.empty += u64::from(*series == 0 && dropped.is_empty());
                 });
+                if !refused.is_empty() {
+                    self.count_rejection(source, &outcome.warning());
+                }
             }
-            Err(failure) => self.count_rejection(source, failure),
+            Err(failure) => self.count_rejection(source, &failure.text),
         }
         outcome
     }
 
-    fn count_rejection(&self, source: Source, failure: &Failure) {
+    fn count_rejection(&self, source: Source, reason: &str) {
         let source = source.name();
         self.inlet
             .collector
@@ -524,11 +551,10 @@ impl Sender {
             .counters
             .count(source, |counts| {
                 counts.rejected += 1;
-                counts.last_rejection = Some(failure.text.clone());
+                counts.last_rejection = Some(reason.to_owned());
             });
         if let Some(Admitted { suppressed }) = REJECTED.admit() {
             let sender = self.account.identity.to_string();
-            let reason = &*failure.text;
             tracing::info!(
                 source,
                 sender,

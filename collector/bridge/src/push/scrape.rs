@@ -98,7 +98,7 @@ async fn once(sender: &Sender, target: &ScrapeTarget) -> Result<(), Failure> {
         is_expanded: false,
     };
     let outcome = sender.counted(Source::Scrape, sender.store_profiles(vec![profile]).await)?;
-    match outcome.dropped.into_iter().next() {
+    match outcome.dropped.into_iter().chain(outcome.refused).next() {
         None => Ok(()),
         Some(reason) => Err(Failure::invalid(reason)),
     }

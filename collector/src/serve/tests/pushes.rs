@@ -2,6 +2,7 @@
 
 mod access;
 mod connect;
+mod dropped;
 mod fleet;
 mod idle_names;
 mod jfr;

@@ -6,6 +6,7 @@ use query::Queries;
 
 use super::*;
 use base::limits::{AHEAD_MAX, BEHIND_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, ROLLUPS_KEPT};
+use store::Retention;
 
 const DAY: i64 = 86_400;
 /// The collector's now: late enough to report anything earlier.
@@ -37,7 +38,7 @@ fn only_times_of_a_plausible_clock_are_accepted() {
     ];
     for (offset_s, expected) in times {
         for is_task in [false, true] {
-            let collector = collector(NOW_S);
+            let collector = collector_that_keeps(BEHIND_MAX);
             let (mut worker, attachment) = attached(&collector);
             let point_s = NOW_S + offset_s;
             let flush = if is_task {
@@ -73,20 +74,78 @@ fn only_times_of_a_plausible_clock_are_accepted() {
     );
 }
 
+/// A collector in memory, whose rows of tasks are kept for a day.
+fn collector_that_keeps(rollups: Duration) -> Collector {
+    Collector::new(Settings {
+        clock: Clock::from_fn(|| at(NOW_S)),
+        retention: Retention {
+            seconds: Duration::from_secs(3_600),
+            tasks: Duration::from_secs(DAY as u64),
+            rollups,
+            ..Retention::default()
+        },
+        ..Settings::default()
+    })
+}
+
+/// What nothing would be kept of is never acknowledged.
 #[test]
-fn an_imported_profile_may_be_as_old_as_sums_are_kept() {
-    let kept = ROLLUPS_KEPT.as_secs() as i64;
-    let expired = "the cycle starts 8760 hours before the collector's now, but its --retention-rollups is \
-                   8760 hours, so nothing would be kept; import it with a later --time";
-    for (behind, expected) in [(kept, "ack"), (kept + 1, expired)] {
-        let collector = collector(NOW_S);
-        let mut worker = TestWorker::new("import:old", 1);
-        let attachment = attach(&collector, &worker, NOW_S).attachment;
-        worker.count("load;main", State::Cpu, 7);
-        let flush = worker.flush(NOW_S - behind, vec![]);
-        let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
-        assert!(answer.contains(expected), "{answer}");
+fn data_may_be_as_old_as_it_is_kept() {
+    let kept_h = |hours: u64| Duration::from_secs(hours * 3_600);
+    let year_h = ROLLUPS_KEPT.as_secs() / 3_600;
+    let sooner = "send data sooner, or start the collector with a longer retention";
+    for (worker_id, rollups_h, option, last_h, instead) in [
+        (
+            "import:old",
+            year_h,
+            "--retention-rollups",
+            year_h,
+            "import it with a later --time",
+        ),
+        (
+            "import:old",
+            7,
+            "--retention-rollups",
+            7,
+            "import it with a later --time",
+        ),
+        ("pyroscope:old", 7, "--retention-rollups", 7, sooner),
+        ("otlp:old", year_h, "--retention-rollups", year_h, sooner),
+        ("scrape:old", 7, "--retention-rollups", 7, sooner),
+        ("w", 48, "--retention-rollups", 48, sooner),
+        ("w", 7, "--retention-tasks", 24, sooner),
+    ] {
+        let is_agent = worker_id == "w";
+        let what = if is_agent {
+            "the cycle ends"
+        } else {
+            "the profile starts"
+        };
+        let expired = format!(
+            "{what} {last_h} hours before the collector's now, but its {option} is {last_h} hours, so nothing \
+             would be kept; {instead}"
+        );
+        for (late_s, expected) in [(0, "ack"), (1, &*expired)] {
+            let collector = collector_that_keeps(kept_h(rollups_h));
+            let mut worker = TestWorker::new(worker_id, 1);
+            let attachment = attach(&collector, &worker, NOW_S).attachment;
+            worker.count("load;main", State::Cpu, 7);
+            // The cycle lasts a second.
+            let start_s = NOW_S - (last_h * 3_600) as i64 - late_s - i64::from(is_agent);
+            let flush = worker.flush(start_s, vec![]);
+            let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+            assert!(answer.contains(expected), "{worker_id} {late_s}: {answer}");
+        }
     }
+    let collector = collector_that_keeps(kept_h(7));
+    let (mut worker, attachment) = attached(&collector);
+    let task = worker.task(1, "load", (NOW_S - 2 * DAY, Some(NOW_S - DAY - 1)));
+    let flush = v1::Flush {
+        cycle: None,
+        ..worker.flush(NOW_S, vec![task])
+    };
+    let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+    assert!(answer.contains("a task ends 24 hours before"), "{answer}");
 }
 
 /// Queries add up all time of a worker, so a second profile at the time of the first would count as a part of it.

@@ -7,7 +7,7 @@ use api::{LabelCount, WorkerNamesAnswer};
 use profiler_core::Epoch;
 
 use super::*;
-use base::limits::BEHIND_MAX;
+use base::limits::ROLLUPS_KEPT;
 use query::Queries;
 use query::fleet;
 use query::{FleetView, WorkerNamesQuery};
@@ -209,7 +209,10 @@ fn a_session_is_unlocked_while_its_flush_is_inserted() {
         translation: &basis.translation,
         tree: &state.tree,
         now: at(51),
-        behind_max: BEHIND_MAX,
+        kept: state::session::Kept {
+            option: "--retention-rollups",
+            time: ROLLUPS_KEPT,
+        },
         tasks_max: 1,
     };
     let checked = checker.check(&flush).unwrap();

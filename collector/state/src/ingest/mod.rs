@@ -70,8 +70,8 @@ pub struct Ingest {
     pub large_turns: Arc<Turns>,
     pub unsealed_shares: UnsealedShares,
     grace_ns: i64,
-    /// How old an imported profile may be.
-    imports_behind_max: Duration,
+    /// Older data is refused.
+    retention: Retention,
 }
 
 /// An attach that failed.
@@ -209,7 +209,7 @@ impl Ingest {
             large_turns: Turns::new(LARGE_MESSAGES_AT_ONCE),
             unsealed_shares: UnsealedShares::default(),
             grace_ns: nanoseconds(grace),
-            imports_behind_max: retention.rollups,
+            retention: *retention,
         }
     }
 
@@ -551,7 +551,7 @@ impl Ingest {
                 translation: translation.as_ref().unwrap_or(&basis.translation),
                 tree: &self.state.tree,
                 now: *at,
-                behind_max: self.behind_max(&attachment.cell.worker),
+                kept: self.kept(&attachment.cell.worker),
                 tasks_max: self.state.limits.flush_tasks_max,
             };
             let translated = checker

@@ -1,13 +1,10 @@
 //! Data of pushed and imported profiles.
 
-use std::time::Duration;
-
 use profiler_core::wire::Translation;
 use profiler_core::{Epoch, WorkerId};
 
 use super::{Ingest, ReceivedFlush};
-use crate::session::{FlushBasis, FlushChecker, FlushError, SessionCell};
-use base::limits::BEHIND_MAX;
+use crate::session::{FlushBasis, FlushChecker, FlushError, Kept, SessionCell};
 use base::sync::read;
 use store::rows::CheckedFlush;
 
@@ -30,7 +27,7 @@ impl Ingest {
             translation,
             tree: &self.state.tree,
             now: received.at,
-            behind_max: self.behind_max(&worker),
+            kept: self.kept(&worker),
             tasks_max: self.state.limits.flush_tasks_max,
         };
         checker.check(&received.flush).map(|_| ())
@@ -63,12 +60,17 @@ impl Ingest {
         }
     }
 
-    /// How old data of a worker may be.
-    pub(super) fn behind_max(&self, worker: &WorkerId) -> Duration {
-        if worker.is_import() {
-            self.imports_behind_max
-        } else {
-            BEHIND_MAX
+    /// How long data of a worker is kept: that of agents has rows of tasks, profiles have only time.
+    pub(super) fn kept(&self, worker: &WorkerId) -> Kept {
+        let kept = |option, time| Kept { option, time };
+        let mut longest = kept("--retention-rollups", self.retention.rollups);
+        let seconds = kept("--retention-seconds", self.retention.seconds);
+        let tasks = kept("--retention-tasks", self.retention.tasks);
+        for other in [Some(seconds), worker.has_agent().then_some(tasks)] {
+            longest = other
+                .filter(|other| other.time > longest.time)
+                .unwrap_or(longest);
         }
+        longest
     }
 }

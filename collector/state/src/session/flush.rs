@@ -49,13 +49,17 @@ pub enum FlushError {
     )]
     Behind { what: &'static str, behind_s: u64 },
     #[error(
-        "{what} {behind_h} hours before the collector's now, but its --retention-rollups is {kept_h} \
-         hours, so nothing would be kept; import it with a later --time"
+        "{what} {behind_h} hours before the collector's now, but its {option} is {kept_h} hours, so nothing would \
+         be kept; {instead}"
     )]
     Expired {
         what: &'static str,
         behind_h: u64,
+        /// The longest retention.
+        option: &'static str,
         kept_h: u64,
+        /// The way on.
+        instead: &'static str,
     },
     #[error(
         "{worker:?} has the profile {run:?} of that time, with which this one would be added up; import it with \
@@ -93,6 +97,14 @@ pub enum FlushError {
     Time,
 }
 
+/// How long data of a worker is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// The setting that says it.
+    pub option: &'static str,
+    pub time: Duration,
+}
+
 /// Validates the flushes of one session.
 #[derive(Clone, Copy)]
 pub struct FlushChecker<'a> {
@@ -103,8 +115,7 @@ pub struct FlushChecker<'a> {
     pub translation: &'a Translation,
     pub tree: &'a TreeLock,
     pub now: Timestamp,
-    /// How far behind `now` a cycle may start or a task end.
-    pub behind_max: Duration,
+    pub kept: Kept,
     pub tasks_max: usize,
 }
 
@@ -171,12 +182,17 @@ impl FlushChecker<'_> {
     /// any number of files.
     fn check_times(&self, checked: &CheckedFlush) -> Result<(), FlushError> {
         if let Some(stored) = &checked.window {
-            self.check_time("the cycle starts", stored.range.start())?;
+            let [start, stop] = [stored.range.start(), stored.range.stop()];
+            if self.worker.has_agent() {
+                self.check_ahead("the cycle starts", start)?;
+                self.check_clock("the cycle starts", start)?;
+                // What is merged of a long time comes with tasks that end late in it.
+                self.check_kept("the cycle ends", stop)?;
+            } else {
+                self.check_time("the profile starts", start)?;
+            }
             // A cycle lasts a while, so it may end later than any may start.
-            self.check_ahead(
-                "the cycle ends",
-                stored.range.stop().shifted(-nanoseconds(CYCLE_LATE_MAX)),
-            )?;
+            self.check_ahead("the cycle ends", stop.shifted(-nanoseconds(CYCLE_LATE_MAX)))?;
         }
         for task in &checked.tasks {
             match task.stop {
@@ -208,32 +224,49 @@ impl FlushChecker<'_> {
     }
 
     fn check_time(&self, what: &'static str, point: Timestamp) -> Result<(), FlushError> {
-        let ahead_ns = point.since_ns(self.now);
-        let behind_ns = self.now.since_ns(point);
-        if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
-            return Err(FlushError::Ahead {
-                what,
-                ahead_ms: ahead_ns / 1_000_000,
-            });
-        }
-        if behind_ns > nanoseconds(self.behind_max).unsigned_abs() {
-            let behind_s = behind_ns / 1_000_000_000;
-            if self.worker.is_import() {
-                let kept_h = self.behind_max.as_secs() / 3_600;
-                return Err(FlushError::Expired {
-                    what,
-                    behind_h: behind_s / 3_600,
-                    kept_h,
-                });
-            }
-            return Err(FlushError::Behind { what, behind_s });
-        }
-        Ok(())
+        self.check_ahead(what, point)?;
+        self.check_clock(what, point)?;
+        self.check_kept(what, point)
     }
 
     /// A long past start is no error: a task or run may be that old. Only ends make files.
     fn check_ahead(&self, what: &'static str, point: Timestamp) -> Result<(), FlushError> {
-        self.check_time(what, point.max(self.now))
+        let ahead_ns = point.since_ns(self.now);
+        if ahead_ns <= nanoseconds(AHEAD_MAX).unsigned_abs() {
+            return Ok(());
+        }
+        let ahead_ms = ahead_ns / 1_000_000;
+        Err(FlushError::Ahead { what, ahead_ms })
+    }
+
+    /// Refuses a time of an agent that only a wrong clock can have.
+    fn check_clock(&self, what: &'static str, point: Timestamp) -> Result<(), FlushError> {
+        let behind_ns = self.now.since_ns(point);
+        if behind_ns <= nanoseconds(BEHIND_MAX).unsigned_abs() || !self.worker.has_agent() {
+            return Ok(());
+        }
+        let behind_s = behind_ns / 1_000_000_000;
+        Err(FlushError::Behind { what, behind_s })
+    }
+
+    /// Refuses data that would be acknowledged and then dropped.
+    fn check_kept(&self, what: &'static str, point: Timestamp) -> Result<(), FlushError> {
+        let Kept { option, time } = self.kept;
+        let behind_ns = self.now.since_ns(point);
+        if behind_ns <= nanoseconds(time).unsigned_abs() {
+            return Ok(());
+        }
+        Err(FlushError::Expired {
+            what,
+            behind_h: behind_ns / 1_000_000_000 / 3_600,
+            option,
+            kept_h: time.as_secs() / 3_600,
+            instead: if self.worker.is_import() {
+                "import it with a later --time"
+            } else {
+                "send data sooner, or start the collector with a longer retention"
+            },
+        })
     }
 
     /// The log record of a checked flush.

@@ -11,7 +11,7 @@ use base::limits::PUSH_CONTENT_BYTES_MAX;
 use state::testing::at;
 
 /// A message of `PusherService/Push` with one series.
-fn push_message(labels: &[(&str, &str)], profiles: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn push_message(labels: &[(&str, &str)], profiles: &[Vec<u8>]) -> Vec<u8> {
     #[derive(Clone, PartialEq, Message)]
     struct Request {
         #[prost(message, repeated, tag = "1")]
