@@ -107,6 +107,8 @@ pub struct ImportOptions {
     pub unit: Option<CollapsedUnit>,
     /// The time of one sample where the file has only samples.
     pub interval_ns: Option<u64>,
+    /// The same, for a profile of pprof that does not say it itself.
+    pub interval_default_ns: Option<u64>,
     /// The labels of the samples of a recording of Java's Flight Recorder, as Pyroscope's agent sends them with it;
     /// empty if there are none.
     pub jfr_labels: Vec<u8>,
@@ -125,6 +127,7 @@ impl Default for ImportOptions {
             state: State::Cpu,
             unit: None,
             interval_ns: None,
+            interval_default_ns: None,
             jfr_labels: Vec::new(),
             content_bytes_max: CONTENT_BYTES_MAX,
         }

@@ -165,6 +165,8 @@ impl Query {
         let is_text = matches!(format, Format::Folded | Format::Lines);
         let rate_hz = self.rate_hz.or(is_text.then_some(RATE_HZ_DEFAULT));
         let interval_ns = rate_hz.map(|rate_hz| SECOND_NS.unsigned_abs() / rate_hz);
+        // The period of a profile has precedence, as at Pyroscope's server.
+        let has_period = format == Format::Pprof;
         let options = ImportOptions {
             format: Some(match format {
                 Format::Pprof => ImportFormat::Pprof,
@@ -173,7 +175,8 @@ impl Query {
                 Format::Jfr => ImportFormat::Jfr,
             }),
             unit: Some(CollapsedUnit::Samples),
-            interval_ns,
+            interval_ns: interval_ns.filter(|_| !has_period),
+            interval_default_ns: interval_ns.filter(|_| has_period),
             keep_labels: true,
             ..ImportOptions::default()
         };

@@ -416,6 +416,24 @@ async fn a_rate_that_pyroscope_ignores_is_ignored() {
     }
 }
 
+/// As Pyroscope's server, which reads the rate for texts only.
+#[tokio::test]
+async fn a_profiles_own_period_wins_over_the_rate_of_the_query() {
+    let running = serve().await;
+    let profile = || Pprof::new(&[("samples", "count")]).with("work", &[3], &[]);
+    for (name, profile, expected) in [
+        ("own", profile().with_period(5, "milliseconds"), 15_000_000),
+        ("none", profile(), 3_000_000),
+        ("zero", profile().with_period(0, "milliseconds"), 3_000_000),
+        ("other", profile().with_period(5, "bytes"), 3_000_000),
+    ] {
+        let query = format!("name={name}&{TIMES}&sampleRate=1000&format=pprof");
+        running.ingest(&query, &[], &profile.encode_to_vec()).await;
+        let found = running.stacks(&format!("&worker=pyroscope:{name}")).await;
+        assert_eq!(found, [format!("{name};work {expected:05}")]);
+    }
+}
+
 #[tokio::test]
 async fn empty_profiles_are_accepted_and_profiles_without_time_are_dropped() {
     let running = serve().await;

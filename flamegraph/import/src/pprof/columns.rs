@@ -374,11 +374,12 @@ impl Period {
             .unwrap_or(proto::ValueType { kind: 0, unit: 0 });
         let unit_ns = unit_ns(tables.text(builder, kind.unit)?);
         let meaning = Meaning::of(tables.text(builder, kind.kind)?).filter(|_| unit_ns.is_some());
+        let given = |unit_ns| Period {
+            unit_ns,
+            meaning: meaning.unwrap_or(Meaning::Unknown),
+        };
         if let Some(unit_ns) = builder.options.interval_ns {
-            return Ok(Some(Period {
-                unit_ns,
-                meaning: meaning.unwrap_or(Meaning::Unknown),
-            }));
+            return Ok(Some(given(unit_ns)));
         }
         let period = u64::try_from(tables.period)
             .ok()
@@ -388,6 +389,7 @@ impl Period {
             .and_then(|(period, unit_ns)| period.checked_mul(unit_ns));
         Ok(unit_ns
             .zip(meaning)
-            .map(|(unit_ns, meaning)| Period { unit_ns, meaning }))
+            .map(|(unit_ns, meaning)| Period { unit_ns, meaning })
+            .or(builder.options.interval_default_ns.map(given)))
     }
 }

@@ -24,6 +24,10 @@ pub(super) struct Pprof {
     time_ns: i64,
     #[prost(int64, tag = "10")]
     duration_ns: i64,
+    #[prost(message, optional, tag = "11")]
+    period_type: Option<Pair>,
+    #[prost(int64, tag = "12")]
+    period: i64,
 }
 
 /// A type of samples (name, unit), a label (key, text), a function (id, name) or a line (function).
@@ -106,6 +110,11 @@ impl Pprof {
             labels,
         });
         self
+    }
+
+    pub(super) fn with_period(mut self, period: i64, unit: &str) -> Pprof {
+        self.period_type = Some(self.pair("cpu", unit));
+        Pprof { period, ..self }
     }
 
     pub(super) fn at(self, start_s: i64, length_s: i64) -> Pprof {
