@@ -348,6 +348,17 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    /// Turns weights that are shares of a time into nanoseconds.
+    pub(super) fn share(&mut self, total_ns: u64) {
+        let sum = u128::from(self.total.max(1));
+        let part = |weight: u64| u128::from(weight) * u128::from(total_ns) / sum;
+        self.weights.retain(|_, weight| {
+            *weight = u64::try_from(part(*weight)).expect("a part of the total");
+            *weight > 0
+        });
+        self.total = self.weights.values().sum();
+    }
+
     /// The profile. Without a duration, it is as long as its last sample is late, or as one thread takes for
     /// the whole weight.
     pub(super) fn finish(self, times: Times) -> Result<Imported, ImportError> {

@@ -2,26 +2,25 @@
 
 mod event;
 mod frame;
+mod gaps;
 mod header;
-
-use std::collections::HashMap;
+mod survey;
 
 use profiler_core::{FrameId, State};
 
-use self::event::{Interval, Meaning, plain_event};
+use self::event::{Interval, Meaning, Modes, plain_event};
+use self::gaps::Gaps;
 use self::header::{Header, lost_samples};
 pub(super) use self::header::{is_comment, is_header, is_header_without_time, is_record};
+use self::survey::Survey;
 use super::builder::{Builder, Sample, Times};
 use super::error::{ImportError, echo};
-use super::limits::{
-    ENTRY_BYTES_MAX, GAPS_MAX, INTERVAL_DEFAULT, NAMED_EVENTS_MAX, TABLE_ENTRIES_MAX,
-};
+use super::limits::{ENTRY_BYTES_MAX, INTERVAL_DEFAULT};
 use super::model::{ImportFormat, ImportOptions, Imported};
 
 /// Parses the output of `perf script`.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
-    let event = time_event(content, options)?;
-    let mut parser = Parser::new(options, event);
+    let mut parser = Parser::new(options, Survey::of(content, options)?);
     for (number, line) in (1..).zip(content.split(|byte| *byte == b'\n')) {
         if line.len() > ENTRY_BYTES_MAX {
             let what = "too many bytes in a line";
@@ -35,38 +34,6 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     parser.finish()
 }
 
-/// The event whose samples are time on a CPU, without modifiers: the first such one. Without any, the first event if
-/// the options have the time of a sample. `None` if the file has no samples, or those of waits only.
-fn time_event(content: &[u8], options: &ImportOptions) -> Result<Option<String>, ImportError> {
-    let mut others: Vec<String> = Vec::new();
-    let mut has_waits = false;
-    for bytes in content.split(|byte| *byte == b'\n') {
-        let line = String::from_utf8_lossy(&bytes[..bytes.len().min(ENTRY_BYTES_MAX)]);
-        let Some(header) = Header::parse(line.trim_ascii_end()) else {
-            continue;
-        };
-        let plain = plain_event(header.event);
-        match Meaning::of(header.event) {
-            Meaning::Clock | Meaning::Cycles => return Ok(Some(plain.to_owned())),
-            Meaning::OffCpu => has_waits = true,
-            Meaning::Count if others.iter().any(|known| known == plain) => {}
-            Meaning::Count if others.len() < NAMED_EVENTS_MAX => others.push(plain.to_owned()),
-            Meaning::Count => {}
-        }
-    }
-    if others.is_empty() || has_waits {
-        return Ok(None);
-    }
-    if options.interval_ns.is_some() {
-        return Ok(Some(others.swap_remove(0)));
-    }
-    let found = echo(&others.join(", "));
-    Err(ImportError::NoTime {
-        format: ImportFormat::Perf,
-        found: format!("{found}; --interval sets the time of a sample"),
-    })
-}
-
 /// A sample whose stack is being read.
 struct Open {
     comm: String,
@@ -74,26 +41,9 @@ struct Open {
     at_ns: u64,
     weight: u64,
     is_wait: bool,
+    is_idle: bool,
     /// Innermost first.
     frames: Vec<FrameId>,
-}
-
-/// A source of samples in equal intervals.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Source {
-    /// Of a recording of the whole system: idle time is the same thread on each.
-    Processor(u32),
-    Thread(u32),
-}
-
-impl Source {
-    /// `None` for idle time of an unknown processor.
-    fn of(header: &Header<'_>) -> Option<Source> {
-        match header.processor {
-            Some(processor) => Some(Source::Processor(processor)),
-            None => (header.tid != 0).then_some(Source::Thread(header.tid)),
-        }
-    }
 }
 
 /// Lines that have no place in a profile.
@@ -103,11 +53,17 @@ struct Unread {
     first: String,
 }
 
+/// The interval that a comment has for the event in a mode.
+struct HeaderInterval {
+    modes: Modes,
+    nanoseconds: u64,
+}
+
 struct Parser<'a> {
     builder: Builder<'a>,
     open: Option<Open>,
-    /// The event of samples on a CPU; others are skipped, but for waits.
-    event: Option<String>,
+    /// Samples that do not count are skipped, but for waits.
+    survey: Survey,
     /// Whether periods are time; `None` before the first sample.
     has_time_weights: Option<bool>,
     /// Samples off the CPU, whose weights are nanoseconds.
@@ -117,21 +73,24 @@ struct Parser<'a> {
     unread: Unread,
     first_ns: Option<u64>,
     last_ns: u64,
-    /// The last sample of each source, and the gaps between them.
-    seen_ns: HashMap<Source, u64>,
-    gaps_ns: Vec<u64>,
-    header_interval_ns: Option<u64>,
+    /// By index of a mode.
+    gaps: Vec<Gaps>,
+    header_intervals: Vec<HeaderInterval>,
     /// By the command that recorded it.
     command_interval_ns: Option<u64>,
+    is_system_wide: bool,
     is_skipping: bool,
 }
 
 impl<'a> Parser<'a> {
-    fn new(options: &'a ImportOptions, event: Option<String>) -> Parser<'a> {
+    fn new(options: &'a ImportOptions, survey: Survey) -> Parser<'a> {
+        let modes = survey.modes.len().max(1);
         Parser {
             builder: Builder::new(ImportFormat::Perf, options),
             open: None,
-            event,
+            gaps: (0..modes).map(|_| Gaps::default()).collect(),
+            is_system_wide: survey.has_idle,
+            survey,
             has_time_weights: None,
             waits: Vec::new(),
             skipped: 0,
@@ -139,9 +98,7 @@ impl<'a> Parser<'a> {
             unread: Unread::default(),
             first_ns: None,
             last_ns: 0,
-            seen_ns: HashMap::new(),
-            gaps_ns: Vec::new(),
-            header_interval_ns: None,
+            header_intervals: Vec::new(),
             command_interval_ns: None,
             is_skipping: false,
         }
@@ -185,20 +142,25 @@ impl<'a> Parser<'a> {
     }
 
     fn comment(&mut self, comment: &str) {
-        let command = comment.trim_start().strip_prefix("cmdline : ");
-        self.command_interval_ns = self
-            .command_interval_ns
-            .or(command.and_then(event::interval_of_command));
+        if let Some(command) = comment.trim_start().strip_prefix("cmdline : ") {
+            self.command_interval_ns = self
+                .command_interval_ns
+                .or_else(|| event::interval_of_command(command));
+            self.is_system_wide |= event::is_system_wide(command);
+        }
         let interval = Interval::parse(comment)
-            .filter(|interval| self.event.as_deref() == Some(plain_event(interval.event)));
-        let interval_ns = interval.map(|interval| interval.nanoseconds);
-        self.header_interval_ns = self.header_interval_ns.or(interval_ns);
+            .filter(|interval| self.survey.event.as_deref() == Some(plain_event(interval.event)));
+        if let Some(Interval { event, nanoseconds }) = interval {
+            self.header_intervals.push(HeaderInterval {
+                modes: Modes::of(event),
+                nanoseconds,
+            });
+        }
     }
 
     fn header(&mut self, header: &Header<'_>, number: usize) -> Result<(), ImportError> {
         let is_wait = Meaning::of(header.event) == Meaning::OffCpu && header.period.is_some();
-        let is_chosen = self.event.as_deref() == Some(plain_event(header.event));
-        self.is_skipping = !is_wait && !is_chosen;
+        self.is_skipping = !is_wait && !self.survey.counts(header.event);
         if self.is_skipping {
             self.skipped += 1;
             return Ok(());
@@ -210,7 +172,8 @@ impl<'a> Parser<'a> {
         let stated = if is_wait {
             header.period
         } else {
-            self.note_gap(header, at_ns);
+            let mode = self.survey.mode(header.event).unwrap_or(0);
+            self.gaps[mode].note(header, at_ns);
             self.weight(header)
         };
         let weight = stated.ok_or_else(|| {
@@ -223,6 +186,7 @@ impl<'a> Parser<'a> {
             at_ns: at_ns.saturating_sub(first_ns),
             weight,
             is_wait,
+            is_idle: header.is_idle(),
             frames: Vec::new(),
         });
         if !header.frame.is_empty() {
@@ -231,27 +195,17 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Nanoseconds of a clock, or 1 for a sample; `None` if a clock has no period here, but had one before.
+    /// Nanoseconds of a clock, the share of a sample in all time, or 1 for a sample; `None` if a clock has no period here, but had one before.
     fn weight(&mut self, header: &Header<'_>) -> Option<u64> {
         let is_clock = Meaning::of(header.event) == Meaning::Clock;
         let has_time = *self
             .has_time_weights
             .get_or_insert(is_clock && header.period.is_some());
-        if has_time { header.period } else { Some(1) }
-    }
-
-    fn note_gap(&mut self, header: &Header<'_>, at_ns: u64) {
-        let Some(source) = Source::of(header) else {
-            return;
-        };
-        if self.gaps_ns.len() >= GAPS_MAX || self.seen_ns.len() >= TABLE_ENTRIES_MAX {
-            return;
+        if has_time || self.survey.has_shares {
+            header.period
+        } else {
+            Some(1)
         }
-        let gap_ns = self
-            .seen_ns
-            .insert(source, at_ns)
-            .map(|last_ns| at_ns.saturating_sub(last_ns));
-        self.gaps_ns.extend(gap_ns.filter(|gap_ns| *gap_ns > 0));
     }
 
     /// A frame; lines with a source are skipped, others counted.
@@ -285,11 +239,9 @@ impl<'a> Parser<'a> {
         let top = self.builder.top(None, None)?;
         let node = self.builder.stack(top, &open.frames)?;
         let thread = self.builder.thread(top, &open.comm, open.tid)?;
-        // The thread that runs where nothing else does.
-        let is_idle = open.tid == 0 && open.comm.starts_with("swapper");
         let state = if open.is_wait {
             State::Other
-        } else if is_idle {
+        } else if open.is_idle {
             State::Sleep
         } else {
             self.builder.options.state
@@ -313,8 +265,13 @@ impl<'a> Parser<'a> {
         self.note_losses();
         let mut interval_ns = 0;
         if self.has_time_weights == Some(false) {
-            interval_ns = self.interval_ns();
-            self.builder.scale(interval_ns)?;
+            interval_ns = if self.survey.has_shares {
+                self.share()?
+            } else {
+                let interval_ns = self.interval_ns();
+                self.builder.scale(interval_ns)?;
+                interval_ns
+            };
         }
         for wait in self.waits {
             self.builder.add(wait)?;
@@ -330,7 +287,7 @@ impl<'a> Parser<'a> {
 
     fn note_losses(&mut self) {
         if self.skipped > 0 {
-            let event = echo(self.event.as_deref().unwrap_or("offcpu-time"));
+            let event = echo(self.survey.event.as_deref().unwrap_or("offcpu-time"));
             let skipped = self.skipped;
             let note = format!("samples of other events than {event} were skipped: {skipped}");
             self.builder.note(note);
@@ -348,30 +305,85 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Divides the time of the mode that was sampled most among all samples, by their periods: each mode is sampled
+    /// all the time, however rare it is. Returns the time between two samples.
+    fn share(&mut self) -> Result<u64, ImportError> {
+        let modes = self.gaps.len();
+        let mut total_ns = 0_u64;
+        let mut shortest_ns = u64::MAX;
+        for mode in 0..modes {
+            let samples = self.gaps[mode].samples;
+            let interval_ns = self.interval_of_mode(mode);
+            let default_ns = INTERVAL_DEFAULT.as_nanos() as u64;
+            let interval_ns = interval_ns.map_or(default_ns, |interval| interval.nanoseconds);
+            shortest_ns = shortest_ns.min(interval_ns);
+            let time_ns = samples
+                .checked_mul(interval_ns)
+                .ok_or_else(|| self.builder.too_heavy())?;
+            total_ns = total_ns.max(time_ns);
+        }
+        self.builder.share(total_ns);
+        let event = echo(self.survey.event.as_deref().unwrap_or_default());
+        let seconds = total_ns as f64 / 1e9;
+        self.builder.note(format!(
+            "samples of {event} in {modes} modes share {seconds:.3} s, by their periods; --interval sets a time for each"
+        ));
+        Ok(shortest_ns)
+    }
+
     /// The time of a sample: as given, as recorded, or as busy threads were sampled.
     fn interval_ns(&mut self) -> u64 {
         if let Some(given_ns) = self.builder.options.interval_ns {
             return given_ns;
         }
-        if let Some(recorded_ns) = self.header_interval_ns.or(self.command_interval_ns) {
-            return recorded_ns;
-        }
-        // A thread that is not always busy has longer gaps.
-        let quarter = self.gaps_ns.len() / 4;
-        let estimated_ns = (!self.gaps_ns.is_empty()).then(|| {
-            let (_, gap_ns, _) = self.gaps_ns.select_nth_unstable(quarter);
-            *gap_ns
-        });
-        let interval_ns = estimated_ns.unwrap_or(INTERVAL_DEFAULT.as_nanos() as u64);
-        let interval_ms = interval_ns as f64 / 1e6;
-        let source = if estimated_ns.is_some() {
-            "estimated from gaps between samples"
-        } else {
-            "assumed"
+        // Modes in which a processor is seldom have long gaps.
+        let shortest = (0..self.gaps.len())
+            .filter_map(|mode| self.interval_of_mode(mode))
+            .min_by_key(|interval| interval.nanoseconds);
+        let (interval_ns, source) = match shortest {
+            Some(ModeInterval {
+                nanoseconds,
+                is_recorded: true,
+            }) => return nanoseconds,
+            Some(interval) => (interval.nanoseconds, "estimated from gaps between samples"),
+            None => (INTERVAL_DEFAULT.as_nanos() as u64, "assumed"),
         };
+        let interval_ms = interval_ns as f64 / 1e6;
         self.builder.note(format!(
             "a sample is {interval_ms} ms, {source}; --interval sets another time"
         ));
         interval_ns
     }
+
+    /// The interval of a mode, as recorded or estimated.
+    fn interval_of_mode(&mut self, mode: usize) -> Option<ModeInterval> {
+        let modes = self.survey.modes.get(mode);
+        let same_first = self
+            .header_intervals
+            .iter()
+            .find(|interval| Some(&interval.modes) == modes)
+            .or(self.header_intervals.first());
+        let recorded_ns = same_first
+            .map(|interval| interval.nanoseconds)
+            .or(self.command_interval_ns);
+        if let Some(nanoseconds) = recorded_ns {
+            return Some(ModeInterval {
+                nanoseconds,
+                is_recorded: true,
+            });
+        }
+        // Cycles come fast at the start, until the kernel knows their frequency.
+        let part = if self.survey.is_cycles { 4 } else { 20 };
+        let estimated_ns = self.gaps[mode].estimated_ns(self.is_system_wide, part);
+        estimated_ns.map(|nanoseconds| ModeInterval {
+            nanoseconds,
+            is_recorded: false,
+        })
+    }
+}
+
+/// The time between samples of a mode.
+struct ModeInterval {
+    nanoseconds: u64,
+    is_recorded: bool,
 }

@@ -78,6 +78,10 @@ fn perf(content: &[u8]) -> Option<u128> {
     for line in text.split('\n').map(str::trim_ascii_end) {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let is_frame = line.starts_with([' ', '\t']) && words.last() != Some(&"cpu-clock:");
+        if is_frame && words.contains(&"cpu-clock:") {
+            // A header and its frame on one line.
+            return None;
+        }
         if line.is_empty() || line.starts_with('#') || is_frame {
             continue;
         }

@@ -32,16 +32,78 @@ impl Meaning {
 /// An event without what it does not differ by: the kind of processor (`cpu_atom/cycles/P`,
 /// `armv8_cortex_a53/cpu_cycles/`), and modifiers (`cycles:u`).
 pub(super) fn plain_event(event: &str) -> &str {
-    const MODIFIERS: &str = "ukhpPGHSDIWebRX";
-    let of_processor = event
-        .split_once('/')
-        .and_then(|(_, rest)| rest.split_once('/'));
-    if let Some((plain, _)) = of_processor.filter(|(_, modifiers)| !modifiers.contains('/')) {
-        return plain;
+    Parts::of(event).plain
+}
+
+/// An event without the kind of processor, and its modifiers.
+struct Parts<'e> {
+    plain: &'e str,
+    modifiers: &'e str,
+}
+
+impl<'e> Parts<'e> {
+    fn of(event: &'e str) -> Parts<'e> {
+        const MODIFIERS: &str = "ukhpPGHSDIWebRX";
+        let of_processor = event
+            .split_once('/')
+            .and_then(|(_, rest)| rest.split_once('/'));
+        if let Some((plain, modifiers)) =
+            of_processor.filter(|(_, modifiers)| !modifiers.contains('/'))
+        {
+            return Parts { plain, modifiers };
+        }
+        match event.rsplit_once(':') {
+            Some((plain, modifiers)) if modifiers.chars().all(|c| MODIFIERS.contains(c)) => {
+                Parts { plain, modifiers }
+            }
+            _ => Parts {
+                plain: event,
+                modifiers: "",
+            },
+        }
     }
-    match event.rsplit_once(':') {
-        Some((plain, modifiers)) if modifiers.chars().all(|c| MODIFIERS.contains(c)) => plain,
-        _ => event,
+}
+
+/// The modes of a processor in which an event is counted: user, kernel and hypervisor, on the host and in guests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Modes {
+    /// A bit for each.
+    levels: u8,
+    machines: u8,
+}
+
+impl Modes {
+    pub(super) fn of(event: &str) -> Modes {
+        let modifiers = Parts::of(event).modifiers;
+        let bits = |names: &str| {
+            let found = |name: char| u8::from(modifiers.contains(name));
+            let bits = names.chars().fold(0, |bits, name| bits << 1 | found(name));
+            let all = (1 << names.len()) - 1;
+            // Without any, all are meant.
+            if bits == 0 { all } else { bits }
+        };
+        Modes {
+            levels: bits("ukh"),
+            machines: bits("HG"),
+        }
+    }
+
+    fn overlaps(self, other: Modes) -> bool {
+        self.levels & other.levels != 0 && self.machines & other.machines != 0
+    }
+
+    /// Those that have no time in common: the widest first, and then each that adds time.
+    pub(super) fn exclusive(all: &[Modes]) -> Vec<Modes> {
+        let mut widest_first = all.to_vec();
+        let width = |modes: &Modes| modes.levels.count_ones() * modes.machines.count_ones();
+        widest_first.sort_by_key(|modes| std::cmp::Reverse(width(modes)));
+        let mut chosen: Vec<Modes> = Vec::new();
+        for modes in widest_first {
+            if chosen.iter().all(|other| !other.overlaps(modes)) {
+                chosen.push(modes);
+            }
+        }
+        chosen
     }
 }
 
@@ -124,6 +186,20 @@ pub(super) fn interval_of_command(command: &str) -> Option<u64> {
     found.map(|frequency_hz| 1_000_000_000 / frequency_hz.min(1_000_000_000))
 }
 
+/// Whether a command records whole processors instead of the threads of a program.
+pub(super) fn is_system_wide(command: &str) -> bool {
+    let Some((_, options)) = command.split_once(" record ") else {
+        return false;
+    };
+    options
+        .split_ascii_whitespace()
+        .take_while(|word| *word != "--")
+        .any(|word| {
+            let is_short = word.starts_with('-') && !word.starts_with("--");
+            matches!(word, "--all-cpus" | "--cpu" | "-C") || is_short && word.contains('a')
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,6 +273,33 @@ mod tests {
             for event in events {
                 assert_eq!(Meaning::of(event), expected, "{event}");
             }
+        }
+    }
+
+    #[test]
+    fn modes_that_have_time_in_common_do_not_add_up() {
+        for (events, expected) in [
+            (&["cycles:u", "cycles:k"][..], &["cycles:u", "cycles:k"][..]),
+            (&["cycles:u", "cycles"], &["cycles"]),
+            (&["cycles:ppp", "cycles:P"], &["cycles"]),
+            (&["cycles:u", "cycles:ukh"], &["cycles:ukh"]),
+            (&["cycles:G", "cycles:H"], &["cycles:G", "cycles:H"]),
+            (&["cycles:HG", "cycles:G"], &["cycles"]),
+            (&["cpu_core/cycles/P", "cpu_atom/cycles/P"], &["cycles"]),
+            (
+                &["cpu_core/cycles/u", "cpu_atom/cycles/k"],
+                &["cycles:u", "cycles:k"],
+            ),
+        ] {
+            let mut modes: Vec<Modes> = Vec::new();
+            for event in events {
+                let found = Modes::of(event);
+                if !modes.contains(&found) {
+                    modes.push(found);
+                }
+            }
+            let expected: Vec<Modes> = expected.iter().map(|event| Modes::of(event)).collect();
+            assert_eq!(Modes::exclusive(&modes), expected, "{events:?}");
         }
     }
 

@@ -60,6 +60,11 @@ pub(super) struct Header<'l> {
 }
 
 impl<'l> Header<'l> {
+    /// Whether it is of the thread that runs where nothing else does.
+    pub(super) fn is_idle(&self) -> bool {
+        self.tid == 0 && self.comm.starts_with("swapper")
+    }
+
     pub(super) fn parse(line: &'l str) -> Option<Header<'l>> {
         let header = Header::parse_trimmed(line.trim_start())?;
         // Frames of a stack are indented, and so are short commands.

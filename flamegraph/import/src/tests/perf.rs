@@ -39,7 +39,7 @@ proptest! {
 }
 
 #[test]
-fn one_event_on_processors_of_two_kinds_and_with_modifiers_is_one() {
+fn one_event_on_processors_of_two_kinds_and_with_equal_modes_is_one() {
     for [plain, first, second, other] in [
         [
             "cycles",
@@ -47,14 +47,19 @@ fn one_event_on_processors_of_two_kinds_and_with_modifiers_is_one() {
             "cpu_atom/cycles/P",
             "cpu_core/instructions/P",
         ],
-        ["cycles", "cycles", "cycles:u", "cycles_other"],
+        ["cycles", "cycles", "cycles:P", "cycles_other"],
         [
             "cpu-clock",
             "cpu-clock:ppp",
-            "cpu-clock:uhH",
+            "cpu-clock:ukhHG",
             "page-faults:u",
         ],
-        ["ref-cycles", "ref-cycles:H", "ref-cycles:G", "sched:wakeup"],
+        [
+            "ref-cycles",
+            "cpu/ref-cycles/H",
+            "ref-cycles:H",
+            "sched:wakeup",
+        ],
     ] {
         let event = |event: &str, at: u32| format!("app 9 1.{at:06}: 10 {event}: 1f f+0x1 (app)\n");
         let text = event(first, 0)
@@ -306,4 +311,185 @@ fn the_command_of_a_recording_tells_the_interval() {
     let imported = of(format!("{command}{samples}"));
     assert_eq!(imported.total_ns(), 40_000_000);
     assert!(imported.notes.is_empty(), "{:?}", imported.notes);
+}
+
+/// `perf record -F 99 -e cycles:u,cycles:k`: each mode is sampled 99 times a second while a thread runs, with as many
+/// cycles a sample as the thread spent in that mode.
+fn in_two_modes(seconds: u32, kernel_percent: u64) -> String {
+    const CYCLES: u64 = 30_000_000;
+    let samples = (0..seconds * 99).map(|tick| {
+        let at_us = u64::from(tick) * 10_101;
+        let [at_s, at_us] = [at_us / 1_000_000, at_us % 1_000_000];
+        let kernel = CYCLES * kernel_percent / 100;
+        let user = CYCLES - kernel;
+        format!(
+            "app 9 [000] {at_s}.{at_us:06}: {user} cycles:u:\n\t1f work+0x1 (/opt/app)\n\n\
+             app 9 [000] {at_s}.{:06}: {kernel} cycles:k:\n\t2f read+0x1 ([kernel.kallsyms])\n\n",
+            at_us + 40
+        )
+    });
+    samples.collect()
+}
+
+fn time_of(imported: &Imported, function: &str) -> u64 {
+    let profile = collapsed(&imported.profile());
+    let of_function = profile
+        .lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter(|(stack, _)| stack.ends_with(function));
+    of_function
+        .map(|(_, weight)| weight.parse::<u64>().unwrap())
+        .sum()
+}
+
+#[test]
+fn modes_of_one_event_share_its_time_by_their_periods() {
+    for (kernel_percent, header) in [
+        (10, ""),
+        (50, ""),
+        (
+            1,
+            "# cmdline : /usr/bin/perf record -F 99 -e cycles:u,cycles:k ./app\n",
+        ),
+        (
+            10,
+            "# event : name = cycles:u, , { sample_period, sample_freq } = 99, freq = 1\n\
+             # event : name = cycles:k, , { sample_period, sample_freq } = 99, freq = 1\n",
+        ),
+    ] {
+        let imported = of(format!("{header}{}", in_two_modes(10, kernel_percent)));
+        let total_ms = imported.total_ns() / 1_000_000;
+        assert!((9_990..=10_000).contains(&total_ms), "{total_ms} ms");
+        let kernel_ns = time_of(&imported, "read");
+        let percent = kernel_ns as f64 * 100.0 / imported.total_ns() as f64;
+        let expected = kernel_percent as f64;
+        assert!(
+            (percent - expected).abs() < 0.01,
+            "{percent} for {expected}"
+        );
+        assert_eq!(imported.notes.len(), 1, "{:?}", imported.notes);
+        let note = "samples of cycles in 2 modes share ";
+        assert!(imported.notes[0].starts_with(note), "{:?}", imported.notes);
+    }
+}
+
+/// Neither is time of its own next to the other.
+#[test]
+fn modes_with_time_in_common_count_once() {
+    let text = ticks("cycles:u", 9) + &ticks("cycles", 5);
+    let imported = of(&text);
+    assert_eq!(imported.total_ns(), 50_000_000);
+    let skipped = "samples of other events than cycles were skipped: 9";
+    assert!(
+        imported.notes.iter().any(|note| note == skipped),
+        "{:?}",
+        imported.notes
+    );
+}
+
+#[test]
+fn modes_without_periods_and_events_without_names_are_refused_by_name() {
+    let modes = in_two_modes(2, 10)
+        .replace(" 27000000 ", " ")
+        .replace(" 3000000 ", " ");
+    let error = import(modes.as_bytes(), &ImportOptions::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("do not say how many cycles: choose `perf script -F +period`"),
+        "{text}"
+    );
+    let given = ImportOptions {
+        interval_ns: Some(7),
+        ..ImportOptions::default()
+    };
+    assert_eq!(
+        import(modes.as_bytes(), &given).unwrap().total_ns(),
+        2 * 198 * 7
+    );
+    let named =
+        "# event : name = cycles:u, , id = { 1 }\n# event : name = page-faults, , id = { 2 }\n";
+    let dummy =
+        "# event : name = cycles:u, , id = { 1 }\n# event : name = dummy:HG, , id = { 2 }\n";
+    let sample = "app 9 1.000000: \n\t1f work+0x1 (/opt/app)\n\n";
+    let error = import(
+        format!("{named}{sample}").as_bytes(),
+        &ImportOptions::default(),
+    );
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("choose `perf script -F +event`"), "{text}");
+    assert_eq!(of(format!("{dummy}{sample}")).total_ns(), 10_000_000);
+}
+
+/// A clock has a timer for each mode, and each of its samples is in one.
+#[test]
+fn a_clock_in_two_modes_counts_samples_of_both() {
+    let text: String = (0..100)
+        .map(|tick| {
+            let at_us = 1_000_000 + tick * 10_000 + if tick % 10 == 9 { 3 } else { 0 };
+            let [mode, function] = if tick % 10 == 9 {
+                ["k", "read"]
+            } else {
+                ["u", "work"]
+            };
+            format!(
+                "app 9 {}.{:06}: cpu-clock:{mode}:\n\t1f {function}+0x1 (/opt/app)\n\n",
+                at_us / 1_000_000,
+                at_us % 1_000_000
+            )
+        })
+        .collect();
+    let imported = of(text);
+    assert_eq!(imported.total_ns(), 1_000_000_000);
+    assert_eq!(time_of(&imported, "read"), 100_000_000);
+}
+
+/// Each thread has a timer of its own, which runs while the thread does.
+#[test]
+fn threads_that_take_turns_on_a_processor_do_not_shorten_the_interval() {
+    let sample = |tick: u64| {
+        let thread = tick % 2;
+        let at_us = 1_000_000 + tick / 2 * 20_000 + thread * 300;
+        format!(
+            "app 1/{} [000] {}.{:06}: cpu-clock:u:\n\t1f work+0x1 (/opt/app)\n\n",
+            10 + thread,
+            at_us / 1_000_000,
+            at_us % 1_000_000
+        )
+    };
+    let text: String = (0..100).map(sample).collect();
+    assert_eq!(of(text).total_ns(), 100 * 20_000_000);
+}
+
+#[test]
+fn differences_of_times_are_refused_by_name() {
+    let file = |times: &[u32]| -> String {
+        let sample =
+            |time: &u32| format!("app 9 0.{time:06}: 7 cpu-clock:\n\t1f f+0x1 (/opt/app)\n\n");
+        times.iter().map(sample).collect()
+    };
+    for times in [
+        &[0, 10_000, 9_999, 10_001, 10_000, 40, 9_950][..],
+        &[0, 10_000, 10_000, 10_000],
+        // Without the first sample.
+        &[10_000, 9_999, 9_998, 10_001, 9_000, 9_500],
+    ] {
+        let error = import(file(times).as_bytes(), &ImportOptions::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "this is the output of `perf script --deltatime`, whose times are differences, which is not read: run \
+             `perf script` without --deltatime and import its output"
+        );
+    }
+    for times in [
+        &[0, 10_000, 20_000, 30_000][..],
+        &[0, 10_000, 10_000, 10_000, 20_000, 20_000],
+        &[10_000, 10_000, 10_000, 9_990, 20_000, 19_990, 30_000],
+        &[0, 0, 0, 0],
+    ] {
+        assert_eq!(
+            of(file(times)).total_ns(),
+            7 * times.len() as u64,
+            "{times:?}"
+        );
+    }
 }
