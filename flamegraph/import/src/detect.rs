@@ -46,8 +46,24 @@ pub(super) fn format(content: &[u8]) -> Option<ImportFormat> {
     collapsed::is_likely(text.as_bytes()).then_some(ImportFormat::Collapsed)
 }
 
+/// The start of a text, without a line that is cut.
+fn whole_lines(content: &[u8]) -> &[u8] {
+    if content.len() <= TEXT_BYTES {
+        return content;
+    }
+    let start = &content[..TEXT_BYTES];
+    let end = start.iter().rposition(|byte| *byte == b'\n');
+    &start[..end.unwrap_or(0)]
+}
+
 /// The error for content of a known format that is not read, or of none.
 pub(super) fn other(content: &[u8]) -> ImportError {
+    if content.trim_ascii().is_empty() {
+        return ImportError::OtherFormat {
+            name: "an empty file",
+            instead: "record again, and end the profiler before the import",
+        };
+    }
     match named(content).or_else(|| others::named_by_members(content)) {
         Some(Other { name, instead, .. }) => ImportError::OtherFormat { name, instead },
         None => ImportError::UnknownFormat,

@@ -218,7 +218,7 @@ fn check(file: &str, options: &ImportOptions, expected: Expect) {
 
 #[test]
 fn unknown_content_names_the_known_formats() {
-    for content in ["", "hello", "{\"a\": 1}", "[1, 2]", "a b c\n", "<svg/>"] {
+    for content in ["hello", "{\"a\": 1}", "[1, 2]", "a b c\n", "<svg/>"] {
         let error = import(content.as_bytes(), &ImportOptions::default()).unwrap_err();
         assert_eq!(error, ImportError::UnknownFormat, "{content:?}");
         assert!(

@@ -22,6 +22,8 @@ pub(super) struct Other {
 enum Mark {
     /// Its first bytes.
     Magic(&'static [u8]),
+    /// Its first bytes, and others further on.
+    MagicAt(&'static [u8], usize, &'static [u8]),
     /// The first text that is not blank.
     Start(&'static str),
     /// Its first text, and another one.
@@ -34,6 +36,12 @@ impl Mark {
     fn is_in(&self, content: &[u8], text: &str) -> bool {
         match self {
             Mark::Magic(bytes) => content.starts_with(bytes),
+            Mark::MagicAt(bytes, at, others) => {
+                content.starts_with(bytes)
+                    && content
+                        .get(*at..)
+                        .is_some_and(|rest| rest.starts_with(others))
+            }
             Mark::Start(start) => text.starts_with(start),
             Mark::StartWith(start, other) => text.starts_with(start) && text.contains(other),
             Mark::Members(_) => false,
@@ -59,6 +67,14 @@ const NO_PROFILE: &str = "they are no profile";
 const PROFILER_OF_FIREFOX: &str = "open it in profiler.firefox.com and import what that saves";
 
 const NO_STACKS: &str = "it has no stacks; record with py-spy or austin";
+const NO_STACKS_OF_PERF: &str =
+    "it has no stacks; record with `perf record -g` and import the output of `perf script`";
+const PYINSTRUMENT: &str = "run `pyinstrument -r speedscope` and import its output";
+const CORE_DUMP: &str = "a core dump";
+const ONE_MOMENT: &str = "it is one moment of a process; record a profile of the process";
+const INSTRUCTIONS: &str = "it counts instructions, which are no time; record with `perf record -g`, or open it in KCachegrind";
+const TRACY: &str = "a capture of Tracy";
+const PYTHON_PROFILE: &str = "a profile of Python's cProfile";
 
 /// The formats that are known and not read.
 const OTHERS: &[Other] = &[
@@ -97,6 +113,16 @@ const OTHERS: &[Other] = &[
         Mark::Magic(b"SLOW"),
         "a trace of Android's methods",
         PROFILER_OF_FIREFOX,
+    ),
+    other_format(
+        Mark::MagicAt(b"\x7fELF", 16, &[4, 0]),
+        CORE_DUMP,
+        ONE_MOMENT,
+    ),
+    other_format(
+        Mark::MagicAt(b"\x7fELF", 16, &[0, 4]),
+        CORE_DUMP,
+        ONE_MOMENT,
     ),
     other_format(
         Mark::Magic(b"\x7fELF"),
@@ -169,12 +195,12 @@ const OTHERS: &[Other] = &[
     other_format(
         Mark::Start("# callgrind format"),
         "a profile of Callgrind",
-        "it counts instructions; open it in speedscope or KCachegrind",
+        INSTRUCTIONS,
     ),
     other_format(
         Mark::StartWith("version:", "creator: callgrind"),
         "a profile of Callgrind",
-        "it counts instructions; open it in speedscope or KCachegrind",
+        INSTRUCTIONS,
     ),
     other_format(
         Mark::StartWith("#", "\n# Event count (approx.): "),
@@ -223,20 +249,109 @@ const OTHERS: &[Other] = &[
         "a report of macOS's sample",
         "run inferno-collapse-sample and import its output",
     ),
+    other_format(Mark::Magic(b"{\xa9\x03"), PYTHON_PROFILE, NO_STACKS),
+    other_format(Mark::Magic(b"{\x29\x03"), PYTHON_PROFILE, NO_STACKS),
+    other_format(Mark::Magic(b"\xfb\xa9\x03"), PYTHON_PROFILE, NO_STACKS),
+    other_format(Mark::Magic(b"\xfb\x29\x03"), PYTHON_PROFILE, NO_STACKS),
+    other_format(Mark::Magic(b"{(\x03\0\0\0"), PYTHON_PROFILE, NO_STACKS),
     other_format(
-        Mark::Magic(b"{\xa9\x03"),
-        "a profile of Python's cProfile",
+        Mark::StartWith("", "ncalls  tottime  percall  cumtime  percall"),
+        "a text of Python's cProfile",
         NO_STACKS,
     ),
     other_format(
-        Mark::Magic(b"{\x29\x03"),
-        "a profile of Python's cProfile",
+        Mark::StartWith("Timer unit:", "% Time"),
+        "a report of Python's line_profiler",
         NO_STACKS,
+    ),
+    other_format(
+        Mark::Members(&["alloc_samples", "elapsed_time_sec", "files"]),
+        "a profile of Scalene",
+        "its times are of lines; record with py-spy or austin",
+    ),
+    other_format(
+        Mark::StartWith("_     ._   __/__", "Recorded:"),
+        "a text of pyinstrument",
+        PYINSTRUMENT,
+    ),
+    other_format(Mark::Magic(b"memray\0"), "a recording of memray", NO_TIME),
+    other_format(
+        Mark::StartWith("v 1", "\nX "),
+        "a recording of heaptrack",
+        NO_TIME,
+    ),
+    other_format(
+        Mark::StartWith("desc: ", "\ntime_unit: "),
+        "a profile of Massif",
+        NO_TIME,
+    ),
+    other_format(
+        Mark::StartWith("desc: ", "\nevents: "),
+        "a profile of Cachegrind",
+        INSTRUCTIONS,
+    ),
+    other_format(Mark::Magic(b"tr\xfdP"), TRACY, NO_STACKS_OF_PERF),
+    other_format(Mark::Magic(b"tlZ\x04"), TRACY, NO_STACKS_OF_PERF),
+    other_format(Mark::Magic(b"tZst"), TRACY, NO_STACKS_OF_PERF),
+    other_format(
+        Mark::Magic(b"gmon\x01\0\0\0"),
+        "a profile of gprof",
+        NO_STACKS_OF_PERF,
+    ),
+    other_format(
+        Mark::Start("Flat profile:"),
+        "a report of gprof",
+        NO_STACKS_OF_PERF,
+    ),
+    other_format(
+        Mark::StartWith("go 1.", " trace\0"),
+        "a trace of Go",
+        "import a profile of the CPU, or the output of `go tool trace -pprof=sched`",
+    ),
+    other_format(
+        Mark::Start("v8-version,"),
+        "a log of Node.js's --prof",
+        "run `node --cpu-prof` and import the .cpuprofile",
+    ),
+    other_format(
+        Mark::Start("Statistical profiling result from "),
+        "a report of Node.js's --prof",
+        "run `node --cpu-prof` and import the .cpuprofile",
+    ),
+    other_format(
+        Mark::Members(&["code", "functions", "ticks"]),
+        "a log of Node.js's --prof",
+        "run `node --cpu-prof` and import the .cpuprofile",
+    ),
+    other_format(
+        Mark::Magic(b"\x10\0\x04FxT\x16\0"),
+        "a trace of Fuchsia's format, as magic-trace writes it",
+        "record with `perf record -g` and import the output of `perf script`",
+    ),
+    other_format(
+        Mark::Magic(b"rbspy02\n"),
+        "a recording of rbspy",
+        "run `rbspy report -f collapsed` and import its output",
+    ),
+    other_format(
+        Mark::Magic(b"\x04\x08{"),
+        "a dump of stackprof",
+        "run `stackprof --stackcollapse` and import its output",
+    ),
+    other_format(
+        Mark::Magic(b"SQLite format 3\0"),
+        "a database of SQLite",
+        "export a profile from it with the program that made it",
+    ),
+    other_format(
+        Mark::StartWith("version:", "creator: xdebug"),
+        "a profile of Xdebug",
+        "it has no stacks, only callers; record with phpspy or Excimer",
     ),
     other_format(
         Mark::StartWith("{", "\"root_frame\""),
         "a profile of pyinstrument",
-        "run `pyinstrument -r speedscope` and import its output",
+        PYINSTRUMENT,
     ),
     other_format(
         Mark::StartWith("Attaching ", "@"),

@@ -1,6 +1,10 @@
 //! Content of formats that are not read is called by its name, and no text that looks a little like stacks is taken for
 //! them.
 
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::json;
 
 use super::*;
@@ -9,6 +13,12 @@ fn rejected(content: &[u8]) -> String {
     import(content, &ImportOptions::default())
         .unwrap_err()
         .to_string()
+}
+
+fn gzipped(content: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(content).unwrap();
+    gzip.finish().unwrap()
 }
 
 fn check(content: &str, name: &str) {
@@ -115,4 +125,90 @@ fn a_text_without_stacks_of_several_frames_is_of_no_format() {
     };
     assert!(import(text.as_bytes(), &options).is_ok());
     assert_eq!(of("main 3\nidle 4\n").total_ns(), 70_000_000);
+}
+
+/// The first bytes of files that the tools wrote.
+#[test]
+fn files_of_other_tools_are_named() {
+    let elf = |kind: [u8; 2]| [b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0", &kind[..]].concat();
+    let no_stacks = "it has no stacks";
+    for (content, name, way_on) in [
+        (&b""[..], "an empty file", "record again"),
+        (b" \n\n", "an empty file", "record again"),
+        (
+            b"\xfb\x29\x03\xfa\x38/root/a.py\xe9\x01\0\0\0",
+            "a profile of Python's cProfile",
+            no_stacks,
+        ),
+        (
+            b"         1056 function calls (1055 primitive calls) in 2.022 seconds\n\n   Ordered by: cumulative time\n\n   \
+              ncalls  tottime  percall  cumtime  percall filename:lineno(function)\n",
+            "a text of Python's cProfile",
+            no_stacks,
+        ),
+        (
+            b"Timer unit: 1e-06 s\n\nTotal time: 1 s\nLine #      Hits         Time  Per Hit   % Time  Line Contents\n",
+            "a report of Python's line_profiler",
+            no_stacks,
+        ),
+        (
+            b"{\n    \"alloc_samples\": 0,\n \"args\": [\"burn.py\"], \"elapsed_time_sec\": 2.1, \"files\": {}}",
+            "a profile of Scalene",
+            "py-spy",
+        ),
+        (
+            b"\n  _     ._   __/__   _ _  _  _ _/_   Recorded: 17:48:52  Samples:  402\n /_//_/// /_ / //_//\n",
+            "a text of pyinstrument",
+            "pyinstrument -r speedscope",
+        ),
+        (
+            b"# callgrind format\nversion: 1\ncreator: callgrind-3.19.0\npid: 9\ncmd:  /bin/true\npart: 1\n",
+            "a profile of Callgrind",
+            "perf record",
+        ),
+        (
+            b"desc: I1 cache: 32768 B, 64 B, 8-way associative\ncmd: /bin/true\nevents: Ir \nfl=./a.c\n",
+            "a profile of Cachegrind",
+            "perf record",
+        ),
+        (
+            b"desc: --massif-out-file=massif.out\ncmd: /bin/true\ntime_unit: i\n#-----------\nsnapshot=0\n",
+            "a profile of Massif",
+            "no time",
+        ),
+        (
+            b"v 10400 3\nX /bin/true\nI 1000 5e298d\ns d /usr/bin/true\n",
+            "a recording of heaptrack",
+            "no time",
+        ),
+        (b"tr\xfdP\x01\x05\0\0", "a capture of Tracy", "perf record"),
+        (b"tZst\0\0\0", "a capture of Tracy", "perf record"),
+        (b"PERFILE2h\0\0\0\0\0\0\0", "a recording of perf", "perf script"),
+        (b"gmon\x01\0\0\0", "a profile of gprof", "perf record"),
+        (b"Flat profile:\n\nEach sample counts as 0.01 seconds.\n", "a report of gprof", "perf record"),
+        (b"go 1.22 trace\0\0\0\x01\x02", "a trace of Go", "go tool trace -pprof=sched"),
+        (b"v8-version,11,3,244,8,-node.26,0\n", "a log of Node.js's --prof", "--cpu-prof"),
+        (
+            b"{\"code\":[],\"functions\":[],\"ticks\":[]}",
+            "a log of Node.js's --prof",
+            "--cpu-prof",
+        ),
+        (b"\x10\0\x04FxT\x16\0", "a trace of Fuchsia's format, as magic-trace writes it", "perf record"),
+        (b"\x04\x08{\x0b:\x0cversion", "a dump of stackprof", "--stackcollapse"),
+        (b"SQLite format 3\0\x10\0", "a database of SQLite", "export"),
+        (&elf([4, 0]), "a core dump", "record a profile"),
+        (&elf([0, 4]), "a core dump", "record a profile"),
+        (&elf([3, 0]), "a program or a library", "record a profile"),
+        (
+            b"version: 1\ncreator: xdebug 3.1.0 (PHP 8.1)\ncmd: a.php\n",
+            "a profile of Xdebug",
+            "no stacks",
+        ),
+    ] {
+        let error = rejected(content);
+        let expected = format!("this is {name}, which is not read: ");
+        assert!(error.starts_with(&expected), "{name}: {error}");
+        assert!(error.contains(way_on), "{way_on}: {error}");
+        assert_eq!(rejected(&gzipped(content)), error, "compressed");
+    }
 }
