@@ -17,9 +17,12 @@ const BYTES_MAX: u64 = 256 << 20;
 /// get lost there, and some tools reject it.
 pub const WEIGHT_DIGITS_MIN: usize = 5;
 
+/// The least weight without leading zeros of its own.
+const WITHOUT_ZEROS_MIN: u64 = 10_000;
+
 /// Writes one line per stack, `task;frame;frame weight`, sorted by stack, each stack once. Weights
 /// are **nanoseconds** of thread time over all states and add up to the profile's total; those below 10,000 have
-/// [leading zeros](WEIGHT_DIGITS_MIN).
+/// [leading zeros](WEIGHT_DIGITS_MIN), and so have those of stacks that could be another tool's.
 ///
 /// Lines of a function are merged. Tools split stacks at `;` and weights at the last space, so
 /// names are changed where they would be misread: `;` becomes `:`, characters that [`printable`]
@@ -47,7 +50,12 @@ pub fn collapsed(profile: &Profile) -> String {
     });
     let mut text = String::new();
     for (stack, weight) in stacks {
-        let _ = writeln!(text, "{stack} {weight:0WEIGHT_DIGITS_MIN$}");
+        let mark = if is_ambiguous(&stack) && weight >= WITHOUT_ZEROS_MIN {
+            "0"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "{stack} {mark}{weight:0WEIGHT_DIGITS_MIN$}");
     }
     text
 }
@@ -109,6 +117,30 @@ fn stack_name(name: &str) -> String {
         name.replace_range(space..=space, "_");
     }
     name
+}
+
+/// Whether a reader may take names of a stack for marks of other tools: processes and threads of austin, kinds of frames
+/// and threads of async-profiler, lines and threads of py-spy, and stacks off the CPU.
+fn is_ambiguous(stack: &str) -> bool {
+    const OFF_CPU: [&str; 4] = [
+        "finish_task_switch",
+        "schedule",
+        "__schedule",
+        "__traceiter_sched_switch",
+    ];
+    let is_numbered = |name: &str, letter| {
+        let digits = name.strip_prefix(letter).unwrap_or_default();
+        digits.starts_with(|first: char| first.is_ascii_digit())
+    };
+    let is_mark = |name: &str| {
+        is_numbered(name, 'P')
+            || name.contains("_[")
+            || name.contains(" tid=")
+            || name.starts_with("thread (")
+            || name.ends_with(')') && name.contains(" (") && name.contains(':')
+    };
+    let last = stack.rsplit(';').next().unwrap_or_default();
+    stack.split(';').any(is_mark) || OFF_CPU.iter().any(|name| last.starts_with(name))
 }
 
 fn spaced(character: char) -> char {

@@ -35,7 +35,7 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         unit_ns: unit_ns(&builder, unit),
         builder,
         unit,
-        austin: survey.austin,
+        austin: survey.austin.filter(|_| !survey.is_export()),
         frames: Vec::new(),
     };
     for line in lines::lines(content) {
@@ -58,9 +58,25 @@ pub(super) fn is_likely(start: &[u8]) -> bool {
     })
 }
 
+/// Whether a text is an export of ours: each line is a stack with a weight of nanoseconds.
+pub(super) fn is_export(start: &[u8]) -> bool {
+    Survey::of(start).is_ok_and(|survey| {
+        let has_stacks_only = survey.others == 0 && survey.comments == 0;
+        has_stacks_only && survey.stacks > 0 && survey.has_long_weights
+    })
+}
+
 impl Survey {
+    /// Whether the weights have a mark that only our exports have, whatever the names look like.
+    fn is_export(&self) -> bool {
+        self.has_long_weights && self.has_leading_zeros
+    }
+
     /// The unit of the weights, of a file whose reader did not choose one.
     fn unit(&self) -> Result<CollapsedUnit, ImportError> {
+        if self.is_export() {
+            return Ok(CollapsedUnit::Nanoseconds);
+        }
         match self.austin {
             Some(Mode::Memory) => {
                 return Err(ImportError::NoTime {

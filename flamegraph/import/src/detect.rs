@@ -21,6 +21,10 @@ pub(super) fn format(content: &[u8]) -> Option<ImportFormat> {
         return Some(ImportFormat::Jfr);
     }
     let start = content.iter().find(|byte| !byte.is_ascii_whitespace())?;
+    // Names in it may begin like any other format.
+    if collapsed::is_export(whole_lines(content)) {
+        return Some(ImportFormat::Collapsed);
+    }
     let text = String::from_utf8_lossy(&content[..content.len().min(TEXT_BYTES)]);
     if *start == b'{' {
         return json_format(content);

@@ -329,3 +329,69 @@ fn the_unit_of_collapsed_stacks_can_be_chosen() {
     "#]],
     );
 }
+
+/// Names that stand for something else in the files of other tools.
+const MARKS: [&str; 31] = [
+    "P1",
+    "T2",
+    "T0:2",
+    "schedule",
+    "__schedule",
+    "finish_task_switch.isra.0",
+    "read_[k]",
+    "f_[j]",
+    "[k]",
+    "all",
+    "-",
+    "7",
+    "1 2",
+    "step 3",
+    "#",
+    "# mode: wall",
+    "#1",
+    "//",
+    "thread (7): main",
+    "[main tid=7]",
+    "f (a.py:3)",
+    "a.py:f:3",
+    "@[",
+    "{",
+    "[{\"ph\"",
+    "go 1.22 trace",
+    "app 9 [000] 1.5: 10 cpu-clock:",
+    "BZh91AY",
+    "[truncated]",
+    "a  b",
+    " ",
+];
+
+fn marked_profiles() -> impl Strategy<Value = Profile> {
+    let name = || prop::sample::select(MARKS.to_vec());
+    let stack = (name(), prop::collection::vec(name(), 0..4));
+    let row = (stack, prop::sample::select(vec![7_u64, 12_345, 20_000_000]));
+    prop::collection::vec(row, 1..5).prop_map(|rows| {
+        from_rows(rows.into_iter().map(|((task, functions), weight)| {
+            let functions = functions
+                .into_iter()
+                .map(|name| Frame::function(name, "", 0));
+            let frames = std::iter::once(Frame::task(task)).chain(functions);
+            (frames.collect::<Vec<_>>(), State::Cpu, weight)
+        }))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// The format is found by the content, as in `emberline import`.
+    #[test]
+    fn exports_come_back_whatever_their_names_look_like(all in marked_profiles()) {
+        for (format, file) in exports(&all) {
+            let imported = import(&file, &ImportOptions::default());
+            let text = String::from_utf8_lossy(&file);
+            let imported = imported.unwrap_or_else(|error| panic!("{format}: {error}: {text}"));
+            prop_assert_eq!(imported.format, format, "{}", text);
+            prop_assert_eq!(collapsed(&imported.profile()), collapsed(&all), "{}: {}", format, text);
+        }
+    }
+}

@@ -137,6 +137,7 @@ fn has_long_weight(stack: Stack<'_>) -> bool {
 pub(super) struct Survey {
     pub(super) stacks: usize,
     pub(super) others: usize,
+    pub(super) comments: usize,
     /// The first line that is neither a stack nor a comment.
     pub(super) first_other: Option<String>,
     /// Whether each weight has too many digits for a number of samples.
@@ -160,6 +161,7 @@ impl Survey {
         let mut survey = Survey {
             stacks: 0,
             others: 0,
+            comments: 0,
             first_other: None,
             has_long_weights: true,
             has_leading_zeros: false,
@@ -173,7 +175,10 @@ impl Survey {
             let Line { number, text } = line?;
             match Kind::of(&text) {
                 Kind::Stack(stack) => survey.stack(stack),
-                Kind::Comment => survey.austin = Mode::of_comment(survey.austin, &text),
+                Kind::Comment => {
+                    survey.comments += 1;
+                    survey.austin = Mode::of_comment(survey.austin, &text);
+                }
                 Kind::Other => {
                     survey.others += 1;
                     survey.first_other.get_or_insert_with(|| {
@@ -187,6 +192,7 @@ impl Survey {
                     // The parser names the line.
                     survey.stacks += 1;
                     survey.has_frames |= text.contains(';');
+                    survey.has_long_weights = false;
                     survey.has_two_weights = false;
                     survey.is_off_cpu = false;
                     survey.has_threads = false;

@@ -169,7 +169,7 @@ fn threads_of_py_spy_are_threads() {
             note: weights are samples of 10 ms; --interval sets another time, --unit nanoseconds reads them as time
             imported;f 420000000
             imported;g 10000000
-            imported;thread (pool);h 10000000
+            imported;thread (pool);h 010000000
         "#]],
     );
 }
