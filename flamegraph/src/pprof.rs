@@ -88,7 +88,7 @@ pub(crate) fn pushed_message(profile: &Profile, range: TimeRange) -> proto::Prof
     proto::Profile {
         sample_type: vec![wall, cpu],
         sample,
-        mapping: tables.mappings.list,
+        mapping: program_first(tables.mappings.list, &tables.texts.list),
         location: tables.locations,
         function: tables.functions.list,
         time_nanos: range.start().unix_ns(),
@@ -125,7 +125,7 @@ fn message(profile: &Profile, options: &ExportOptions) -> proto::Profile {
     proto::Profile {
         sample_type: vec![samples, wall, cpu],
         sample,
-        mapping: tables.mappings.list,
+        mapping: program_first(tables.mappings.list, &tables.texts.list),
         location: tables.locations,
         function: tables.functions.list,
         time_nanos: range.map_or(0, |range| range.start().unix_ns()),
@@ -289,6 +289,32 @@ impl Tables {
                 has_inline_frames: true,
             })
     }
+}
+
+/// The mappings with that of a program before those of libraries: readers take the first one for the program.
+fn program_first(mut mappings: Vec<proto::Mapping>, texts: &[String]) -> Vec<proto::Mapping> {
+    let is_program = |mapping: &proto::Mapping| {
+        let text = usize::try_from(mapping.filename).ok();
+        let file = text.and_then(|index| texts.get(index));
+        file.is_some_and(|file| is_program(file))
+    };
+    if let Some(at) = mappings.iter().position(is_program) {
+        mappings[..=at].rotate_right(1);
+    }
+    mappings
+}
+
+/// Whether a file is neither a library nor a part of the kernel, by its name, as `go tool pprof` decides it.
+fn is_program(file: &str) -> bool {
+    let file = file.trim_end_matches(" (deleted)").trim();
+    let is_library = file.ends_with(".so")
+        || file.match_indices(".so").any(|(at, mark)| {
+            let after = &file[at + mark.len()..];
+            after
+                .strip_prefix(['.', '_'])
+                .is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
+        });
+    !file.is_empty() && !file.starts_with('[') && !is_library
 }
 
 /// Index of the entry with this number.

@@ -235,3 +235,39 @@ proptest! {
         prop_assert_eq!(texts.len(), message.string_table.len());
     }
 }
+
+#[test]
+fn the_program_is_the_first_mapping() {
+    let module = |module: &'static str| Frame {
+        module,
+        ..Frame::function("f", "", 1)
+    };
+    for (modules, expected) in [
+        (&["/lib/libc.so.6", "[vdso]", "/opt/app"][..], "/opt/app"),
+        (
+            &["/lib/libc.so.6", "/opt/app (deleted)"],
+            "/opt/app (deleted)",
+        ),
+        (
+            &["/usr/bin/python3.11", "/opt/a.cpython-311.so"],
+            "/usr/bin/python3.11",
+        ),
+        (
+            &["/lib/ld-2.31.so", "/opt/lib_1.so_2", "/opt/so"],
+            "/opt/so",
+        ),
+        (&["/lib/libc.so.6", "[kernel]"], "/lib/libc.so.6"),
+    ] {
+        let mut frames = vec![Frame::task("load")];
+        frames.extend(modules.iter().copied().map(module));
+        let all = from_rows([(frames, State::Cpu, 7)]);
+        let found = message(&all, &ExportOptions::default());
+        let name = |mapping: &proto::Mapping| &*found.string_table[mapping.filename as usize];
+        assert_eq!(name(&found.mapping[0]), expected);
+        let mut names: Vec<&str> = found.mapping.iter().map(name).collect();
+        let mut all_names = modules.to_vec();
+        names.sort_unstable();
+        all_names.sort_unstable();
+        assert_eq!(names, all_names);
+    }
+}
