@@ -348,6 +348,11 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    /// Sum of all weights.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
     /// Turns weights that are shares of a time into nanoseconds.
     pub(super) fn share(&mut self, total_ns: u64) {
         let sum = u128::from(self.total.max(1));

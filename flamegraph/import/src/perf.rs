@@ -53,6 +53,17 @@ struct Unread {
     first: String,
 }
 
+/// The meaning of the weights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Measure {
+    /// Periods, which are nanoseconds.
+    Time,
+    /// Periods, which are shares of the time.
+    Shares,
+    /// Numbers of samples.
+    Samples,
+}
+
 /// The interval that a comment has for the event in a mode.
 struct HeaderInterval {
     modes: Modes,
@@ -64,8 +75,8 @@ struct Parser<'a> {
     open: Option<Open>,
     /// Samples that do not count are skipped, but for waits.
     survey: Survey,
-    /// Whether periods are time; `None` before the first sample.
-    has_time_weights: Option<bool>,
+    /// `None` before the first sample.
+    measure: Option<Measure>,
     /// Samples off the CPU, whose weights are nanoseconds.
     waits: Vec<Sample>,
     skipped: u64,
@@ -91,7 +102,7 @@ impl<'a> Parser<'a> {
             gaps: (0..modes).map(|_| Gaps::default()).collect(),
             is_system_wide: survey.has_idle,
             survey,
-            has_time_weights: None,
+            measure: None,
             waits: Vec::new(),
             skipped: 0,
             lost: 0,
@@ -195,16 +206,29 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Nanoseconds of a clock, the share of a sample in all time, or 1 for a sample; `None` if a clock has no period here, but had one before.
+    /// `None` if the sample has no period, but those before it had one.
     fn weight(&mut self, header: &Header<'_>) -> Option<u64> {
-        let is_clock = Meaning::of(header.event) == Meaning::Clock;
-        let has_time = *self
-            .has_time_weights
-            .get_or_insert(is_clock && header.period.is_some());
-        if has_time || self.survey.has_shares {
-            header.period
+        let first = self.measure_of(header);
+        match *self.measure.get_or_insert(first) {
+            Measure::Time | Measure::Shares => header.period,
+            Measure::Samples => Some(1),
+        }
+    }
+
+    /// The meaning of the weights, if this is the first sample.
+    fn measure_of(&self, header: &Header<'_>) -> Measure {
+        // Cycles come in equal intervals, but for some before the kernel knows their frequency.
+        let has_interval = self.builder.options.interval_ns.is_some()
+            || !self.header_intervals.is_empty()
+            || self.command_interval_ns.is_some();
+        if Meaning::of(header.event) == Meaning::Clock && header.period.is_some() {
+            Measure::Time
+        } else if self.survey.has_shares
+            || self.survey.is_cycles && self.survey.has_periods && !has_interval
+        {
+            Measure::Shares
         } else {
-            Some(1)
+            Measure::Samples
         }
     }
 
@@ -263,16 +287,16 @@ impl<'a> Parser<'a> {
     fn finish(mut self) -> Result<Imported, ImportError> {
         self.close()?;
         self.note_losses();
-        let mut interval_ns = 0;
-        if self.has_time_weights == Some(false) {
-            interval_ns = if self.survey.has_shares {
-                self.share()?
-            } else {
+        let interval_ns = match self.measure {
+            Some(Measure::Shares) if self.survey.has_shares => self.share_by_mode()?,
+            Some(Measure::Shares) => self.share()?,
+            Some(Measure::Samples) => {
                 let interval_ns = self.interval_ns();
                 self.builder.scale(interval_ns)?;
                 interval_ns
-            };
-        }
+            }
+            Some(Measure::Time) | None => 0,
+        };
         for wait in self.waits {
             self.builder.add(wait)?;
         }
@@ -307,7 +331,7 @@ impl<'a> Parser<'a> {
 
     /// Divides the time of the mode that was sampled most among all samples, by their periods: each mode is sampled
     /// all the time, however rare it is. Returns the time between two samples.
-    fn share(&mut self) -> Result<u64, ImportError> {
+    fn share_by_mode(&mut self) -> Result<u64, ImportError> {
         let modes = self.gaps.len();
         let mut total_ns = 0_u64;
         let mut shortest_ns = u64::MAX;
@@ -329,6 +353,29 @@ impl<'a> Parser<'a> {
             "samples of {event} in {modes} modes share {seconds:.3} s, by their periods; --interval sets a time for each"
         ));
         Ok(shortest_ns)
+    }
+
+    /// Divides the time in which a busy thread has as many cycles, by the periods of the samples. Returns the time
+    /// between two samples.
+    fn share(&mut self) -> Result<u64, ImportError> {
+        let samples = self.gaps[0].samples;
+        let Some(rate) = self.gaps[0].busy_rate(self.is_system_wide) else {
+            // The same for each sample, of which there are too few.
+            let interval_ns = self.interval_ns();
+            let total_ns = samples.checked_mul(interval_ns);
+            self.builder
+                .share(total_ns.ok_or_else(|| self.builder.too_heavy())?);
+            return Ok(interval_ns);
+        };
+        let total_ns = rate.time_ns(self.builder.total());
+        let total_ns = total_ns.ok_or_else(|| self.builder.too_heavy())?;
+        self.builder.share(total_ns);
+        let hertz = rate.per_second();
+        self.builder.note(format!(
+            "a second is {hertz:.3e} cycles, estimated from gaps between samples; --interval sets a time for each \
+             sample"
+        ));
+        Ok(total_ns / samples.max(1))
     }
 
     /// The time of a sample: as given, as recorded, or as busy threads were sampled.

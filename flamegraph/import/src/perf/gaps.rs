@@ -13,22 +13,50 @@ pub(super) struct Gaps {
     by_thread: Sources,
 }
 
-/// The last sample of each source, and the gaps between them.
+/// The last sample of each source, the gaps between them, and the rates of the event in these.
 #[derive(Default)]
 struct Sources {
-    seen_ns: HashMap<u32, u64>,
+    seen: HashMap<u32, Seen>,
     gaps_ns: Vec<u64>,
+    rates: Vec<Rate>,
+}
+
+/// The last sample of a source.
+struct Seen {
+    at_ns: u64,
+    /// Time since the one before it.
+    gap_ns: u64,
+    period: u64,
+}
+
+/// A number of events in a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rate {
+    events: u64,
+    nanoseconds: u64,
+}
+
+impl Rate {
+    /// The time of a number of events; `None` if it exceeds 64 bits.
+    pub(super) fn time_ns(self, events: u64) -> Option<u64> {
+        let product = u128::from(events) * u128::from(self.nanoseconds);
+        u64::try_from(product / u128::from(self.events)).ok()
+    }
+
+    pub(super) fn per_second(self) -> f64 {
+        self.events as f64 * 1e9 / self.nanoseconds as f64
+    }
 }
 
 impl Gaps {
     pub(super) fn note(&mut self, header: &Header<'_>, at_ns: u64) {
         self.samples += 1;
         if let Some(processor) = header.processor {
-            self.by_processor.note(processor, at_ns);
+            self.by_processor.note(processor, header.period, at_ns);
         }
         // Idle time is the same thread on each processor.
         if header.tid != 0 {
-            self.by_thread.note(header.tid, at_ns);
+            self.by_thread.note(header.tid, header.period, at_ns);
         }
     }
 
@@ -37,27 +65,67 @@ impl Gaps {
         if let Some(regular_ns) = self.by_processor.regular_ns() {
             return Some(regular_ns);
         }
-        // Recordings of a whole system sample each processor, others each thread: threads that take turns on a
-        // processor have short gaps there.
-        let [first, second] = if is_system_wide {
+        let [first, second] = self.sources(is_system_wide);
+        first.short_ns(part).or_else(|| second.short_ns(part))
+    }
+
+    /// The rate of the event while its source was busy.
+    pub(super) fn busy_rate(&mut self, is_system_wide: bool) -> Option<Rate> {
+        let is_regular = self.by_processor.regular_ns().is_some();
+        let [first, second] = self.sources(is_system_wide || is_regular);
+        first.high_rate().or_else(|| second.high_rate())
+    }
+
+    /// Recordings of a whole system sample each processor, others each thread: threads that take turns on a processor
+    /// have short gaps there.
+    fn sources(&mut self, is_system_wide: bool) -> [&mut Sources; 2] {
+        if is_system_wide {
             [&mut self.by_processor, &mut self.by_thread]
         } else {
             [&mut self.by_thread, &mut self.by_processor]
-        };
-        first.short_ns(part).or_else(|| second.short_ns(part))
+        }
     }
 }
 
 impl Sources {
-    fn note(&mut self, source: u32, at_ns: u64) {
-        if self.gaps_ns.len() >= GAPS_MAX || self.seen_ns.len() >= TABLE_ENTRIES_MAX {
+    fn note(&mut self, source: u32, period: Option<u64>, at_ns: u64) {
+        if self.gaps_ns.len() >= GAPS_MAX || self.seen.len() >= TABLE_ENTRIES_MAX {
             return;
         }
-        let gap_ns = self
-            .seen_ns
-            .insert(source, at_ns)
-            .map(|last_ns| at_ns.saturating_sub(last_ns));
-        self.gaps_ns.extend(gap_ns.filter(|gap_ns| *gap_ns > 0));
+        let new = Seen {
+            at_ns,
+            gap_ns: 0,
+            period: period.unwrap_or(0),
+        };
+        let Some(last) = self.seen.insert(source, new) else {
+            return;
+        };
+        let gap_ns = at_ns.saturating_sub(last.at_ns);
+        if gap_ns == 0 {
+            return;
+        }
+        self.gaps_ns.push(gap_ns);
+        if let Some(seen) = self.seen.get_mut(&source) {
+            seen.gap_ns = gap_ns;
+        }
+        if last.period > 0 {
+            // Kernels print the period of the gap before a sample, or of the one after it.
+            self.rates.push(Rate {
+                events: last.period,
+                nanoseconds: gap_ns.max(last.gap_ns),
+            });
+        }
+    }
+
+    /// A rate that one of ten exceeds: while a source waits, it has fewer events.
+    fn high_rate(&mut self) -> Option<Rate> {
+        let at = self.rates.len() * 9 / 10;
+        let cross = |a: Rate, b: Rate| u128::from(a.events) * u128::from(b.nanoseconds);
+        (!self.rates.is_empty()).then(|| {
+            let order = |a: &Rate, b: &Rate| cross(*a, *b).cmp(&cross(*b, *a));
+            let (_, rate, _) = self.rates.select_nth_unstable_by(at, order);
+            *rate
+        })
     }
 
     /// The gap that nearly all have.

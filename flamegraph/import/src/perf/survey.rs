@@ -22,6 +22,8 @@ pub(super) struct Survey {
     pub(super) has_shares: bool,
     /// Whether the event is not a clock.
     pub(super) is_cycles: bool,
+    /// Whether each of its samples has a period.
+    pub(super) has_periods: bool,
     /// Whether there is idle time, which only recordings of whole systems have.
     pub(super) has_idle: bool,
 }
@@ -149,6 +151,7 @@ impl Reader {
             modes,
             has_shares: needs_shares,
             is_cycles: self.is_cycles,
+            has_periods: !self.lacks_period,
             has_idle,
         })
     }

@@ -89,7 +89,7 @@ fn perf_script_with_cycles_has_an_estimated_interval() {
         expect![[r#"
             perf of 90909000 ns
             0 s f cpu app/5 90909000
-            note: a sample is 10.101 ms, estimated from gaps between samples; --interval sets another time
+            note: a second is 2.970e5 cycles, estimated from gaps between samples; --interval sets a time for each sample
             note: samples of other events than cycles were skipped: 1
             imported;f 90909000
         "#]],

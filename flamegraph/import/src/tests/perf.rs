@@ -493,3 +493,37 @@ fn differences_of_times_are_refused_by_name() {
         );
     }
 }
+
+/// At the start and after each wait, the kernel looks for the period that gives the frequency: samples come fast, with
+/// few cycles each.
+#[test]
+fn samples_with_few_cycles_have_little_time() {
+    let mut text = String::new();
+    let mut at_us = 1_000_000;
+    for _ in 0..3 {
+        for (gap_us, cycles) in [(13, 1), (7, 11), (18, 202), (8, 1_583)] {
+            at_us += gap_us;
+            let _ = writeln!(
+                text,
+                "app 9 1.{:06}: {cycles} cycles:uppp:\n\t1f start+0x1 (/opt/app)\n",
+                at_us - 1_000_000
+            );
+        }
+        for _ in 0..10 {
+            at_us += 2_000;
+            let _ = writeln!(
+                text,
+                "app 9 1.{:06}: 4000000 cycles:uppp:\n\t1f work+0x1 (/opt/app)\n",
+                at_us - 1_000_000
+            );
+        }
+        at_us += 50_000;
+    }
+    let imported = of(text);
+    let total_us = imported.total_ns() / 1_000;
+    assert!((59_900..=60_100).contains(&total_us), "{total_us} us");
+    let start_us = time_of(&imported, "start") / 1_000;
+    assert!(start_us < 10, "{start_us} us");
+    let note = "a second is 2.000e9 cycles, estimated from gaps between samples; --interval sets a time for each sample";
+    assert_eq!(imported.notes, [note]);
+}
