@@ -68,6 +68,15 @@ pub(super) fn other(content: &[u8]) -> ImportError {
             instead: "record again, and end the profiler before the import",
         };
     }
+    let text = String::from_utf8_lossy(&content[..content.len().min(TEXT_BYTES)]);
+    let mut lines = text.lines().filter(|line| !perf::is_comment(line));
+    let [first, next] = [lines.next(), lines.next()].map(Option::unwrap_or_default);
+    if perf::is_header_without_thread(first, next) {
+        return ImportError::OtherFormat {
+            name: "the output of `perf script` without threads and times",
+            instead: "run `perf script -F +tid,+time` and import its output",
+        };
+    }
     match named(content).or_else(|| others::named_by_members(content)) {
         Some(Other { name, instead, .. }) => ImportError::OtherFormat { name, instead },
         None => ImportError::UnknownFormat,

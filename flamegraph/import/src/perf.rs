@@ -11,7 +11,9 @@ use profiler_core::{FrameId, State};
 use self::event::{Interval, Meaning, Modes, plain_event};
 use self::gaps::Gaps;
 use self::header::{Header, lost_samples};
-pub(super) use self::header::{is_comment, is_header, is_header_without_time, is_record};
+pub(super) use self::header::{
+    is_comment, is_header, is_header_without_thread, is_header_without_time, is_record,
+};
 use self::survey::Survey;
 use super::builder::{Builder, Sample, Times};
 use super::error::{ImportError, echo};
@@ -126,6 +128,10 @@ impl<'a> Parser<'a> {
         }
         if is_comment(line) {
             self.comment(&line[1..]);
+            return Ok(());
+        }
+        if line.starts_with('|') && (self.open.is_some() || self.is_skipping) {
+            // Source code, of `-F +srccode`.
             return Ok(());
         }
         if is_record(line) {
@@ -314,6 +320,10 @@ impl<'a> Parser<'a> {
             let event = echo(self.survey.event.as_deref().unwrap_or("offcpu-time"));
             let skipped = self.skipped;
             let note = format!("samples of other events than {event} were skipped: {skipped}");
+            self.builder.note(note);
+        }
+        if self.survey.event.as_deref() == Some("") {
+            let note = "the samples do not name their event, which is taken for cycles; `perf script -F +event` names it";
             self.builder.note(note);
         }
         if self.lost > 0 {

@@ -203,6 +203,21 @@ const OTHERS: &[Other] = &[
         INSTRUCTIONS,
     ),
     other_format(
+        Mark::Start("[ perf script: Wrote "),
+        "a message of `perf script --per-event-dump`",
+        "import the .dump files that it names",
+    ),
+    other_format(
+        Mark::StartWith("0x", "... raw event: size "),
+        "the output of `perf script -D`",
+        "run `perf script` without -D and import its output",
+    ),
+    other_format(
+        Mark::StartWith("", "Performance counter stats for "),
+        "a report of `perf stat`",
+        NO_STACKS_OF_PERF,
+    ),
+    other_format(
         Mark::StartWith("#", "\n# Event count (approx.): "),
         "a report of perf",
         "run `perf script` and import its output",

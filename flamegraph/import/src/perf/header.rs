@@ -1,5 +1,6 @@
 //! Headers of samples: `comm pid/tid [cpu] seconds: period event:`.
 
+use super::event::Meaning;
 use super::frame::is_bare;
 
 /// The start of lines about mappings, processes and losses, which are not samples.
@@ -12,15 +13,33 @@ pub(in super::super) fn is_header(line: &str) -> bool {
 
 /// Whether a line is the header of a sample that has no time, before a line with a frame.
 pub(in super::super) fn is_header_without_time(line: &str, next: &str) -> bool {
-    let address = next
+    has_address(next) && Header::parse(line).is_some()
+}
+
+/// Whether a line is the header of a sample that has neither a thread nor a time, before a line with a frame.
+pub(in super::super) fn is_header_without_thread(line: &str, next: &str) -> bool {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let event = match words[..] {
+        [event] => event,
+        [period, event] if period.bytes().all(|byte| byte.is_ascii_digit()) => event,
+        _ => return false,
+    };
+    let is_time = event
+        .strip_suffix(':')
+        .is_some_and(|event| !event.is_empty() && Meaning::of(event) != Meaning::Count);
+    is_time && has_address(next)
+}
+
+/// Whether a line is a frame with an address.
+fn has_address(line: &str) -> bool {
+    let address = line
         .trim_start()
         .split([' ', '\t'])
         .next()
         .unwrap_or_default();
-    let is_frame = (next.starts_with([' ', '\t']) || is_bare(next))
+    (line.starts_with([' ', '\t']) || is_bare(line))
         && !address.is_empty()
-        && address.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_frame && Header::parse(line).is_some()
+        && address.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Whether a line is a comment. The name of a thread may begin like one: `#1 worker 12 [000] 5.5: cycles:`.
@@ -34,7 +53,7 @@ pub(in super::super) fn is_comment(line: &str) -> bool {
 
 /// Whether a line is a record that is not a sample, as `--show-mmap-events` and others print.
 pub(in super::super) fn is_record(line: &str) -> bool {
-    line.contains(": PERF_RECORD_") && !is_header(line)
+    (line.starts_with(RECORD) || line.contains(": PERF_RECORD_")) && !is_header(line)
 }
 
 /// The number of samples that a record counts as lost.

@@ -184,6 +184,26 @@ fn files_of_other_tools_are_named() {
         (b"tr\xfdP\x01\x05\0\0", "a capture of Tracy", "perf record"),
         (b"tZst\0\0\0", "a capture of Tracy", "perf record"),
         (b"PERFILE2h\0\0\0\0\0\0\0", "a recording of perf", "perf script"),
+        (
+            b"[ perf script: Wrote 0.023 MB perf.data.cpu-clock.dump (194 samples) ]\n",
+            "a message of `perf script --per-event-dump`",
+            ".dump",
+        ),
+        (
+            b"\n0x108@perf.data [0x50]: event: 69\n.\n. ... raw event: size 80 bytes\n",
+            "the output of `perf script -D`",
+            "without -D",
+        ),
+        (
+            b"# started on Mon Nov 30 18:17:27 2026\n\n\n Performance counter stats for './burn 1':\n",
+            "a report of `perf stat`",
+            "perf record",
+        ),
+        (
+            b"  10101010 cpu-clock: \n\tffffffff81409e30 __rcu_read_unlock\n\n",
+            "the output of `perf script` without threads and times",
+            "-F +tid,+time",
+        ),
         (b"gmon\x01\0\0\0", "a profile of gprof", "perf record"),
         (b"Flat profile:\n\nEach sample counts as 0.01 seconds.\n", "a report of gprof", "perf record"),
         (b"go 1.22 trace\0\0\0\x01\x02", "a trace of Go", "go tool trace -pprof=sched"),

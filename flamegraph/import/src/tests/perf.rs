@@ -183,6 +183,8 @@ fn fields_and_records_around_samples_change_no_sum() {
             format!("{header}\n{frames}"),
             format!("{records}{header}\n{frames}{lost}"),
             format!("{header}\n\t1f work+0x1 (/opt/app)\n{rest}"),
+            format!("{header}\n\t1f work+0x1 (/opt/app)\n|12       work();\n{rest}"),
+            format!("{header}\n{frames}PERF_RECORD_FINISHED_ROUND\n"),
         ] {
             let imported = of(&file);
             assert_eq!(
@@ -417,7 +419,14 @@ fn modes_without_periods_and_events_without_names_are_refused_by_name() {
     );
     let text = error.unwrap_err().to_string();
     assert!(text.contains("choose `perf script -F +event`"), "{text}");
-    assert_eq!(of(format!("{dummy}{sample}")).total_ns(), 10_000_000);
+    let unnamed = of(format!("{dummy}{sample}"));
+    assert_eq!(unnamed.total_ns(), 10_000_000);
+    let note = "the samples do not name their event, which is taken for cycles; `perf script -F +event` names it";
+    assert!(
+        unnamed.notes.iter().any(|found| found == note),
+        "{:?}",
+        unnamed.notes
+    );
 }
 
 /// A clock has a timer for each mode, and each of its samples is in one.
