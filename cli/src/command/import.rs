@@ -23,6 +23,10 @@ use crate::zone;
 /// The file that stands for stdin.
 const STDIN: &str = "-";
 
+/// The way on for a recording that is a folder.
+const FOLDER: &str = "it is a folder: import the files in it, or what a tool writes of it: `perf script` for perf, \
+                      `uftrace dump --flame-graph` for uftrace, the Firefox Profiler for Instruments (.trace)";
+
 pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<()> {
     let runs = run_names(args)?;
     let token = credentials::token(&args.url.url)?;
@@ -128,7 +132,11 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     if file.as_os_str() == STDIN {
         io::stdin().lock().take(limit).read_to_end(&mut content)?;
     } else {
-        File::open(file)?.take(limit).read_to_end(&mut content)?;
+        let opened = File::open(file)?;
+        if opened.metadata()?.is_dir() {
+            return Err(BadInput(FOLDER.to_owned()).into());
+        }
+        opened.take(limit).read_to_end(&mut content)?;
     }
     Ok(content)
 }

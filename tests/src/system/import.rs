@@ -241,7 +241,7 @@ fn bad_files_are_rejected_and_leave_no_run() {
             &b"hello"[..],
             "known are pprof, collapsed, perf, speedscope, firefox, chrome",
         ),
-        ("empty", b"", "unknown format"),
+        ("empty", b"", "this is an empty file"),
         (
             "cut.json",
             br#"{"shared": {"frames": ["#,
@@ -272,6 +272,11 @@ fn bad_files_are_rejected_and_leave_no_run() {
         "{time}"
     );
     assert!(rejected(&url, &[&good, &good]).contains("several files would become the run good"));
+    let folder = rejected(&url, &[files.0.path().to_str().unwrap()]);
+    assert!(
+        folder.contains("it is a folder: import the files"),
+        "{folder}"
+    );
     let missing = run(&["import", "--url", &url, "/no/such/file"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("could not import /no/such/file"));
