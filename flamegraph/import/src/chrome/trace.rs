@@ -310,7 +310,8 @@ pub(super) fn parse(events: Events<'_>, options: &ImportOptions) -> Result<Impor
     let Some(first) = profiles.first() else {
         return Err(ImportError::OtherFormat {
             name: "a trace without a CPU profile",
-            instead: "record it with samples of JavaScript, or record a CPU profile (.cpuprofile)",
+            instead: "record it with samples of JavaScript, or a CPU profile (.cpuprofile); of Python, \
+                      record with `py-spy record -f speedscope`",
         });
     };
     let start = first.profile.start_time;

@@ -73,6 +73,7 @@ const PYINSTRUMENT: &str = "run `pyinstrument -r speedscope` and import its outp
 const CORE_DUMP: &str = "a core dump";
 const ONE_MOMENT: &str = "it is one moment of a process; record a profile of the process";
 const INSTRUCTIONS: &str = "it counts instructions, which are no time; record with `perf record -g`, or open it in KCachegrind";
+const PICKLE: &str = "a pickle of Python, as yappi writes it";
 const TRACY: &str = "a capture of Tracy";
 const PYTHON_PROFILE: &str = "a profile of Python's cProfile";
 
@@ -98,6 +99,11 @@ const OTHERS: &[Other] = &[
         Mark::Magic(b"PERFFILE"),
         "a recording of perf before Linux 3.9",
         "run its `perf script` and import the output",
+    ),
+    other_format(
+        Mark::Magic(b"\x04\x22\x4d\x18"),
+        "a file that lz4 compressed, as memray does",
+        UNPACKED,
     ),
     other_format(
         Mark::Magic(b"SIMPLEPERF"),
@@ -363,6 +369,15 @@ const OTHERS: &[Other] = &[
         "a profile of Xdebug",
         "it has no stacks, only callers; record with phpspy or Excimer",
     ),
+    other_format(
+        Mark::StartWith("version:", "\nevents:"),
+        "a profile in Callgrind's format",
+        "it has no stacks, only callers; record with a profiler that samples stacks",
+    ),
+    other_format(Mark::Magic(b"\x80\x02c"), PICKLE, NO_STACKS),
+    other_format(Mark::Magic(b"\x80\x03c"), PICKLE, NO_STACKS),
+    other_format(Mark::Magic(b"\x80\x04\x95"), PICKLE, NO_STACKS),
+    other_format(Mark::Magic(b"\x80\x05\x95"), PICKLE, NO_STACKS),
     other_format(
         Mark::StartWith("{", "\"root_frame\""),
         "a profile of pyinstrument",

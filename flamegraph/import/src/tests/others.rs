@@ -220,6 +220,21 @@ fn files_of_other_tools_are_named() {
         (&elf([0, 4]), "a core dump", "record a profile"),
         (&elf([3, 0]), "a program or a library", "record a profile"),
         (
+            b"version: 1\ncreator: yappi\npid: 9\ncmd:  a.py\npart: 1\n\nevents: Ticks\n",
+            "a profile in Callgrind's format",
+            "no stacks",
+        ),
+        (
+            b"\x80\x02cyappi\nYFuncStats\n",
+            "a pickle of Python, as yappi writes it",
+            "no stacks",
+        ),
+        (
+            b"\x04\x22\x4d\x18\x40\x40\xc0",
+            "a file that lz4 compressed, as memray does",
+            "unpack",
+        ),
+        (
             b"version: 1\ncreator: xdebug 3.1.0 (PHP 8.1)\ncmd: a.php\n",
             "a profile of Xdebug",
             "no stacks",
