@@ -347,9 +347,9 @@ impl<'a> Parser<'a> {
         let mut shortest_ns = u64::MAX;
         for mode in 0..modes {
             let samples = self.gaps[mode].samples;
-            let interval_ns = self.interval_of_mode(mode);
+            let known = self.interval_of_mode(mode);
             let default_ns = INTERVAL_DEFAULT.as_nanos() as u64;
-            let interval_ns = interval_ns.map_or(default_ns, |interval| interval.nanoseconds);
+            let interval_ns = known.map_or(default_ns, |interval| interval.nanoseconds);
             shortest_ns = shortest_ns.min(interval_ns);
             let time_ns = samples
                 .checked_mul(interval_ns)

@@ -152,22 +152,19 @@ impl Outcome {
 
     /// [`warning`](Outcome::warning) as a header, where a protocol has no place for it.
     fn header(&self) -> Option<(&'static str, HeaderValue)> {
-        let is_plain = |c: char| c.is_ascii_graphic() || c == ' ';
-        let warning: String = self
-            .warning()
-            .chars()
-            .map(|c| {
-                if is_plain(c) {
-                    c.to_string()
-                } else {
-                    c.escape_default().to_string()
-                }
-            })
-            .collect();
+        let warning: String = self.warning().chars().map(header_text).collect();
         let value = HeaderValue::from_str(&warning)
             .ok()
             .filter(|value| !value.is_empty())?;
         Some((WARNING_HEADER, value))
+    }
+}
+
+/// A character as it may be in a header.
+fn header_text(character: char) -> String {
+    match character {
+        ' '..='~' => character.to_string(),
+        _ => character.escape_default().to_string(),
     }
 }
 

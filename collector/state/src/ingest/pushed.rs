@@ -62,15 +62,21 @@ impl Ingest {
 
     /// How long data of a worker is kept: that of agents has rows of tasks, profiles have only time.
     pub(super) fn kept(&self, worker: &WorkerId) -> Kept {
-        let kept = |option, time| Kept { option, time };
-        let mut longest = kept("--retention-rollups", self.retention.rollups);
-        let seconds = kept("--retention-seconds", self.retention.seconds);
-        let tasks = kept("--retention-tasks", self.retention.tasks);
-        for other in [Some(seconds), worker.has_agent().then_some(tasks)] {
-            longest = other
-                .filter(|other| other.time > longest.time)
-                .unwrap_or(longest);
-        }
-        longest
+        let of_agents = worker.has_agent().then_some(Kept {
+            option: "--retention-tasks",
+            time: self.retention.tasks,
+        });
+        let others = [
+            Some(Kept {
+                option: "--retention-seconds",
+                time: self.retention.seconds,
+            }),
+            of_agents,
+        ];
+        let rollups = Kept {
+            option: "--retention-rollups",
+            time: self.retention.rollups,
+        };
+        others.into_iter().flatten().fold(rollups, Kept::longest)
     }
 }

@@ -105,6 +105,12 @@ pub struct Kept {
     pub time: Duration,
 }
 
+impl Kept {
+    pub fn longest(self, other: Kept) -> Kept {
+        if other.time > self.time { other } else { self }
+    }
+}
+
 /// Validates the flushes of one session.
 #[derive(Clone, Copy)]
 pub struct FlushChecker<'a> {

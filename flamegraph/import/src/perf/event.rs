@@ -75,16 +75,9 @@ pub(super) struct Modes {
 impl Modes {
     pub(super) fn of(event: &str) -> Modes {
         let modifiers = Parts::of(event).modifiers;
-        let bits = |names: &str| {
-            let found = |name: char| u8::from(modifiers.contains(name));
-            let bits = names.chars().fold(0, |bits, name| bits << 1 | found(name));
-            let all = (1 << names.len()) - 1;
-            // Without any, all are meant.
-            if bits == 0 { all } else { bits }
-        };
         Modes {
-            levels: bits("ukh"),
-            machines: bits("HG"),
+            levels: bits_of(modifiers, "ukh"),
+            machines: bits_of(modifiers, "HG"),
         }
     }
 
@@ -104,6 +97,18 @@ impl Modes {
             }
         }
         chosen
+    }
+}
+
+/// A bit for each of these letters that is among the modifiers. Without any, all are meant.
+fn bits_of(modifiers: &str, letters: &str) -> u8 {
+    let found = letters.chars().fold(0, |bits, letter| {
+        bits << 1 | u8::from(modifiers.contains(letter))
+    });
+    if found == 0 {
+        (1 << letters.len()) - 1
+    } else {
+        found
     }
 }
 
