@@ -97,7 +97,7 @@ fn an_invalid_flush_is_rejected_whole_and_the_stream_continues() {
     check_refused(
         |f| f.clock.as_mut().unwrap().offset_ns = 2 * 3_600 * SECOND_NS,
         "the cycle starts 7160000 ms after the collector's now; at most 3600000 ms are allowed: \
-         the clock's offset is wrong",
+         the clock or its offset is wrong",
     );
     check_refused(
         |f| f.clock.as_mut().unwrap().offset_ns = i64::MAX,

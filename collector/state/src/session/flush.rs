@@ -37,7 +37,7 @@ pub enum FlushError {
     #[error("the flush has {count} tasks and sums of tasks; at most {limit} are allowed")]
     TooManyTasks { count: usize, limit: usize },
     #[error(
-        "{what} {ahead_ms} ms after the collector's now; at most {} ms are allowed: the clock's \
+        "{what} {ahead_ms} ms after the collector's now; at most {} ms are allowed: the clock or its \
          offset is wrong",
         AHEAD_MAX.as_millis()
     )]
