@@ -377,8 +377,9 @@ impl<'a> Parser<'a> {
                 .share(total_ns.ok_or_else(|| self.builder.too_heavy())?);
             return Ok(interval_ns);
         };
-        let total_ns = rate.time_ns(self.builder.total());
-        let total_ns = total_ns.ok_or_else(|| self.builder.too_heavy())?;
+        let total_ns = rate
+            .time_ns(self.builder.total())
+            .ok_or_else(|| self.builder.too_heavy())?;
         self.builder.share(total_ns);
         let hertz = rate.per_second();
         self.builder.note(format!(

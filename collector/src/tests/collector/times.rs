@@ -88,7 +88,7 @@ fn collector_that_keeps(rollups: Duration) -> Collector {
     })
 }
 
-/// What nothing would be kept of is never acknowledged.
+/// Data of which nothing would be kept is never acknowledged.
 #[test]
 fn data_may_be_as_old_as_it_is_kept() {
     let kept_h = |hours: u64| Duration::from_secs(hours * 3_600);

@@ -209,7 +209,7 @@ fn a_session_is_unlocked_while_its_flush_is_inserted() {
         translation: &basis.translation,
         tree: &state.tree,
         now: at(51),
-        kept: state::session::Kept {
+        kept: state::session::Retained {
             option: "--retention-rollups",
             time: ROLLUPS_KEPT,
         },

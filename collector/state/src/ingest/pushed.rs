@@ -4,7 +4,7 @@ use profiler_core::wire::Translation;
 use profiler_core::{Epoch, WorkerId};
 
 use super::{Ingest, ReceivedFlush};
-use crate::session::{FlushBasis, FlushChecker, FlushError, Kept, SessionCell};
+use crate::session::{FlushBasis, FlushChecker, FlushError, Retained, SessionCell};
 use base::sync::read;
 use store::rows::CheckedFlush;
 
@@ -61,22 +61,25 @@ impl Ingest {
     }
 
     /// How long data of a worker is kept: that of agents has rows of tasks, profiles have only time.
-    pub(super) fn kept(&self, worker: &WorkerId) -> Kept {
-        let of_agents = worker.has_agent().then_some(Kept {
+    pub(super) fn kept(&self, worker: &WorkerId) -> Retained {
+        let of_agents = worker.has_agent().then_some(Retained {
             option: "--retention-tasks",
             time: self.retention.tasks,
         });
         let others = [
-            Some(Kept {
+            Some(Retained {
                 option: "--retention-seconds",
                 time: self.retention.seconds,
             }),
             of_agents,
         ];
-        let rollups = Kept {
+        let rollups = Retained {
             option: "--retention-rollups",
             time: self.retention.rollups,
         };
-        others.into_iter().flatten().fold(rollups, Kept::longest)
+        others
+            .into_iter()
+            .flatten()
+            .fold(rollups, Retained::longest)
     }
 }

@@ -99,14 +99,14 @@ pub enum FlushError {
 
 /// How long data of a worker is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct Retained {
     /// The setting that says it.
     pub option: &'static str,
     pub time: Duration,
 }
 
-impl Kept {
-    pub fn longest(self, other: Kept) -> Kept {
+impl Retained {
+    pub fn longest(self, other: Retained) -> Retained {
         if other.time > self.time { other } else { self }
     }
 }
@@ -121,7 +121,7 @@ pub struct FlushChecker<'a> {
     pub translation: &'a Translation,
     pub tree: &'a TreeLock,
     pub now: Timestamp,
-    pub kept: Kept,
+    pub kept: Retained,
     pub tasks_max: usize,
 }
 
@@ -257,7 +257,7 @@ impl FlushChecker<'_> {
 
     /// Refuses data that would be acknowledged and then dropped.
     fn check_kept(&self, what: &'static str, point: Timestamp) -> Result<(), FlushError> {
-        let Kept { option, time } = self.kept;
+        let Retained { option, time } = self.kept;
         let behind_ns = self.now.since_ns(point);
         if behind_ns <= nanoseconds(time).unsigned_abs() {
             return Ok(());

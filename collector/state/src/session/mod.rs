@@ -21,7 +21,7 @@ use base::sync::{Mutex, lock, rank};
 use shares::{Account, Quota, QuotaExceeded, SessionSlot};
 use store::rows::{AgentInfo, Disconnect, DisconnectReason, FlushFacts, SessionRecord};
 
-pub use flush::{FlushChecker, FlushError, Kept};
+pub use flush::{FlushChecker, FlushError, Retained};
 pub use hello::{HelloError, check_hello};
 use refused::RefusedWeight;
 pub use registry::{NoRoom, OpenSession, Registry};

@@ -16,13 +16,13 @@ pub(super) struct Gaps {
 /// The last sample of each source, the gaps between them, and the rates of the event in these.
 #[derive(Default)]
 struct Sources {
-    seen: HashMap<u32, Seen>,
+    seen: HashMap<u32, LastSample>,
     gaps_ns: Vec<u64>,
     rates: Vec<Rate>,
 }
 
 /// The last sample of a source.
-struct Seen {
+struct LastSample {
     at_ns: u64,
     /// Time since the one before it.
     gap_ns: u64,
@@ -92,7 +92,7 @@ impl Sources {
         if self.gaps_ns.len() >= GAPS_MAX || self.seen.len() >= TABLE_ENTRIES_MAX {
             return;
         }
-        let new = Seen {
+        let new = LastSample {
             at_ns,
             gap_ns: 0,
             period: period.unwrap_or(0),
@@ -137,7 +137,7 @@ impl Sources {
         (usual * 4 >= self.gaps_ns.len() * 3).then_some(usual_ns)
     }
 
-    /// A gap of which one of so many is shorter: what is not always busy has longer gaps.
+    /// A gap than which one of so many is shorter: sources that are not always busy have longer gaps.
     fn short_ns(&mut self, part: usize) -> Option<u64> {
         let at = self.gaps_ns.len() / part;
         (!self.gaps_ns.is_empty()).then(|| {

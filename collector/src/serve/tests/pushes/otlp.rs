@@ -347,8 +347,8 @@ async fn a_missing_token_is_answered_as_otlp_has_it() {
         assert!(has_code, "{:?}", answer.body);
         assert!(answer.body.contains("bearer token"), "{}", answer.body);
     }
-    let status = export(&guarded.running, Request::default()).await;
-    let status = status.unwrap_err();
+    let exported = export(&guarded.running, Request::default()).await;
+    let status = exported.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
     assert!(status.message().contains("bearer token"), "{status}");
 }
