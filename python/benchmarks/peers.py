@@ -1,7 +1,7 @@
 """Emberline next to other profilers of Python, on programs that know the truth: `python peers.py --rounds 5`.
 
-Needs Python 3.11, numpy, the package emberline and its program with the library for `emberline record` next to it
-(EMBERLINE_PROGRAM names another one). Compares with those of these packages that are installed in the same environment:
+Needs Python 3.11, numpy, the package emberline and its program (EMBERLINE_PROGRAM names another one); `emberline run` has
+the programs without the package. Compares with those of these packages that are installed in the same environment:
 py-spy, austin-dist, pyroscope-io, scalene. memray is not among them: it profiles memory. All sample 100 times a second.
 
 In each round each program of `peers_programs.py` runs under each profiler and under none, in an order that rotates,
@@ -101,8 +101,8 @@ def scalene(program, path, _url, _worker):
     return [tool("scalene"), "run", *options, "--outfile", f"{path}.json", program[1], "---", *program[2:]]
 
 
-def record(program, path, _url, _worker):
-    return [_program.find(), "record", "--output", f"{path}.json", "--", *program]
+def unchanged(program, _path, url, worker):
+    return [_program.find(), "run", "--collector", url, "--label", f"of={worker}", "--", *program]
 
 
 def tool(name):
@@ -178,11 +178,11 @@ def ask(url, path, **query):
         return json.load(answer)
 
 
-def read_collector(prefix=""):
+def read_collector(prefix="", key="worker"):
     def read(run):
         seen = Seen()
-        worker = prefix + run.worker
-        profile = ask(run.url, "profile", worker=worker)
+        selected = {key: prefix + run.worker}
+        profile = ask(run.url, "profile", **selected)
         seen.gil_s = profile["totals"]["interpreter_ns"] / 1e9
         stacks = [[]]
         for node in profile["profile"]["nodes"]:
@@ -191,21 +191,12 @@ def read_collector(prefix=""):
             own = node["self"]
             if any(own.values()):
                 seen.add(stack, run.functions(), own["cpu"] / 1e9, (own["wait"] + own["runnable"]) / 1e9)
-        for thread in ask(run.url, "thread-time", worker=worker)["threads"]:
+        for thread in ask(run.url, "thread-time", **selected)["threads"]:
             # Clients of Pyroscope send names only.
             seen.threads.add(thread["thread_id"] or thread["thread"])
         return seen
 
     return read
-
-
-def read_record(run):
-    """The report has native functions only, so none of the truth's."""
-    seen = Seen()
-    with open(f"{run.path}.json") as file:
-        threads = json.load(file)["threads"]["threads"]
-    seen.threads.update(thread["thread_id"] for thread in threads)
-    return seen
 
 
 @dataclass
@@ -234,7 +225,7 @@ LONG_CONTESTANTS = (NONE, "Emberline", "py-spy", "austin --full", "pyroscope-io"
 CONTESTANTS = (
     Contestant(NONE, lambda program, *_: program, lambda run: Seen()),
     Contestant("Emberline", inside("emberline"), read_collector(), waits=True),
-    Contestant("emberline record", record, read_record),
+    Contestant("emberline run", unchanged, read_collector("of=", "label"), waits=True),
     Contestant("py-spy", py_spy(), read_py_spy(False), package="py-spy"),
     Contestant("py-spy --native", py_spy("--native"), read_py_spy(False), package="py-spy"),
     Contestant("py-spy --idle", py_spy("--idle"), read_py_spy(True), True, ("native", "threads"), "py-spy"),

@@ -8,7 +8,9 @@ use system::fork::without_fork;
 
 use super::{Interpreter, NO_PYTHON, Unsupported, is_python};
 
-/// Looks at frames that are not right, before the interpreter counts as unknown: they change while they are read.
+/// Walks of one look: frames change while they are read.
+const WALKS_PER_LOOK: usize = 20;
+/// Looks at frames that are not right, before the interpreter counts as unknown.
 const WRONG_LOOKS_MAX: u32 = 40;
 /// Calls of [`InterpreterSlot::look`] that search at once. Later ones search every tenth time, for libraries that are
 /// loaded late.
@@ -65,7 +67,11 @@ impl InterpreterSlot {
                 Err(unsupported) => return Err(unsupported),
             },
         };
-        match interpreter.looks_right() {
+        let mut walks = (0..WALKS_PER_LOOK).map(|_| interpreter.looks_right());
+        match walks
+            .find(|looked| *looked != Some(false))
+            .unwrap_or(Some(false))
+        {
             Some(true) => {
                 // A child that is forked meanwhile would wait for the end of this for ever.
                 without_fork(|| {

@@ -112,10 +112,11 @@ fn line(command: &str, profile: &Profile, unnamed: &[UnnamedModule]) -> Option<S
             causes.add(own_ns, Cause::Python);
         }
     }
-    // Those with the most time are first.
-    let mut files = unnamed
-        .iter()
-        .filter(|module| module.module.starts_with('/'));
+    let has_python = scopes.iter().any(|scope| scope.is_named);
+    // Those with the most time are first. Below functions of Python, nobody asks for the interpreter's own.
+    let mut files = unnamed.iter().filter(|module| {
+        module.module.starts_with('/') && !(has_python && is_python(&module.module))
+    });
     if let Some(first) = files.clone().next() {
         let name = Path::new(&first.module).file_name().unwrap_or_default();
         let module = name.to_string_lossy().into_owned();
@@ -128,6 +129,12 @@ fn line(command: &str, profile: &Profile, unnamed: &[UnnamedModule]) -> Option<S
         let text = format!("{command}: {percent}% of CPU time {}", cause.text());
         printable(&text).into_owned()
     })
+}
+
+/// Whether a file is CPython or its library.
+fn is_python(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name.starts_with("python3") || name.starts_with("libpython3")
 }
 
 /// Causes with their time.
@@ -235,14 +242,12 @@ mod tests {
             Some("/tmp/perf-PID.map"),
         );
         let loops = "py;main;_PyEval_EvalFrameDefault";
-        check(
-            &[(loops, 60), ("py;main", 40)],
-            &[],
-            Some("pip install emberline"),
-        );
+        check(&[(loops, 60), ("py;main", 40)], &[], Some("3.9 to 3.14"));
         let named = "py;main;_PyEval_EvalFrameDefault;[jit]!work;_PyEval_EvalFrameDefault";
         check(&[(named, 90), (loops, 10)], &[], None);
         check(&[("py;python!work;sorted", 100)], &[], None);
+        let interpreter = [("/usr/bin/python3.11", 60), ("/usr/lib/libz.so.1", 10)];
+        check(&[("py;python!work", 100)], &interpreter, None);
         check(
             &[("ffmpeg;main", 100)],
             &[("/usr/lib/libx264.so.164", 25), ("/usr/lib/libm.so.6", 10)],
