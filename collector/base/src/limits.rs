@@ -359,9 +359,11 @@ pub const QUERIES_WAITING_MAX: usize = 64;
 /// How often rows in memory are sealed into tables.
 pub const SEAL_EVERY: Duration = Duration::from_secs(60);
 
-/// Unsealed bytes in memory at which a sealing starts early. The sealing takes about twice as much
-/// again.
+/// Unsealed bytes in memory at which a sealing starts early. They stay in memory until they are sealed.
 pub const UNSEALED_BYTES_MAX: usize = 48 << 20;
+
+/// Most bytes of unsealed windows that a sealing copies at once, to bring them into the order of tables.
+pub const SEAL_BUFFER_BYTES_MAX: usize = 16 << 20;
 
 /// Unsealed bytes in memory at which streams wait for a sealing. It has the lower priority
 /// otherwise.

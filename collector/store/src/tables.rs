@@ -17,7 +17,7 @@ use super::union::{PartFile, UnionPart};
 use super::versions::Versions;
 use crate::lists::links::{Link, Links};
 use crate::lists::{SealedTask, WorkerRow};
-use crate::seal::seal_windows::SealBuffer;
+use crate::seal::seal_buffer::SealBuffer;
 use crate::sums::row::WorkerNumber;
 use crate::sums::table::TableName;
 use base::clock::Clock;

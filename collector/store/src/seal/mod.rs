@@ -3,6 +3,7 @@
 //! A batch is written in every tier at once, so nothing is rolled up later, and late data lands in its
 //! true periods everywhere.
 
+pub(crate) mod seal_buffer;
 pub(crate) mod seal_telemetry;
 pub(crate) mod seal_windows;
 

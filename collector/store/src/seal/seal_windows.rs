@@ -2,22 +2,21 @@
 //! The unit that is sorted is a window's part: its weights of one task in one state. A part is decoded
 //! when it is written.
 
-use std::collections::BTreeMap;
 use std::hash::Hash;
-use std::ops::Range;
 use std::sync::Arc;
 
+use profiler_core::NodeId;
 use profiler_core::hash::KeyedMap;
-use profiler_core::{NodeId, State};
 
 use crate::error::StoreError;
 use crate::manifest::FileEntry;
 use crate::packed::{PackedWeights, Part};
 use crate::rows::StoredWindow;
+use crate::seal::seal_buffer::{NumberedWindow, SealBuffer, TaskParts};
 use crate::seal::{TierWriter, same_row_tiers};
-use crate::sums::row::{Fields, Key, Row, WorkerNumber};
+use crate::sums::row::{Fields, WorkerNumber};
 use crate::sums::table::{Measure, SumTable};
-use crate::sums::tier::{Period, Tier};
+use crate::sums::tier::{Period, Second, Tier};
 use crate::tables::Tables;
 use base::sync::write;
 
@@ -48,9 +47,6 @@ const THREADS: WeightTables = WeightTables {
 /// Capacity that a hash table always keeps.
 const CAPACITY_KEPT: usize = 1024;
 
-/// A window with its worker's number.
-type Numbered<'a> = (WorkerNumber, &'a StoredWindow);
-
 impl Tables {
     pub(crate) fn seal_windows(
         &self,
@@ -58,34 +54,32 @@ impl Tables {
         buffer: &mut SealBuffer,
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
-        let windows = &self.numbered(windows);
+        let windows = &mut self.numbered(windows);
         self.seal_weights(windows, SAMPLES, buffer, files)?;
         self.seal_weights(windows, THREADS, buffer, files)?;
-        let cycles = windows
-            .iter()
-            .flat_map(|(worker, stored)| cycle_rows(stored, *worker));
-        self.put_tiers(SumTable::Cycles, cycles.collect(), files)
+        buffer.free_unused();
+        self.seal_cycles(windows, files)
     }
 
     /// Windows with the numbers of their workers, which are assigned to new workers.
-    fn numbered<'a>(&self, windows: &'a [Arc<StoredWindow>]) -> Vec<Numbered<'a>> {
+    fn numbered<'a>(&self, windows: &'a [Arc<StoredWindow>]) -> Vec<NumberedWindow<'a>> {
         let mut workers = write(&self.workers);
-        windows
-            .iter()
-            .map(|stored| (workers.assign(&stored.worker), &**stored))
-            .collect()
+        let numbered = windows.iter().map(|stored| NumberedWindow {
+            second: stored.second(),
+            worker: workers.assign(&stored.worker),
+            stored,
+        });
+        numbered.collect()
     }
 
     fn seal_weights(
         &self,
-        windows: &[Numbered<'_>],
+        windows: &mut [NumberedWindow<'_>],
         tables: WeightTables,
         buffer: &mut SealBuffer,
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
-        let seconds = windows.iter().map(|(_, stored)| stored.second());
-        let span = seconds.clone().min().zip(seconds.max());
-        let tasks = buffer.fill(windows, tables.weights);
+        let span = span_of(windows);
         let mut tier = Tier::Second;
         loop {
             let same_row_tiers = same_row_tiers(span, tier);
@@ -95,189 +89,91 @@ impl Tables {
                 rows: writer(tables.rows),
                 totals: tables.totals.map(writer),
                 over_workers: over_workers.map(writer),
+                period: None,
                 all: KeyedMap::default(),
                 one: KeyedMap::default(),
                 sums: Vec::new(),
             };
-            for group in buffer.sort(&tasks, tier) {
-                writers.write_group(buffer, &group)?;
+            sort_for(windows, tier);
+            for group in windows.chunk_by(|a, b| a.group(tier) == b.group(tier)) {
+                buffer.each_task(group, tier, tables.weights, &mut |parts| {
+                    writers.write_task(&parts)
+                })?;
             }
             files.append(&mut writers.finish()?);
             let coarser = tier.coarser().filter(|_| same_row_tiers.is_empty());
             let Some(coarser) = coarser else {
                 return Ok(());
             };
-            buffer.roll_up(tier, coarser);
+            tier = coarser;
+        }
+    }
+
+    /// Writes the rows about the windows themselves.
+    fn seal_cycles(
+        &self,
+        windows: &mut [NumberedWindow<'_>],
+        files: &mut Vec<FileEntry>,
+    ) -> Result<(), StoreError> {
+        let span = span_of(windows);
+        let mut tier = Tier::Second;
+        loop {
+            let same_row_tiers = same_row_tiers(span, tier);
+            let mut writer = TierWriter::new(self, SumTable::Cycles, tier, &same_row_tiers);
+            sort_for(windows, tier);
+            for cycles in windows.chunk_by(|a, b| a.order(tier) == b.order(tier)) {
+                let first = &cycles[0];
+                for measure in Measure::ALL {
+                    let values = cycles.iter().map(|cycle| measured(cycle.stored, measure));
+                    let value = values.fold(0, u64::saturating_add);
+                    if value > 0 {
+                        let fields = Fields {
+                            ts: tier.period(first.second),
+                            task: NodeId::ROOT,
+                            worker: first.worker,
+                            kind: measure as u8,
+                            node: 0,
+                        };
+                        writer.push(fields, value)?;
+                    }
+                }
+            }
+            files.append(&mut writer.finish()?);
+            let coarser = tier.coarser().filter(|_| same_row_tiers.is_empty());
+            let Some(coarser) = coarser else {
+                return Ok(());
+            };
             tier = coarser;
         }
     }
 }
 
-/// The parts of windows, copied so that those of a task are adjacent: fetching each from its window would
-/// mostly wait for memory. The next sealing reuses the memory, because the kernel takes long to provide
-/// so much.
-#[derive(Debug, Default)]
-pub(crate) struct SealBuffer {
-    parts: Vec<BufferedPart>,
-    bytes: Vec<u8>,
+/// First and last second of windows.
+fn span_of(windows: &[NumberedWindow<'_>]) -> Option<(Second, Second)> {
+    let seconds = windows.iter().map(|window| window.second);
+    seconds.clone().min().zip(seconds.max())
 }
 
-/// A part of a window, and where its bytes are.
-#[derive(Clone, Copy, Debug, Default)]
-struct BufferedPart {
-    key: PartKey,
-    at: u32,
-    length: u32,
+/// Brings windows into the order of a tier's rows of one task.
+fn sort_for(windows: &mut [NumberedWindow<'_>], tier: Tier) {
+    windows.sort_by_key(|window| window.order(tier));
 }
 
-/// Period, worker and state in one number: the order of a task's parts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-struct PartKey(u64);
-
-const STATE_BITS: u32 = 3;
-const PERIOD_AT: u32 = 27;
-const _: () = assert!(State::ALL.len() <= 1 << STATE_BITS);
-const _: () = assert!(WorkerNumber::MAX.0 < 1 << (PERIOD_AT - STATE_BITS));
-
-impl PartKey {
-    fn new(period: Period, worker: WorkerNumber, state: State) -> PartKey {
-        let worker_and_state = u64::from(worker.0) << STATE_BITS | state as u64;
-        PartKey(u64::from(period.0) << PERIOD_AT | worker_and_state)
-    }
-
-    fn period(self) -> Period {
-        Period(u32::try_from(self.0 >> PERIOD_AT).expect("a period has 32 bits"))
-    }
-
-    fn worker(self) -> WorkerNumber {
-        let worker = self.0 >> STATE_BITS & u64::from(WorkerNumber::MAX.0);
-        WorkerNumber(u32::try_from(worker).expect("a worker has 24 bits"))
-    }
-
-    fn state(self) -> State {
-        State::ALL[(self.0 & ((1 << STATE_BITS) - 1)) as usize]
-    }
-
-    /// The key in a tier with periods `times` as long.
-    fn rolled_up(self, times: u32) -> PartKey {
-        PartKey::new(Period(self.period().0 / times), self.worker(), self.state())
+fn measured(stored: &StoredWindow, measure: Measure) -> u64 {
+    match measure {
+        Measure::Windows => 1,
+        Measure::SampledNs => stored.range.length_ns(),
+        Measure::Ticks => stored.ticks.made,
+        Measure::TicksExpected => stored.ticks.expected,
+        Measure::TicksThrottled => stored.ticks.throttled,
     }
 }
 
-/// A task, and the range of its parts in the buffer.
-struct TaskParts {
+/// A task in a period of the tier that is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct TaskPeriod {
+    ts: Period,
     task: NodeId,
-    parts: Range<usize>,
-}
-
-/// Where the next part of a task goes, and its bytes.
-#[derive(Clone, Copy, Default)]
-struct Cursor {
-    part: usize,
-    byte: usize,
-}
-
-impl SealBuffer {
-    /// Copies the parts of windows. Returns the tasks in rising order.
-    fn fill(
-        &mut self,
-        windows: &[Numbered<'_>],
-        weights: fn(&StoredWindow) -> &PackedWeights,
-    ) -> Vec<TaskParts> {
-        // First the number of parts and bytes of each task, then where its first ones go.
-        let mut cursors: BTreeMap<NodeId, Cursor> = BTreeMap::new();
-        for (_, stored) in windows {
-            for part in weights(stored).parts() {
-                let cursor = cursors.entry(part.task).or_default();
-                cursor.part += 1;
-                cursor.byte += part.written_bytes();
-            }
-        }
-        let mut end = Cursor::default();
-        let mut tasks = Vec::with_capacity(cursors.len());
-        for (task, cursor) in &mut cursors {
-            let first = end;
-            end = Cursor {
-                part: first.part + cursor.part,
-                byte: first.byte + cursor.byte,
-            };
-            tasks.push(TaskParts {
-                task: *task,
-                parts: first.part..end.part,
-            });
-            *cursor = first;
-        }
-        self.resize(end);
-        const SMALL: &str = "unsealed windows have less than 2^32 bytes";
-        for (worker, stored) in windows {
-            let period = Period(stored.second().0);
-            for part in weights(stored).parts() {
-                let cursor = cursors.get_mut(&part.task).expect("all tasks were counted");
-                let length = part.written_bytes();
-                part.write(&mut self.bytes[cursor.byte..][..length]);
-                self.parts[cursor.part] = BufferedPart {
-                    key: PartKey::new(period, *worker, part.state),
-                    at: u32::try_from(cursor.byte).expect(SMALL),
-                    length: u32::try_from(length).expect(SMALL),
-                };
-                cursor.part += 1;
-                cursor.byte += length;
-            }
-        }
-        tasks
-    }
-
-    fn resize(&mut self, end: Cursor) {
-        let Cursor {
-            part: count,
-            byte: bytes,
-        } = end;
-        // Free memory that an unusually large sealing needed.
-        self.parts.shrink_to(count * 4);
-        self.bytes.shrink_to(bytes * 4);
-        self.parts
-            .reserve_exact(count.saturating_sub(self.parts.len()));
-        self.parts.resize(count, BufferedPart::default());
-        self.bytes
-            .reserve_exact(bytes.saturating_sub(self.bytes.len()));
-        self.bytes.resize(bytes, 0);
-    }
-
-    /// Changes the parts to a coarser tier.
-    fn roll_up(&mut self, from: Tier, to: Tier) {
-        let times = to.seconds() / from.seconds();
-        self.parts
-            .iter_mut()
-            .for_each(|part| part.key = part.key.rolled_up(times));
-    }
-
-    /// Sorts the parts of each task by period, worker and state. Returns for each group of periods the
-    /// parts of each task, in the order of a tier's rows.
-    fn sort(&mut self, tasks: &[TaskParts], tier: Tier) -> Vec<TaskParts> {
-        let mut groups = Vec::new();
-        let group = |part: &BufferedPart| part.key.period().0 / tier.periods_in_group();
-        for TaskParts { task, parts: range } in tasks {
-            let parts = &mut self.parts[range.clone()];
-            parts.sort_unstable_by_key(|part| part.key);
-            let mut at = range.start;
-            for parts in parts.chunk_by(|a, b| group(a) == group(b)) {
-                let of_group = TaskParts {
-                    task: *task,
-                    parts: at..at + parts.len(),
-                };
-                groups.push((group(&parts[0]), of_group));
-                at += parts.len();
-            }
-        }
-        // The sort is stable, so the tasks of a group stay in order.
-        groups.sort_by_key(|(group, _)| *group);
-        groups.into_iter().map(|(_, parts)| parts).collect()
-    }
-
-    fn part(&self, task: NodeId, part: &BufferedPart) -> Part<'_> {
-        let bytes = &self.bytes[part.at as usize..][..part.length as usize];
-        Part::read(task, part.key.state(), bytes)
-    }
 }
 
 /// Writes the parts of windows in one tier.
@@ -285,7 +181,9 @@ struct Writers<'a> {
     rows: TierWriter<'a>,
     totals: Option<TierWriter<'a>>,
     over_workers: Option<TierWriter<'a>>,
-    /// Sums of one task and period over all workers, by state and node.
+    /// The task and period that was written last.
+    period: Option<TaskPeriod>,
+    /// Its sums over all workers, by state and node.
     all: KeyedMap<(u8, NodeId), u64>,
     /// Sums of one worker's task, period and state, by node.
     one: KeyedMap<NodeId, u64>,
@@ -294,32 +192,27 @@ struct Writers<'a> {
 }
 
 impl Writers<'_> {
-    /// Writes the sorted parts of a task in a group of periods.
-    fn write_group(&mut self, buffer: &SealBuffer, group: &TaskParts) -> Result<(), StoreError> {
-        let task = group.task;
-        let parts = &buffer.parts[group.parts.clone()];
-        for parts in parts.chunk_by(|a, b| period_of(a) == period_of(b)) {
-            let ts = period_of(&parts[0]);
-            for parts in parts.chunk_by(|a, b| a.key == b.key) {
-                let worker = parts[0].key.worker();
-                let kind = parts[0].key.state() as u8;
-                let fields = Fields {
-                    ts,
-                    task,
-                    worker,
-                    kind,
-                    node: 0,
-                };
-                self.sum(parts.iter().map(|part| buffer.part(task, part)));
-                self.write(fields)?;
+    /// Writes parts of a task, which follow those before in the order of the tier's rows.
+    fn write_task(&mut self, task: &TaskParts<'_>) -> Result<(), StoreError> {
+        for parts in task.parts.chunk_by(|a, b| a.key == b.key) {
+            let key = parts[0].key;
+            let period = TaskPeriod {
+                ts: key.period(),
+                task: task.task,
+            };
+            if self.period != Some(period) {
+                self.end_period()?;
+                self.period = Some(period);
             }
-            self.end_period(Fields {
-                ts,
-                task,
-                worker: WorkerNumber::ALL,
-                kind: 0,
+            let fields = Fields {
+                ts: period.ts,
+                task: period.task,
+                worker: key.worker(),
+                kind: key.state() as u8,
                 node: 0,
-            })?;
+            };
+            self.sum(parts.iter().map(|part| task.part(part)));
+            self.write(fields)?;
         }
         Ok(())
     }
@@ -353,27 +246,28 @@ impl Writers<'_> {
         self.rows.push_nodes(fields, &self.sums)
     }
 
-    /// Writes the sums of a task and period over all workers.
-    fn end_period(&mut self, fields: Fields) -> Result<(), StoreError> {
-        let Some(over_workers) = &mut self.over_workers else {
+    /// Writes the sums over all workers of the task and period that was written last.
+    fn end_period(&mut self) -> Result<(), StoreError> {
+        let (Some(over_workers), Some(period)) = (&mut self.over_workers, self.period) else {
             return Ok(());
         };
         let mut sums = Vec::new();
         take_sorted(&mut self.all, &mut sums);
         for ((kind, node), value) in sums {
-            over_workers.push(
-                Fields {
-                    kind,
-                    node: node.0,
-                    ..fields
-                },
-                value,
-            )?;
+            let fields = Fields {
+                ts: period.ts,
+                task: period.task,
+                worker: WorkerNumber::ALL,
+                kind,
+                node: node.0,
+            };
+            over_workers.push(fields, value)?;
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Vec<FileEntry>, StoreError> {
+    fn finish(mut self) -> Result<Vec<FileEntry>, StoreError> {
+        self.end_period()?;
         let writers = [Some(self.rows), self.totals, self.over_workers];
         let mut files = Vec::new();
         for writer in writers.into_iter().flatten() {
@@ -381,10 +275,6 @@ impl Writers<'_> {
         }
         Ok(files)
     }
-}
-
-fn period_of(part: &BufferedPart) -> Period {
-    part.key.period()
 }
 
 fn add<K: Hash + Eq>(sums: &mut KeyedMap<K, u64>, key: K, value: u64) {
@@ -400,31 +290,4 @@ fn take_sorted<K: Copy + Ord>(sums: &mut KeyedMap<K, u64>, sorted: &mut Vec<(K, 
     if sums.capacity() > CAPACITY_KEPT.max(8 * sorted.len()) {
         *sums = KeyedMap::default();
     }
-}
-
-fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item = Row> + use<> {
-    let ts = Period(stored.second().0);
-    let ticks = stored.ticks;
-    let length_ns = stored.range.length_ns();
-    let rows = Measure::ALL.into_iter().map(move |measure| {
-        let value = match measure {
-            Measure::Windows => 1,
-            Measure::SampledNs => length_ns,
-            Measure::Ticks => ticks.made,
-            Measure::TicksExpected => ticks.expected,
-            Measure::TicksThrottled => ticks.throttled,
-        };
-        let fields = Fields {
-            ts,
-            task: NodeId::ROOT,
-            worker,
-            kind: measure as u8,
-            node: 0,
-        };
-        Row {
-            key: Key::new(Tier::Second, fields),
-            value,
-        }
-    });
-    rows.filter(|row| row.value > 0)
 }
