@@ -273,9 +273,10 @@ impl Caller {
                 record,
                 session: Some(session),
             } => {
+                // In boxes, because ten thousand agents wait here too, which have no session.
                 tokio::select! {
-                    () = gate.tokens.revoked(Some(record), now) => {}
-                    () = gate.sessions.ended(session, now) => {}
+                    () = Box::pin(gate.tokens.revoked(Some(record), now)) => {}
+                    () = Box::pin(gate.sessions.ended(session, now)) => {}
                 }
             }
             // They last as long as their connection.
