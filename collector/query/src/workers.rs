@@ -55,7 +55,7 @@ pub fn parse_workers(
 pub struct EpochView {
     pub worker: WorkerId,
     pub epoch: Epoch,
-    pub agent: AgentInfo,
+    pub agent: Arc<AgentInfo>,
     pub presence: Presence,
     pub first_seen: Timestamp,
     pub last_seen: Timestamp,

@@ -77,7 +77,7 @@ pub type CommitLock = OwnedMutexGuard<()>;
 /// The state of one (worker, epoch).
 #[derive(Debug, Default)]
 pub struct Session {
-    pub agent: AgentInfo,
+    pub agent: Arc<AgentInfo>,
     /// Shared with the check of a flush.
     pub translation: Arc<Translation>,
     /// Highest sequence number that was applied.
@@ -225,7 +225,7 @@ impl Session {
 
     /// Drops what only describes its agent or saves it work: the agent sends it again.
     fn forget_agent(&mut self) {
-        self.agent = AgentInfo::default();
+        self.agent = Arc::default();
         self.translation = Arc::default();
     }
 
@@ -275,7 +275,7 @@ impl Session {
         self.presence = record
             .disconnect
             .map_or(Presence::Connected, Presence::Gone);
-        record.agent
+        Arc::unwrap_or_clone(record.agent)
     }
 
     /// State that the next flush must fit.

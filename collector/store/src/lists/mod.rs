@@ -261,7 +261,7 @@ list_table! {
         SessionRecord {
             worker: WorkerId(worker),
             epoch: Epoch(epoch),
-            agent,
+            agent: Arc::new(agent),
             acked_seq,
             stored_ns,
             ticks: Ticks { made: ticks_made, expected: ticks_expected, throttled: ticks_throttled },

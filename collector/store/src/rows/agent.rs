@@ -1,6 +1,7 @@
 //! One life of one agent: its description, and the state of its session that outlives the process.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use profiler_core::wire::v1;
 use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
@@ -52,7 +53,8 @@ impl AgentInfo {
 pub struct SessionRecord {
     pub worker: WorkerId,
     pub epoch: Epoch,
-    pub agent: AgentInfo,
+    /// Shared with the session: a sealing has the records of all.
+    pub agent: Arc<AgentInfo>,
     pub acked_seq: u64,
     pub stored_ns: u64,
     pub ticks: Ticks,

@@ -196,7 +196,7 @@ fn sessions() {
     let session = SessionRecord {
         worker: worker(),
         epoch: Epoch(1),
-        agent: AgentInfo {
+        agent: Arc::new(AgentInfo {
             labels: [("zone".to_owned(), "a".to_owned())].into(),
             host: "host".into(),
             pid: 2,
@@ -204,7 +204,7 @@ fn sessions() {
             sampler_mode: "mode".into(),
             interval_ns: 3,
             started_at: at(4),
-        },
+        }),
         acked_seq: 5,
         stored_ns: 6,
         ticks: Ticks {

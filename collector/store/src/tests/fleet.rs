@@ -181,12 +181,12 @@ impl Fleet {
         SessionRecord {
             worker: WorkerId("worker-1".into()),
             epoch: Epoch(u64::MAX),
-            agent: AgentInfo {
+            agent: Arc::new(AgentInfo {
                 labels: [("zone".to_owned(), "\"a\"\n".to_owned())].into(),
                 host: "host".into(),
                 pid: 77,
                 ..AgentInfo::default()
-            },
+            }),
             acked_seq: self.sealings,
             stored_ns: u64::MAX,
             ticks: Ticks {
