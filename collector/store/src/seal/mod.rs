@@ -26,8 +26,8 @@ use crate::sums::tier::{Period, Second, Tier};
 use crate::tables::{OnPublish, Tables};
 use base::sync::{lock, read};
 
-/// Bytes of row groups at which a file ends. Until then it is in memory, with those of coarser tiers
-/// that have the same rows.
+/// Bytes of row groups at which a file ends, with those of coarser tiers that have the same rows. Until then all of
+/// them are in memory.
 const SEALED_FILE_BYTES: usize = 8 << 20;
 
 /// Seconds of stops in one file of `tasks`.
@@ -259,7 +259,7 @@ impl<'a> TierWriter<'a> {
             .partition
             .replace(partition)
             .is_some_and(|last| last != partition);
-        if is_other || self.writer.bytes() > SEALED_FILE_BYTES {
+        if is_other || self.writer.bytes_of_all() > SEALED_FILE_BYTES {
             let next = SegmentWriter::with_tiers(
                 self.sum_table,
                 self.tier,

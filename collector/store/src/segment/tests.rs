@@ -244,6 +244,33 @@ fn files_of_coarser_tiers_with_the_same_rows_are_read_back() {
     }
 }
 
+/// A file ended at its own size, so that sealing held three times as much.
+#[test]
+fn the_size_of_unfinished_files_counts_those_of_coarser_tiers() {
+    let period = Period(0);
+    let same_row_tiers = [Tier::Hour, Tier::Day].map(|tier| SameRowTier { tier, period });
+    let sum_table = SumTable::Samples;
+    let compression = Compression::Sealed;
+    let mut writer =
+        SegmentWriter::with_tiers(sum_table, Tier::Minute, &same_row_tiers, compression);
+    let mut fields = Fields {
+        ts: period,
+        task: NodeId(1),
+        worker: WorkerNumber(1),
+        kind: 0,
+        node: 0,
+    };
+    // One more than a row group has at most.
+    for node in 0..=1 << 18 {
+        fields.node = node;
+        writer.push(fields, u64::from(node.wrapping_mul(2_654_435_761)));
+    }
+    let own = writer.bytes();
+    assert!(own > 0);
+    let all = writer.bytes_of_all();
+    assert!(all.abs_diff(3 * own) < own / 10, "{all} of {own}");
+}
+
 /// Rows of 200 tasks over 10 minutes, in order.
 fn many_rows(sum_table: SumTable, count: u32) -> Vec<Row> {
     let mut rows: Vec<Row> = (0..count)

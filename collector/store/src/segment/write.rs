@@ -207,6 +207,12 @@ impl SegmentWriter {
         self.file.bytes_written()
     }
 
+    /// The same of this file and those of the coarser tiers.
+    pub(crate) fn bytes_of_all(&self) -> usize {
+        let coarser = self.same_row_files.iter();
+        self.bytes() + coarser.map(|same| same.file.bytes_written()).sum::<usize>()
+    }
+
     /// Finishes the file; `None` if it has no rows.
     pub(crate) fn finish(self) -> Option<EncodedFile> {
         self.finish_all()
