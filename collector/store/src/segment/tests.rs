@@ -271,6 +271,27 @@ fn the_size_of_unfinished_files_counts_those_of_coarser_tiers() {
     assert!(all.abs_diff(3 * own) < own / 10, "{all} of {own}");
 }
 
+#[test]
+fn the_columns_of_a_row_group_grow_once() {
+    let mut writer = SegmentWriter::new(SumTable::Samples, Tier::Minute, Compression::Sealed);
+    let mut fields = Fields {
+        ts: Period(0),
+        task: NodeId(1),
+        worker: WorkerNumber(1),
+        kind: 0,
+        node: 0,
+    };
+    let taken = allocation_counter::measure(|| {
+        for node in 0..200_000 {
+            fields.node = node;
+            writer.push(fields, 1);
+        }
+    });
+    const GROUP_BYTES: u64 = (1 << 18) * 28;
+    let bytes = taken.bytes_total;
+    assert!(bytes < GROUP_BYTES / 8 * 9, "{bytes} of {GROUP_BYTES}");
+}
+
 /// Rows of 200 tasks over 10 minutes, in order.
 fn many_rows(sum_table: SumTable, count: u32) -> Vec<Row> {
     let mut rows: Vec<Row> = (0..count)

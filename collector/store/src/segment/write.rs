@@ -26,6 +26,11 @@ const GROUP_ROWS_TARGET: usize = 1 << 17;
 /// Most rows of a row group: a larger group of periods is split.
 const GROUP_ROWS_MAX: usize = 1 << 18;
 
+/// Rows from which on columns have room for a whole row group, and for what a window adds to it. Grown step by step,
+/// they would leave as much free memory as they have, which the allocator keeps for a second.
+const GROUP_ROOM_FROM: usize = 1 << 12;
+const GROUP_ROOM: usize = GROUP_ROWS_MAX + GROUP_ROWS_MAX / 16;
+
 /// A file that is ready to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodedFile {
@@ -67,6 +72,10 @@ struct Columns {
 
 impl Columns {
     fn push(&mut self, fields: Fields, sums: &[(NodeId, u64)]) {
+        let count = self.ts.len();
+        if count >= GROUP_ROOM_FROM && self.ts.capacity() < GROUP_ROOM {
+            self.reserve(GROUP_ROOM - count);
+        }
         self.ts.extend(repeat_n(fields.ts.0, sums.len()));
         self.task
             .extend(repeat_n(fields.task.0.cast_signed(), sums.len()));
@@ -78,6 +87,19 @@ impl Columns {
             .extend(sums.iter().map(|(node, _)| node.0.cast_signed()));
         self.value
             .extend(sums.iter().map(|(_, value)| value.cast_signed()));
+    }
+
+    fn reserve(&mut self, more: usize) {
+        self.ts.reserve_exact(more);
+        for column in [
+            &mut self.task,
+            &mut self.worker,
+            &mut self.kind,
+            &mut self.node,
+        ] {
+            column.reserve_exact(more);
+        }
+        self.value.reserve_exact(more);
     }
 
     fn drain(&mut self, count: usize) {
