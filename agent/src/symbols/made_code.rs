@@ -38,7 +38,7 @@ impl MadeCode {
             kind: FrameKind::Unresolved,
             module: file_name(subject.inner_id()),
             offset: address,
-            ..Frame::function(&*label, "", 0).map(str::to_owned)
+            ..Frame::function(&label, "", 0).map(str::to_owned)
         }
     }
 }

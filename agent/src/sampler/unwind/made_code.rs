@@ -63,12 +63,12 @@ fn keeps_frame_pointers(command_line: &[u8], environment: &[u8]) -> bool {
         .chain(variable(b"JDK_JAVA_OPTIONS="))
         .chain(command_line.split(|byte| *byte == 0))
         .chain(variable(b"_JAVA_OPTIONS="));
-    let demands = options.filter_map(|option| match option {
+    let mut demands = options.filter_map(|option| match option {
         b"-XX:+PreserveFramePointer" => Some(true),
         b"-XX:-PreserveFramePointer" => Some(false),
         _ => None,
     });
-    demands.last().unwrap_or(false)
+    demands.next_back().unwrap_or(false)
 }
 
 impl Unwinder {
