@@ -218,7 +218,7 @@ proptest! {
             1..8,
         ),
     ) {
-        let frames: Vec<Frame<&str>> = names.iter().rev().map(|name| Frame::function(*name, "", 0)).collect();
+        let frames: Vec<Frame<&str>> = names.iter().rev().map(|name| Frame::function(name, "", 0)).collect();
         let marks = plumbing_of_stack(&frames);
         let kept: Vec<&str> = names
             .iter()
