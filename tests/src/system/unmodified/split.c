@@ -7,18 +7,25 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define TURNS 4000000ul
+#define SECOND_NS 1000000000l
+#define HEAVY_NS 75000000l
 
 static volatile unsigned long sink;
 
+static long cpu_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * SECOND_NS + time.tv_nsec;
+}
+
 __attribute__((noinline)) void heavy(void) {
-    for (unsigned long turn = 0; turn < 3 * TURNS; turn++) {
+    for (unsigned long turn = 0; turn < 500000; turn++) {
         sink += turn;
     }
 }
 
 __attribute__((noinline)) void light(void) {
-    for (unsigned long turn = 0; turn < TURNS; turn++) {
+    for (unsigned long turn = 0; turn < 500000; turn++) {
         sink += turn;
     }
 }
@@ -47,10 +54,23 @@ int main(int count, char **arguments) {
     pthread_setname_np(sleeper, "sleeper");
     puts("ready");
     fflush(stdout);
-    int rounds = count > 1 && strcmp(arguments[1], "once") == 0 ? 40 : -1;
+    int rounds = count > 1 && strcmp(arguments[1], "once") == 0 ? 8 : -1;
+    long heavy_ns = 0, light_ns = 0;
     while (rounds-- != 0) {
-        heavy();
-        light();
+        /* Not by numbers of turns: a processor may run the same loop faster at one place than at another. */
+        long start_ns = cpu_ns();
+        while (heavy_ns < 3 * light_ns + HEAVY_NS) {
+            heavy();
+            long end_ns = cpu_ns();
+            heavy_ns += end_ns - start_ns;
+            start_ns = end_ns;
+        }
+        while (3 * light_ns < heavy_ns) {
+            light();
+            long end_ns = cpu_ns();
+            light_ns += end_ns - start_ns;
+            start_ns = end_ns;
+        }
         rest(20);
     }
     return 0;
