@@ -53,6 +53,14 @@ fn is_vague(name: &str) -> bool {
     VAGUE.contains(&word) || VAGUE_STARTS.iter().any(|start| name.starts_with(start))
 }
 
+/// Whether this is a name of code without one, as in Python: `<module>`, `<lambda>`.
+fn is_placeholder(name: &str) -> bool {
+    let inside = name
+        .strip_prefix('<')
+        .and_then(|rest| rest.strip_suffix('>'));
+    inside.is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()))
+}
+
 /// The last two parts of a function's path, `pipeline::digest_chunk`. Closures have the name of their
 /// function, methods that of their type. `module` is the library: names of the C library lose their
 /// internal prefixes.
@@ -77,6 +85,8 @@ pub fn short_name<'a>(name: &'a str, module: &str) -> Cow<'a, str> {
     if end == 1 {
         let own = if closure.is_empty() && is_libc(module) {
             libc_name(&method).to_owned()
+        } else if is_placeholder(&method) {
+            method.into_owned()
         } else {
             type_of(&method).into_owned()
         };

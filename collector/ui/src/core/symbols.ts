@@ -54,6 +54,9 @@ function lastName(part: string): string {
   return sign + (bracket > 0 ? name.slice(0, bracket) : name);
 }
 
+/** A name of code without one, as in Python: `<module>`, `<lambda>`. */
+const PLACEHOLDER = /^<[a-z]*>$/;
+
 const isClosure = (part: string) => part.startsWith('{');
 
 /** Variants of one function of the C library, which it selects by processor. */
@@ -79,7 +82,10 @@ export function shortName(name: string, module = ''): string {
   while (end > 1 && isClosure(parts[end - 1])) end--;
   const closure = end < parts.length ? '::{closure}' : '';
   const method = withoutGenerics(parts[end - 1]);
-  if (end === 1) return (closure === '' && isLibc(module) ? libcName(method) : typeOf(method)) + closure;
+  if (end === 1) {
+    if (closure === '' && isLibc(module)) return libcName(method);
+    return (PLACEHOLDER.test(method) ? method : typeOf(method)) + closure;
+  }
   // `{impl#3}` does not name its type: the module says more.
   const at = end > 2 && parts[end - 2].startsWith('{impl') ? end - 3 : end - 2;
   const owner = isClosure(parts[at]) ? parts[at] : lastName(typeOf(parts[at]));
