@@ -479,8 +479,8 @@ impl Watch {
         }
         let period_ns = sample_period_ns(&mut self.shared.random);
         let thread = &mut self.threads[index];
-        // Without one, its time is shown without a stack.
-        thread.event = Event::open(thread.id, period_ns, self.samples.scope()).ok();
+        let event = Event::open(thread.id, period_ns, self.samples.scope());
+        thread.set_event(event.ok());
     }
 
     fn seal(&mut self, now_ns: u64, is_last: bool) {

@@ -42,6 +42,8 @@ pub(crate) struct Watched {
     last_sample: Option<LastSample>,
     /// Its samples by the kernel, while it has some.
     pub(crate) event: Option<Event>,
+    /// Its CPU time when these began.
+    event_since_cpu_ns: u64,
     /// Samples since the period was set.
     period_samples: u32,
     /// When it last ran.
@@ -87,6 +89,7 @@ impl Watched {
             blocked: None,
             last_sample: None,
             event: None,
+            event_since_cpu_ns: 0,
             period_samples: 0,
             ran_ns: since_ns,
             rename_at_ns: since_ns + RENAMED_AFTER_NS,
@@ -114,6 +117,12 @@ impl Watched {
         };
         let cpu_ns = counts.map_or(self.time.cpu_ns(), |counts| counts.cpu_ns);
         cpu_ns.saturating_sub(self.cpu_before_ns)
+    }
+
+    /// Begins to take samples by the kernel. Without an event, its time is shown without a stack.
+    pub(crate) fn set_event(&mut self, event: Option<Event>) {
+        self.event = event;
+        self.event_since_cpu_ns = self.time.cpu_ns();
     }
 
     pub(crate) fn is_due(&self, tick: u64) -> bool {
@@ -218,6 +227,7 @@ impl Watched {
             time,
             last_sample,
             period_samples,
+            event_since_cpu_ns,
             ..
         } = self
         else {
@@ -231,7 +241,8 @@ impl Watched {
                 words: sample.words,
             };
             let place = samples.place_running(label, stack);
-            samples.add(place, time.take_sampled(sample.at_ns));
+            let cpu_ns = event_since_cpu_ns.saturating_add(sample.cpu_ns);
+            samples.add(place, time.take_sampled(sample.at_ns, cpu_ns));
             *period_samples += 1;
             *last_sample = Some(LastSample {
                 place,

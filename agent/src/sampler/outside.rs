@@ -19,6 +19,7 @@ use super::thread_frames::ThreadFrames;
 use super::time_account::TimeAccount;
 use super::unwind::{Registers, Stack, Unwinder};
 use super::wait::WaitSite;
+use crate::registry::Moment;
 use crate::registry::NameId;
 use crate::symbols::Subject;
 use system::process::descriptor_kind_of;
@@ -108,9 +109,13 @@ impl ThreadTime {
         self.account.cpu_ns()
     }
 
-    /// Takes the time of running before the moment of a sample.
-    pub fn take_sampled(&mut self, sampled_at_ns: u64) -> Weight {
-        self.account.take_sampled(sampled_at_ns, self.quantum_ns)
+    /// Takes the time of running before a sample, at which the thread's CPU clock showed `cpu_ns`.
+    pub fn take_sampled(&mut self, sampled_at_ns: u64, cpu_ns: u64) -> Weight {
+        let sampled = Moment {
+            ns: sampled_at_ns,
+            cpu_ns,
+        };
+        self.account.take_sampled_by_clock(sampled, self.quantum_ns)
     }
 
     /// Takes all time of running.

@@ -51,6 +51,21 @@ struct Unattributed {
     woken_ns: u64,
 }
 
+/// A part of the time since the last sample.
+#[derive(Clone, Copy)]
+struct PartBefore {
+    until_ns: u64,
+    part_ns: u64,
+    whole_ns: u64,
+}
+
+impl PartBefore {
+    fn of(self, sum_ns: u64) -> u64 {
+        let part = u128::from(sum_ns) * u128::from(self.part_ns) / u128::from(self.whole_ns);
+        u64::try_from(part).unwrap_or(sum_ns)
+    }
+}
+
 impl TimeAccount {
     pub(super) fn new(since_ns: u64) -> Self {
         TimeAccount {
@@ -280,19 +295,39 @@ impl TimeAccount {
     /// rest is left for the next sample. A sample stands for the time before it: a thread that lost
     /// its processor shows where when it gets one again, before it goes on.
     pub(super) fn take_sampled(&mut self, sampled_at_ns: u64, quantum_ns: u64) -> Weight {
-        let until = sampled_at_ns.clamp(self.sampled_to_ns, self.accounted_to_ns);
-        let part = until - self.sampled_to_ns;
-        let whole = (self.accounted_to_ns - self.sampled_to_ns).max(1);
-        self.sampled_to_ns = until;
-        let part_of = |sum: &mut u64| {
-            let taken = u128::from(*sum) * u128::from(part) / u128::from(whole);
-            let taken = u64::try_from(taken).unwrap_or(*sum);
-            *sum -= taken;
-            taken
-        };
-        let mut weight = Weight::of(State::Cpu, part_of(&mut self.unattributed.cpu_ns));
-        weight += Weight::of(State::Runnable, part_of(&mut self.unattributed.runnable_ns));
-        self.running_since_ns = until;
+        let before = self.part_before(sampled_at_ns);
+        let cpu_ns = before.of(self.unattributed.cpu_ns);
+        self.take_before(before, cpu_ns, quantum_ns)
+    }
+
+    /// The same for a sample that has the thread's CPU clock: a share of the elapsed time would leave a part of the time
+    /// before a long sleep to the first sample after it.
+    #[cfg(feature = "outside")]
+    pub(super) fn take_sampled_by_clock(&mut self, sampled: Moment, quantum_ns: u64) -> Weight {
+        let before = self.part_before(sampled.ns);
+        let after_ns = self.cpu_ns.saturating_sub(sampled.cpu_ns);
+        let cpu_ns = self.unattributed.cpu_ns.saturating_sub(after_ns);
+        self.take_before(before, cpu_ns, quantum_ns)
+    }
+
+    /// The part of the time since the last sample that is before `moment_ns`.
+    fn part_before(&self, moment_ns: u64) -> PartBefore {
+        let until_ns = moment_ns.clamp(self.sampled_to_ns, self.accounted_to_ns);
+        PartBefore {
+            until_ns,
+            part_ns: until_ns - self.sampled_to_ns,
+            whole_ns: (self.accounted_to_ns - self.sampled_to_ns).max(1),
+        }
+    }
+
+    fn take_before(&mut self, before: PartBefore, cpu_ns: u64, quantum_ns: u64) -> Weight {
+        let runnable_ns = before.of(self.unattributed.runnable_ns);
+        self.unattributed.cpu_ns -= cpu_ns;
+        self.unattributed.runnable_ns -= runnable_ns;
+        self.sampled_to_ns = before.until_ns;
+        self.running_since_ns = before.until_ns;
+        let mut weight = Weight::of(State::Cpu, cpu_ns);
+        weight += Weight::of(State::Runnable, runnable_ns);
         self.quantize(weight, quantum_ns)
     }
 
@@ -496,6 +531,34 @@ mod tests {
         assert_eq!(time.take_running(1), Weight::of(State::Cpu, 100));
         time.advance(200, 104);
         assert_eq!(time.take_running(1), Weight::of(State::Cpu, 4));
+    }
+
+    /// Bursts of 16 ms and sleeps of 20 ms, sampled after each 9 ms of CPU time.
+    #[cfg(feature = "outside")]
+    #[test]
+    fn samples_by_the_clock_have_equal_weights_however_a_thread_sleeps() {
+        const MS: u64 = 1_000_000;
+        let mut time = TimeAccount::new(0);
+        let mut weights = Vec::new();
+        let mut next_cpu_ms = 9;
+        for tick in 1..200 {
+            let now_ms = 10 * tick;
+            let cpu_ms = now_ms / 36 * 16 + (now_ms % 36).min(16);
+            time.advance(now_ms * MS, cpu_ms * MS);
+            while next_cpu_ms <= cpu_ms {
+                let at_ms = next_cpu_ms / 16 * 36 + next_cpu_ms % 16;
+                let sampled = Moment {
+                    ns: at_ms * MS,
+                    cpu_ns: next_cpu_ms * MS,
+                };
+                weights.push(time.take_sampled_by_clock(sampled, 1));
+                next_cpu_ms += 9;
+            }
+        }
+        assert!(weights.len() > 90);
+        for weight in weights {
+            assert_eq!(weight, Weight::of(State::Cpu, 9 * MS));
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ const CPU_CLOCK: u64 = 0;
 /// Parts of a sample, in the order of its record.
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_READ: u64 = 1 << 4;
 const SAMPLE_REGS_USER: u64 = 1 << 12;
 const SAMPLE_STACK_USER: u64 = 1 << 13;
 
@@ -93,6 +94,8 @@ const KERNEL_NUMBERS: [u8; REGISTERS] = {
 pub(crate) struct Sample<'a> {
     /// When it was taken, by the monotonic clock.
     pub(crate) at_ns: u64,
+    /// CPU time of the thread since the event was opened.
+    pub(crate) cpu_ns: u64,
     /// By their DWARF numbers.
     pub(crate) registers: [u64; REGISTERS],
     /// The stack from the stack pointer on.
@@ -166,7 +169,11 @@ impl Event {
             size: size_of::<Attributes>() as u32,
             config: CPU_CLOCK,
             sample_period: period_ns,
-            sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+            sample_type: SAMPLE_TID
+                | SAMPLE_TIME
+                | SAMPLE_READ
+                | SAMPLE_REGS_USER
+                | SAMPLE_STACK_USER,
             flags: exclude_kernel | EXCLUDE_HYPERVISOR | USE_CLOCK_ID,
             sample_regs_user: registers,
             sample_stack_user: STACK_BYTES_MAX.min(ring_bytes / 4) as u32,
@@ -255,8 +262,9 @@ impl Event {
 /// Parses a record of a sample; `None` without registers, as of code for 32 bits.
 fn parse<'a>(record: &[u8], words: &'a mut Vec<u64>) -> Option<Sample<'a>> {
     const TIME: usize = 16;
-    const ABI: usize = 24;
-    const FIRST_REGISTER: usize = 32;
+    const COUNT: usize = 24;
+    const ABI: usize = 32;
+    const FIRST_REGISTER: usize = 40;
     const STACK: usize = FIRST_REGISTER + 8 * REGISTERS;
     if record.len() < STACK + 8 || number(record, ABI) != ABI_64 {
         return None;
@@ -278,6 +286,7 @@ fn parse<'a>(record: &[u8], words: &'a mut Vec<u64>) -> Option<Sample<'a>> {
     }
     Some(Sample {
         at_ns: number(record, TIME),
+        cpu_ns: number(record, COUNT),
         registers,
         words,
     })
@@ -381,8 +390,9 @@ mod tests {
 
     #[test]
     fn a_record_is_parsed_within_its_bounds() {
-        let mut record = vec![0; 32];
-        record[24..32].copy_from_slice(&ABI_64.to_ne_bytes());
+        let mut record = vec![0; 40];
+        record[32..40].copy_from_slice(&ABI_64.to_ne_bytes());
+        record[24..32].copy_from_slice(&55u64.to_ne_bytes());
         record[16..24].copy_from_slice(&77u64.to_ne_bytes());
         for register in 0..REGISTERS as u64 {
             record.extend((100 + register).to_ne_bytes());
@@ -392,7 +402,8 @@ mod tests {
         }
         let mut words = Vec::new();
         let sample = parse(&record, &mut words).unwrap();
-        assert_eq!((sample.at_ns, sample.words), (77, &[1, 2][..]));
+        assert_eq!((sample.at_ns, sample.cpu_ns), (77, 55));
+        assert_eq!(sample.words, [1, 2]);
         if cfg!(target_arch = "x86_64") {
             assert_eq!([sample.registers[SP], sample.registers[PC]], [107, 108]);
         }
