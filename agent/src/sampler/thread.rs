@@ -18,6 +18,9 @@ use crate::registry::{Moment, NameId, TaskContext, ThreadCell, Usage};
 use system::process;
 use system::task_list::ThreadName;
 
+/// A thread pauses if it was blocked within this time.
+const PAUSES_NS: u64 = 100_000_000;
+
 /// A thread that is expected to block the signal for this long is reported: it has done so for at least
 /// half of the time.
 const SIGNAL_BLOCKED_MIN_NS: u64 = 2_000_000_000;
@@ -71,6 +74,8 @@ pub(super) struct Thread {
     pub(super) files: ThreadFiles,
     /// Whether it shares its processor, so that it must be asked each time it loses it.
     pub(super) contended: bool,
+    /// When it was last seen to run after it was blocked; 0 if never.
+    pub(super) woken_ns: u64,
     /// Number of times the kernel has scheduled it, and how often before its first task.
     pub(super) turns: u64,
     pub(super) turns_before: u64,
@@ -165,6 +170,12 @@ pub(crate) struct LastCounted {
 }
 
 impl Thread {
+    /// Whether it was blocked a short while ago. Then it is sampled at every clock interrupt: the first one after a block is
+    /// always at the beginning of what it does then, so the end would hardly be seen.
+    pub(super) fn pauses(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.woken_ns) < PAUSES_NS
+    }
+
     /// A thread first seen now; its time counts from `since_ns`.
     pub(super) fn new(id: u32, since_ns: u64) -> Self {
         Thread {
@@ -195,6 +206,7 @@ impl Thread {
             span_after: 0,
             files: ThreadFiles::default(),
             contended: false,
+            woken_ns: 0,
             turns: 0,
             turns_before: 0,
             known_off_cpu_ns: 0,

@@ -411,6 +411,9 @@ impl ThreadProbe {
         let since = thread.time.accounted_to_ns();
         thread.time.advance(to_ns, cpu_ns);
         let before = std::mem::replace(&mut thread.observation, LastObservation::Ready);
+        if matches!(before, LastObservation::Blocked(_)) {
+            thread.woken_ns = to_ns;
+        }
         self.settle_full(thread);
         if let Some(delayed) = delay.map(|delay| self.set_run_delay(thread, delay)) {
             thread.contended = delayed.ns > to_ns.saturating_sub(since) / CONTENDED_PART;
@@ -470,18 +473,24 @@ impl ThreadProbe {
         if !self.advance_running(thread, tick, Some(last_sample)) {
             return;
         }
-        let middle_ns = thread.time.unsampled_middle_ns();
+        let part_ns = thread.time.unsampled_part_ns(sample.later);
         let sampled_ns = sample
             .time
-            .map_or(middle_ns, |time| self.meter.time_of(time.begin));
+            .map_or(part_ns, |time| self.meter.time_of(time.begin));
         if task_word != thread.seen_task_word && sampled_ns < thread.changed_ns {
             // It has noted that it left the task; its time there is counted.
             return;
         }
         self.set_task(thread, task_word);
+        // Of elapsed time a part was asleep, so a share of it says little about CPU time.
+        let counted_to_ns = if thread.pauses(tick.now_ns) && !thread.contended {
+            part_ns
+        } else {
+            sampled_ns
+        };
         let weight = thread
             .time
-            .take_sampled(sampled_ns, self.quantum_of(thread));
+            .take_sampled(counted_to_ns, self.quantum_of(thread));
         self.count(thread, attribution, State::Cpu, weight);
         thread.last_sample = Some(last_sample);
     }

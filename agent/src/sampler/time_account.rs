@@ -121,9 +121,11 @@ impl TimeAccount {
         self.accounted_to_ns
     }
 
-    /// The middle of the time since the last sample: when a sample was taken whose time is not known.
-    pub(super) fn unsampled_middle_ns(&self) -> u64 {
-        self.sampled_to_ns.midpoint(self.accounted_to_ns)
+    /// When a sample was taken whose time is not known, and after which there are `later` ones: it and they divide the time
+    /// since the last sample into equal parts.
+    pub(super) fn unsampled_part_ns(&self, later: u64) -> u64 {
+        let part_ns = (self.accounted_to_ns - self.sampled_to_ns) / (later + 2);
+        self.sampled_to_ns + part_ns
     }
 
     /// Adds the time until `now_ns`, in which the thread's CPU clock advanced to `cpu_ns`.

@@ -68,6 +68,8 @@ pub(in crate::sampler) struct Sample<'s> {
     pub(in crate::sampler) deep: bool,
     /// `None` if the handler did not read the time-stamp counter.
     pub(in crate::sampler) time: Option<HandlerTime>,
+    /// Samples of the same thread after this one that are harvested with it.
+    pub(in crate::sampler) later: u64,
 }
 
 /// The time-stamp counter when a handler began, and how many ticks of it the handler took.
@@ -282,7 +284,10 @@ impl Slots {
             full.map(|(index, _)| (BUFFERS[index].number.load(Ordering::Relaxed), index));
         self.full.extend(numbered);
         self.full.sort_unstable();
-        for (_, index) in self.full.iter().copied() {
+        for (number, (_, index)) in self.full.iter().copied().enumerate() {
+            let owner = owner_of(index);
+            let rest = self.full.iter().skip(number + 1);
+            let later = rest.filter(|(_, other)| owner_of(*other) == owner).count();
             signal::take_stack(index, |buffer, stack, frames| {
                 let slot = SlotId {
                     index: buffer.slot.load(Ordering::Relaxed),
@@ -293,11 +298,21 @@ impl Slots {
                     is_complete: buffer.foreign_complete.load(Ordering::Relaxed),
                 };
                 let sample = sample_of(buffer, stack, index >= COMMON_BUFFERS);
-                see(slot, Sample { foreign, ..sample });
+                let whole = Sample {
+                    foreign,
+                    later: later as u64,
+                    ..sample
+                };
+                see(slot, whole);
             });
         }
         self.full.clear();
     }
+}
+
+/// The slot that a full buffer is for.
+fn owner_of(index: usize) -> usize {
+    BUFFERS[index].slot.load(Ordering::Relaxed)
 }
 
 fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
@@ -317,6 +332,7 @@ fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
             took: buffer.took.load(Ordering::Relaxed),
         })
         .filter(|time| time.begin != 0),
+        later: 0,
     }
 }
 

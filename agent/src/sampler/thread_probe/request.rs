@@ -28,10 +28,10 @@ impl ThreadProbe {
                 None => return,
             }
         }
+        let repeat = (thread.contended || thread.pauses(now)) && !self.meter.is_in_debt();
         let (Some(slots), Some(request)) = (&mut self.slots, &mut thread.request) else {
             return;
         };
-        let repeat = thread.contended && !self.meter.is_in_debt();
         match request.send(slots, thread.cell.as_ref(), thread.span, repeat) {
             RequestOutcome::Gone => self.mark_gone(thread),
             RequestOutcome::Sent | RequestOutcome::Pending | RequestOutcome::Refused => {}

@@ -213,6 +213,22 @@ fn work_with_the_period_of_samples_has_its_share() {
     }
 }
 
+/// The end of a burst is sampled as often as its beginning, and does not count for the beginning of the next one.
+#[test]
+fn work_in_bursts_has_its_share_from_inside_and_outside() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cpu.collapsed");
+    for (name, link) in [("inside", "-rdynamic"), ("outside", "-static")] {
+        let program = compiled(folder.path(), name, &["-DHEAVY_NS=12000000l", link]);
+        let mut command = plain(emberline());
+        command.args(["record", "-o"]).arg(&file).arg("--");
+        let done = output(command.arg(&program).arg("180"));
+        assert!(done.status.success(), "{done:?}");
+        let text = fs::read_to_string(&file).unwrap();
+        check_split(&text, [";heavy ", ";light "], name);
+    }
+}
+
 #[test]
 fn static_programs_have_stacks_and_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -231,7 +247,7 @@ fn record_profiles_a_program_from_outside_that_the_library_cannot() {
     let program = compiled(folder.path(), "whole", &["-static"]);
     let mut command = plain(emberline());
     command.args(["record", "-o"]).arg(&file).arg("--");
-    let done = output(command.arg(&program).arg("once"));
+    let done = output(command.arg(&program).arg("30"));
     let said = unwrapped(&done.stderr);
     assert_eq!(done.status.code(), Some(0), "{said}");
     assert_eq!(done.stdout, b"ready\n");
@@ -390,7 +406,7 @@ fn a_report_is_written_when_the_process_ends_and_on_a_signal() {
         assert!(data.contains("heavy"), "{what}: {said}");
         fs::remove_file(&file).unwrap();
     };
-    let mut target = Target::start(&program, &["once"]);
+    let mut target = Target::start(&program, &["8"]);
     let recording = record(&target);
     target.0.wait().unwrap();
     check(recording, "the process ended");

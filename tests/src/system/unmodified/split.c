@@ -1,14 +1,16 @@
 /* Runs for ever: a thread that divides its CPU time 3 : 1 between two functions and sleeps in between, and one that
-   sleeps. With the argument "once" it ends after a while. */
+   sleeps. With a number as argument it ends after as many rounds. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 
 #define SECOND_NS 1000000000l
+#ifndef HEAVY_NS
 #define HEAVY_NS 75000000l
+#endif
 
 static volatile unsigned long sink;
 
@@ -54,7 +56,7 @@ int main(int count, char **arguments) {
     pthread_setname_np(sleeper, "sleeper");
     puts("ready");
     fflush(stdout);
-    int rounds = count > 1 && strcmp(arguments[1], "once") == 0 ? 8 : -1;
+    int rounds = count > 1 ? atoi(arguments[1]) : -1;
     long heavy_ns = 0, light_ns = 0;
     while (rounds-- != 0) {
         /* Not by numbers of turns: a processor may run the same loop faster at one place than at another. */
