@@ -20,15 +20,6 @@ const CALLED: [&CStr; 9] = [
 
 const CLOCK: &CStr = c"clock_gettime";
 
-unsafe extern "C" {
-    fn dladdr1(
-        address: *const c_void,
-        found: *mut libc::Dl_info,
-        entry: *mut *mut c_void,
-        flags: c_int,
-    ) -> c_int;
-}
-
 /// Where a function is defined.
 struct Definition {
     /// Where the file begins in memory.
@@ -49,7 +40,7 @@ impl Definition {
         let mut entry: *mut c_void = ptr::null_mut();
         // SAFETY: both are valid for writing, and any address may be looked up.
         let is_found =
-            unsafe { dladdr1(address, &raw mut found, &raw mut entry, SYMBOL_ENTRY) } != 0;
+            unsafe { libc::dladdr1(address, &raw mut found, &raw mut entry, SYMBOL_ENTRY) } != 0;
         let entry: *const libc::Elf64_Sym = entry.cast();
         // SAFETY: not null, so an entry of a table that the loader has mapped.
         if !is_found || entry.is_null() || unsafe { (*entry).st_shndx } == UNDEFINED {
