@@ -107,7 +107,7 @@ pub struct ImportOptions {
     pub unit: Option<CollapsedUnit>,
     /// The time of one sample where the file has only samples.
     pub interval_ns: Option<u64>,
-    /// The same, for a profile of pprof that does not say it itself.
+    /// The same, for a pprof profile without a period.
     pub interval_default_ns: Option<u64>,
     /// The labels of the samples of a recording of Java's Flight Recorder, as Pyroscope's agent sends them with it;
     /// empty if there are none.

@@ -268,7 +268,7 @@ fn unframed(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, Failure> {
     }
 }
 
-/// A message of pprof's parser, for a sender that sent something else.
+/// The text of an import error, in the terms of OTLP.
 pub(super) fn import_text(error: &ImportError) -> String {
     match error {
         ImportError::Invalid { reason, .. } => format!("invalid OTLP profiles: {reason}"),

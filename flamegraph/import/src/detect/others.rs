@@ -66,6 +66,7 @@ const ITSELF: &str = "import its profile itself";
 const NO_PROFILE: &str = "they are no profile";
 const PROFILER_OF_FIREFOX: &str = "open it in profiler.firefox.com and import what that saves";
 
+const CPU_PROF: &str = "run `node --cpu-prof` and import the .cpuprofile";
 const NO_STACKS: &str = "it has no stacks; record with py-spy or austin";
 const NO_STACKS_OF_PERF: &str =
     "it has no stacks; record with `perf record -g` and import the output of `perf script`";
@@ -332,17 +333,17 @@ const OTHERS: &[Other] = &[
     other_format(
         Mark::Start("v8-version,"),
         "a log of Node.js's --prof",
-        "run `node --cpu-prof` and import the .cpuprofile",
+        CPU_PROF,
     ),
     other_format(
         Mark::Start("Statistical profiling result from "),
         "a report of Node.js's --prof",
-        "run `node --cpu-prof` and import the .cpuprofile",
+        CPU_PROF,
     ),
     other_format(
         Mark::Members(&["code", "functions", "ticks"]),
         "a log of Node.js's --prof",
-        "run `node --cpu-prof` and import the .cpuprofile",
+        CPU_PROF,
     ),
     other_format(
         Mark::Magic(b"\x10\0\x04FxT\x16\0"),
