@@ -22,6 +22,7 @@ use ship::tables::Tables;
 use system::address_space::{self, Shortage};
 use system::descriptors;
 use system::marker;
+#[cfg(feature = "ship")]
 use system::preloaded;
 use system::probe;
 use system::process::{

@@ -3,4 +3,4 @@
 //! Compiled with `--cfg emberline_fuzzing` only, so it is part of no ordinary build.
 
 pub use crate::sampler::fuzzing::{Tables, Unwound, unwind, with_vdso};
-pub use crate::symbols::fuzzing::symbols;
+pub use symbolize::fuzzing::symbols;

@@ -86,8 +86,6 @@ mod spawn;
 mod symbol_pattern;
 #[cfg(sampler)]
 mod symbolizer;
-#[cfg(sampler)]
-mod symbols;
 mod task;
 mod telemetry;
 mod threads;

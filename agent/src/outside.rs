@@ -21,13 +21,13 @@ use crate::sampler::{self, OverheadCounters, SamplerOptions};
 use crate::spawn::spawn_needed;
 pub use crate::symbol_pattern::SymbolPattern;
 use crate::symbolizer::{Sink, Symbolizer};
-use crate::symbols::{Resolver, Subject};
 use crate::{SamplerMode, Symbols};
 use ship::ShipReport;
 use ship::batch::Batch;
 use ship::control::{Control, ThreadDumpReply};
 use ship::shipper::{self, AgentClock, BatchQueue, LogEvent, ShipOptions, Shipper};
 use ship::tables::Tables;
+use symbolize::{LeftToCollector, Resolver, Subject};
 use system::process::lower_priority;
 
 /// Most cycles that wait for names.
@@ -144,7 +144,7 @@ pub fn record(
         shipper::prepare(ship_options, tables.clone(), Arc::new(Clock)).map_err(start_error)?;
     let subject = Subject::other(options.process);
     let overhead: Arc<OverheadCounters> = Arc::default();
-    let resolver = Resolver::of(subject.clone(), Symbols::Agent);
+    let resolver = Resolver::of(subject.clone(), LeftToCollector::None);
     let symbolizer = Symbolizer::new(sampler_options, tables, overhead, control.clone())
         .of_other(resolver)
         .tasks_by_symbol(options.names_task);

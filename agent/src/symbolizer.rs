@@ -25,14 +25,14 @@ use crate::sampler::{
     RawThreadDump, SamplerOptions, TreeDelta,
 };
 use crate::symbol_pattern::SymbolPattern;
-use crate::symbols::{Address, Resolver};
 use crate::telemetry::collect::TelemetryCollector;
 use crate::threads;
 use ship::batch::{Batch, Span};
-#[cfg(feature = "ship")]
-use ship::control::SymbolReply;
 use ship::control::{Control, ThreadDumpReply};
+#[cfg(feature = "ship")]
+use ship::control::{SymbolPiece, SymbolReply};
 use ship::tables::{StackNode, Tables};
+use symbolize::{Address, Resolver};
 use system::process::{thread_cpu_ns, thread_name};
 use system::sync::lock;
 use system::task_list::ThreadName;
@@ -119,7 +119,8 @@ impl Symbolizer {
             nodes: vec![StackNode::ROOT],
             ledger: Ledger::new(options.task_rows_per_second),
             telemetry: TelemetryCollector::new(options.resource_interval),
-            resolver: Resolver::of_this_process(options.symbols).until(names_until),
+            resolver: Resolver::of_this_process(options.symbols.left_to_collector())
+                .until(names_until),
             warned_unnamed: false,
             logged_ns: None,
             default_task: options.default_task,
@@ -213,8 +214,13 @@ impl Symbolizer {
         self.last_piece_at = Some(Instant::now());
         let before = own_cpu_ns();
         let piece = if self.symbol_upload {
-            self.resolver
-                .symbol_piece(&request.build_id, request.offset)
+            let read = self
+                .resolver
+                .symbol_piece(&request.build_id, request.offset);
+            read.map(|piece| SymbolPiece {
+                bytes: piece.bytes,
+                content: piece.content,
+            })
         } else {
             Err("the worker is set to send no symbols (EMBERLINE_SYMBOL_UPLOAD)")
         };

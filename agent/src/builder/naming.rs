@@ -1,6 +1,8 @@
 //! Settings of names: whether the agent or the collector names functions, and whether the agent sends
 //! symbols.
 
+#[cfg(sampler)]
+use symbolize::LeftToCollector;
 #[cfg(feature = "ship")]
 use system::environment;
 
@@ -27,6 +29,15 @@ pub enum Symbols {
 }
 
 impl Symbols {
+    #[cfg(sampler)]
+    pub(crate) const fn left_to_collector(self) -> LeftToCollector {
+        match self {
+            Symbols::Agent => LeftToCollector::None,
+            Symbols::Auto => LeftToCollector::Stripped,
+            Symbols::Collector => LeftToCollector::All,
+        }
+    }
+
     #[cfg(any(feature = "ship", test))]
     const ALL: [(&str, Symbols); 3] = [
         ("agent", Symbols::Agent),

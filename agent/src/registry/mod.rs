@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 pub(crate) use self::cell::ThreadCell;
+#[cfg(sampler)]
 pub(crate) use self::change::Change;
+#[cfg(sampler)]
 pub(crate) use self::early::{EarlyAccount, EarlyTime, EarlyTimes, Moment, Usage};
 pub(crate) use self::names::{NameId, TaskContext, name, name_id};
 pub(crate) use self::ring::{

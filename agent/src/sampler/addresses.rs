@@ -14,6 +14,7 @@ use super::sys::modules::Module;
 use super::unwind::Stack;
 use crate::foreign::ForeignName;
 use crate::registry::NameId;
+use symbolize::CodeModule;
 use system::page_vec::PageVec;
 use system::task_list::ThreadName;
 
@@ -63,15 +64,6 @@ pub(super) struct TaskLevels {
 pub(crate) struct Attribution {
     pub(crate) node: NodeId,
     pub(crate) thread: NodeId,
-}
-
-/// The module that contained an address when it was sampled.
-#[derive(PartialEq, Eq, Hash, Debug)]
-pub(crate) struct CodeModule {
-    pub(crate) path: Arc<str>,
-    pub(crate) build_id: Arc<str>,
-    /// Subtract it from an address to get the address in the file.
-    pub(crate) base: u64,
 }
 
 /// Additions to the tree since it was last sealed.

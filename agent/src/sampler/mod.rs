@@ -48,13 +48,12 @@ mod wait;
 #[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
 pub use self::unwind::fuzzing;
 
-pub(crate) use self::addresses::{AddressFrame, CodeModule, TreeDelta};
+pub(crate) use self::addresses::{AddressFrame, TreeDelta};
 pub(crate) use self::audit::Difference;
 pub(crate) use self::cycles::{CycleReceiver, cycles};
 pub(crate) use self::options::SamplerOptions;
 pub(crate) use self::overhead::OverheadCounters;
 pub(crate) use self::pages::page_trie::RawDelta;
 pub(crate) use self::raw::{RawCycle, RawThread, RawThreadDump};
-pub(crate) use self::sys::modules::build_id_in;
 pub(crate) use self::sys::signal::allow_on_this_thread as allow_own_signal;
 pub(crate) use self::tick::Sampler;

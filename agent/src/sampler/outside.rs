@@ -21,7 +21,7 @@ use super::unwind::{Registers, Stack, Unwinder};
 use super::wait::WaitSite;
 use crate::registry::Moment;
 use crate::registry::NameId;
-use crate::symbols::Subject;
+use symbolize::Subject;
 use system::process::descriptor_kind_of;
 use system::processor::REGISTERS;
 use system::task_list::ThreadName;

@@ -114,11 +114,12 @@ pub(super) const DOC: CargoCommand = CargoCommand {
 };
 
 /// The crates that a user's program depends on.
-pub(super) const PUBLISHED: [&str; 7] = [
+pub(super) const PUBLISHED: [&str; 8] = [
     "emberline-profiler-core",
     "emberline-symbols",
     "emberline-tls",
     "emberline-system",
+    "emberline-symbolize",
     "emberline-ship",
     "emberline-agent",
     "emberline-diagnostics",

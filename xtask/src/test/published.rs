@@ -92,6 +92,7 @@ mod tests {
             "symbols",
             "tls",
             "agent/system",
+            "agent/symbolize",
             "agent/ship",
             "agent",
             "agent/diagnostics",

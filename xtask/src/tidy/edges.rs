@@ -20,7 +20,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("symbol-files", &["profiler-core", "symbols"]),
     ("system", &[]),
     ("ship", &["profiler-core", "tls", "system"]),
-    ("agent", &["profiler-core", "symbols", "system", "ship"]),
+    ("symbolize", &["profiler-core", "symbols", "system"]),
+    ("agent", &["profiler-core", "symbolize", "system", "ship"]),
     ("diagnostics", &["profiler-core", "agent"]),
     // The interface of C, which is that of the agent.
     ("c", &["agent"]),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "outside")]
 pub(in crate::sampler) use self::other::{is_go, of_process};
+use symbolize::build_id_in;
 use system::fork::without_fork;
 use system::process::Memory;
 
@@ -268,24 +269,6 @@ fn copy(memory: Memory, range: &Range<u64>) -> Option<Arc<[u8]>> {
     (read > 0).then(|| bytes.into())
 }
 
-/// Finds the build id in a module's notes: (name size, size, type, name, value), each padded to
-/// four bytes.
-pub(crate) fn build_id_in(mut notes: &[u8]) -> Option<String> {
-    const GNU_BUILD_ID: i32 = 3;
-    while notes.len() >= 12 {
-        let name_size = usize::try_from(read_i32(notes, 0)?).ok()?;
-        let size = usize::try_from(read_i32(notes, 4)?).ok()?;
-        let name = notes.get(12..)?.get(..name_size)?;
-        let value_at = 12 + name_size.next_multiple_of(4);
-        let value = notes.get(value_at..)?.get(..size)?;
-        if read_i32(notes, 8)? == GNU_BUILD_ID && name == b"GNU\0" {
-            return Some(value.iter().map(|byte| format!("{byte:02x}")).collect());
-        }
-        notes = notes.get(value_at + size.next_multiple_of(4)..)?;
-    }
-    None
-}
-
 pub(in crate::sampler) fn read_i32(bytes: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_le_bytes(bytes.get(at..)?.first_chunk().copied()?))
 }
@@ -370,20 +353,5 @@ mod tests {
             "fewer entries than it says"
         );
         assert!(Tables::new(0x5000, index(0x100).into(), 0x5108, [0; 64].into()).is_none());
-    }
-
-    #[test]
-    fn notes_with_wrong_sizes_are_ignored() {
-        let mut note = Vec::new();
-        for word in [4, 2, 3] {
-            note.extend(i32::to_le_bytes(word));
-        }
-        note.extend(b"GNU\0\xab\xcd\0\0");
-        assert_eq!(build_id_in(&note), Some("abcd".to_owned()));
-        note[4] = 200;
-        assert_eq!(build_id_in(&note), None);
-        note[0] = 255;
-        assert_eq!(build_id_in(&note), None);
-        assert_eq!(build_id_in(&[0; 40]), None);
     }
 }

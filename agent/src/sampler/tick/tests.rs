@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use profiler_core::{FrameKind, SettingsChange, StateSet, Weight};
 
-use super::super::addresses::{AddressFrame, CodeModule, TreeDelta};
+use super::super::addresses::{AddressFrame, TreeDelta};
 use super::super::cycles::{CycleReceiver, cycles};
 use super::super::files::{Activity, ThreadFiles};
 use super::super::raw::RawThread;
@@ -18,7 +18,7 @@ use super::super::thread::{LastObservation, Thread};
 use super::super::wait::WaitSite;
 use super::*;
 use crate::registry::{NameId, TaskContext, ThreadCell};
-use crate::symbols::{Address, Resolver};
+use symbolize::{Address, CodeModule, LeftToCollector, Resolver};
 use system::sync::lock;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -583,7 +583,7 @@ fn ten_thousand_samples_are_named_alike_by_agent_and_collector() {
         })
         .collect();
     let mut by_agent = vec![Vec::new(); addresses.len()];
-    let mut resolver = Resolver::of_this_process(crate::Symbols::Agent);
+    let mut resolver = Resolver::of_this_process(LeftToCollector::None);
     resolver.resolve(&addresses, |index, frames| {
         by_agent[index] = frames.to_vec()
     });

@@ -9,7 +9,7 @@ fn addresses_are_left_to_the_collector_once_the_time_for_names_is_over() {
     let addresses: Vec<u64> = code_of(&program).step_by(4_096).take(20).collect();
     let names_until = Arc::new(OnceLock::new());
     let named = |names_until: &Arc<OnceLock<Instant>>| {
-        let resolver = Resolver::of_this_process(Symbols::Agent).until(names_until.clone());
+        let resolver = Resolver::of_this_process(LeftToCollector::None).until(names_until.clone());
         let frames = resolved_by(resolver, &module, addresses.iter().copied());
         frames
             .iter()
@@ -19,7 +19,7 @@ fn addresses_are_left_to_the_collector_once_the_time_for_names_is_over() {
     assert!(named(&names_until) > 10, "the time is not limited yet");
     names_until.set(Instant::now()).unwrap();
     assert_eq!(named(&names_until), 0);
-    let resolver = Resolver::of_this_process(Symbols::Agent).until(names_until);
+    let resolver = Resolver::of_this_process(LeftToCollector::None).until(names_until);
     let frames = resolved_by(resolver, &module, addresses.iter().copied());
     for (frames, address) in frames.iter().zip(&addresses) {
         let [frame] = &frames[..] else {
@@ -31,13 +31,12 @@ fn addresses_are_left_to_the_collector_once_the_time_for_names_is_over() {
 }
 
 /// The whole of a module's symbols, in pieces as a collector asks for them; each from another process.
-#[cfg(feature = "ship")]
 fn fetched(library: &Path) -> Vec<u8> {
     let module = module(library);
     let mut whole = Vec::new();
     loop {
         let mut resolver = Resolver {
-            symbols: Symbols::Collector,
+            left: LeftToCollector::All,
             ..Resolver::default()
         };
         resolver.resolve(
@@ -69,7 +68,6 @@ fn fetched(library: &Path) -> Vec<u8> {
 }
 
 /// Also compressed, and with a table of symbols only.
-#[cfg(feature = "ship")]
 #[test]
 fn the_symbols_that_a_collector_fetches_name_what_the_file_names() {
     let forms: [&[&str]; 3] = [
@@ -112,7 +110,6 @@ fn the_symbols_that_a_collector_fetches_name_what_the_file_names() {
     assert!(self::fetched(&program).len() > 1 << 20);
 }
 
-#[cfg(feature = "ship")]
 #[test]
 fn symbols_are_sent_of_sampled_modules_only_and_not_of_another_file_in_their_place() {
     let library = compiled("sampled.so", &["-Cdebuginfo=1"]);
@@ -121,7 +118,7 @@ fn symbols_are_sent_of_sampled_modules_only_and_not_of_another_file_in_their_pla
     fs::copy(&library, &copy).unwrap();
     let module = module(&copy);
     let mut resolver = Resolver {
-        symbols: Symbols::Collector,
+        left: LeftToCollector::All,
         ..Resolver::default()
     };
     let piece = |resolver: &mut Resolver| resolver.symbol_piece(&module.build_id, 0);
@@ -174,9 +171,9 @@ fn functions_are_left_to_the_collector_as_the_setting_says() {
         "objcopy",
         &[&"--remove-section=.note.gnu.build-id", &full, &anonymous],
     );
-    let named = |symbols, library: &Path| {
+    let named = |left, library: &Path| {
         let resolver = Resolver {
-            symbols,
+            left,
             ..Resolver::default()
         };
         let frames = resolved_by(resolver, &module(library), code_of(library));
@@ -186,15 +183,18 @@ fn functions_are_left_to_the_collector_as_the_setting_says() {
             .filter(|frame| frame.kind == FrameKind::Function)
             .count()
     };
-    assert_eq!(named(Symbols::Collector, &full), 0);
-    assert_eq!(named(Symbols::Auto, &stripped), 0);
-    assert_eq!(named(Symbols::Auto, &full), named(Symbols::Agent, &full));
+    assert_eq!(named(LeftToCollector::All, &full), 0);
+    assert_eq!(named(LeftToCollector::Stripped, &stripped), 0);
+    assert_eq!(
+        named(LeftToCollector::Stripped, &full),
+        named(LeftToCollector::None, &full)
+    );
     assert!(
-        named(Symbols::Agent, &stripped) > 0,
+        named(LeftToCollector::None, &stripped) > 0,
         "what the dynamic linker knows"
     );
     assert!(
-        named(Symbols::Collector, &anonymous) > 0,
+        named(LeftToCollector::All, &anonymous) > 0,
         "nothing else identifies it"
     );
 }

@@ -10,8 +10,9 @@ use system::process::Memory;
 
 /// Where the files and the memory of a process are.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject {
-    pub(crate) memory: Memory,
+pub struct Subject {
+    /// Reads its memory.
+    pub memory: Memory,
     /// Its folder in `/proc`.
     folder: String,
     /// Comes before the paths of its files, if its root is another one.
@@ -40,8 +41,8 @@ impl Default for Subject {
 
 impl Subject {
     /// Another process. Its root is used for its files if it is not this process's.
-    #[cfg(feature = "outside")]
-    pub(crate) fn other(process: u32) -> Subject {
+    #[must_use]
+    pub fn other(process: u32) -> Subject {
         use std::os::unix::fs::MetadataExt as _;
         let folder = format!("/proc/{process}");
         let same = |what: &str| {
@@ -70,7 +71,7 @@ impl Subject {
     }
 
     /// The path of a file that the process sees at `path`.
-    pub(crate) fn path(&self, path: &str) -> PathBuf {
+    pub(super) fn path(&self, path: &str) -> PathBuf {
         match &self.root {
             Some(root) => PathBuf::from(format!("{root}{path}")),
             None => PathBuf::from(path),
@@ -78,22 +79,24 @@ impl Subject {
     }
 
     /// The file of its program.
-    pub(crate) fn executable(&self) -> PathBuf {
+    #[must_use]
+    pub fn executable(&self) -> PathBuf {
         Path::new(&self.folder).join("exe")
     }
 
     /// The path of its program, as the process sees it.
-    pub(crate) fn program(&self) -> Option<PathBuf> {
+    pub(super) fn program(&self) -> Option<PathBuf> {
         fs::read_link(self.executable()).ok()
     }
 
     /// The text of a file in its folder in `/proc`.
-    pub(crate) fn text(&self, name: &str) -> Option<String> {
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
         read_text(&format!("{}/{name}", self.folder)).ok()
     }
 
     /// Its id in its own namespace.
-    pub(crate) fn inner_id(&self) -> u32 {
+    pub(super) fn inner_id(&self) -> u32 {
         match self.identity {
             Some(identity) => identity.inner_id,
             None => std::process::id(),
@@ -101,12 +104,12 @@ impl Subject {
     }
 
     /// The file in which it lists code that it makes.
-    pub(crate) fn perf_map(&self) -> PathBuf {
+    pub(super) fn perf_map(&self) -> PathBuf {
         self.path(&format!("/tmp/{}", file_name(self.inner_id())))
     }
 
     /// The user that must own that file.
-    pub(crate) fn user(&self) -> u32 {
+    pub(super) fn user(&self) -> u32 {
         match self.identity {
             Some(identity) => identity.user,
             None => geteuid().as_raw(),

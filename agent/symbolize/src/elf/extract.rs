@@ -10,7 +10,7 @@ use super::{
     CachedFile, Elf, HEADER_BYTES, SECTION_HEADER_BYTES, SHT_NOBITS, SHT_NOTE, SMALL_BYTES_MAX,
     SectionHeader, short, word,
 };
-use crate::symbols::file::Unreadable;
+use crate::file::Unreadable;
 
 const SHT_NULL: u32 = 0;
 
@@ -26,7 +26,7 @@ const OFFSET: usize = 24;
 
 /// The layout of the smaller file.
 #[derive(Debug)]
-pub(in crate::symbols) struct Extract<'e> {
+pub(crate) struct Extract<'e> {
     file: &'e CachedFile,
     /// The header of the file and those of its sections.
     headers: Vec<u8>,
@@ -47,7 +47,7 @@ struct Part {
 
 impl Elf {
     /// The smaller file; `None` if this one cannot be read or names nothing.
-    pub(in crate::symbols) fn extract(&self) -> Option<Extract<'_>> {
+    pub(crate) fn extract(&self) -> Option<Extract<'_>> {
         let mut header = [0; HEADER_BYTES];
         self.file.read(0, &mut header).ok()?;
         let table = word(&header, SECTIONS_AT)?;
@@ -132,16 +132,12 @@ impl SectionHeader {
 
 impl Extract<'_> {
     /// Bytes of the smaller file.
-    pub(in crate::symbols) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The bytes from `offset` on, at most `bytes_max`; none at the end. They are not kept in the cache.
-    pub(in crate::symbols) fn read(
-        &self,
-        offset: u64,
-        bytes_max: usize,
-    ) -> Result<Vec<u8>, Unreadable> {
+    pub(crate) fn read(&self, offset: u64, bytes_max: usize) -> Result<Vec<u8>, Unreadable> {
         let rest = self.bytes.saturating_sub(offset);
         let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(bytes_max);
         let mut content = Vec::new();

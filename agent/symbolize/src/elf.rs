@@ -1,6 +1,5 @@
 //! The parts of an ELF file that lead to its symbols: sections, build id, links to other files.
 
-#[cfg(feature = "ship")]
 mod extract;
 mod function_start;
 
@@ -13,8 +12,8 @@ use symbols::{ENTRY_BYTES, SymbolTable};
 
 use super::compressed::{self, Compression};
 use super::file::{CachedFile, ChunkCache, FileIdentity};
+use super::module::build_id_in;
 use super::section::{Section, SectionReader};
-use crate::sampler::build_id_in;
 
 /// Most sections of a file; executables have about 50.
 const SECTIONS_MAX: u16 = 4096;

@@ -19,8 +19,8 @@ use super::*;
 
 /// Compiles `golden.rs` with these options, once per test.
 fn compiled(name: &str, options: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/symbols/tests/golden.rs");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/golden-symbols");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/golden.rs");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/golden-symbols");
     fs::create_dir_all(&folder).unwrap();
     let library = folder.canonicalize().unwrap().join(name);
     let fixed = [
@@ -249,10 +249,7 @@ fn a_function_is_found_with_its_file_and_line() {
         let mut frames = found.iter().flatten().filter(|frame| frame.line > 0);
         let is_digest = |frame: &&Frame<String>| frame.function == "golden::shapes::digest";
         let frame = frames.find(is_digest).unwrap();
-        assert!(
-            frame.file.ends_with("src/symbols/tests/golden.rs"),
-            "{frame:?}"
-        );
+        assert!(frame.file.ends_with("src/tests/golden.rs"), "{frame:?}");
         assert!((declared..declared + 8).contains(&frame.line), "{frame:?}");
     }
 }
@@ -464,7 +461,7 @@ fn a_symbol_file_names_this_program_as_the_agent_does() {
     let program = fs::read_link("/proc/self/exe").unwrap();
     let code = code_of(&program);
     let addresses: Vec<u64> = code.step_by(61).take(20_000).collect();
-    let agent = Resolver::of_this_process(Symbols::Agent);
+    let agent = Resolver::of_this_process(LeftToCollector::None);
     let expected = resolved_by(agent, &module(&program), addresses.iter().copied());
     let mut file = Vec::new();
     symbol_files::reduce(&fs::File::open(&program).unwrap(), &mut file).unwrap();
@@ -515,9 +512,13 @@ fn functions_of_the_vdso_are_named_from_its_copy_in_memory() {
             base,
         })
     };
-    for symbols in [Symbols::Agent, Symbols::Collector, Symbols::Auto] {
+    for left in [
+        LeftToCollector::None,
+        LeftToCollector::All,
+        LeftToCollector::Stripped,
+    ] {
         let resolver = Resolver {
-            symbols,
+            left,
             ..Resolver::default()
         };
         let named = resolved_by(resolver, &module(""), base..base + 0x2000);
@@ -533,7 +534,7 @@ fn functions_of_the_vdso_are_named_from_its_copy_in_memory() {
         };
         assert!(
             names.contains(&format!("{clock}_clock_gettime")),
-            "{symbols:?}: {names:?}"
+            "{left:?}: {names:?}"
         );
     }
     let other = resolved_by(

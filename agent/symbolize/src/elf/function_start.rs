@@ -14,7 +14,7 @@ impl Elf {
     /// The start of the function at an address. Parts that a compiler moves away from their function are functions of their
     /// own. Of code without an entry it is the last aligned address after a return and padding, or else the end of the
     /// entry before.
-    pub(in crate::symbols) fn function_start(&self, address: u64) -> Option<u64> {
+    pub(crate) fn function_start(&self, address: u64) -> Option<u64> {
         let code = self.code_section(address)?;
         let before = self.entry_before(address);
         if let Some(entry) = before.filter(|entry| address < entry.end) {

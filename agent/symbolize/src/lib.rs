@@ -1,21 +1,24 @@
-//! Resolves code addresses to functions, files and lines, on the symbolizer's thread only, once per
-//! address.
+#![doc = include_str!("../README.md")]
 //!
-//! Files are opened for one batch of addresses and read in parts ([`file`]); what stays between
-//! batches are small indexes of where things are. Names of compiled functions come from the table of
-//! symbols, names of inlined ones from debug information, both by the crate `emberline-symbols`. A file of symbols is untrusted input: every count and depth has a limit, and damage
-//! costs names, nothing else.
+//! Files are opened for one batch of addresses and read in parts; what stays between batches are small indexes of where
+//! things are. Names of compiled functions come from the table of symbols, names of inlined ones from debug information.
+#![cfg(all(
+    target_os = "linux",
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    target_env = "gnu",
+    not(emberline_no_sampler)
+))]
 
 mod compressed;
 mod elf;
 mod file;
 #[cfg(emberline_fuzzing)]
-#[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
+#[doc(hidden)]
 pub mod fuzzing;
 mod made_code;
 mod mapped;
+mod module;
 mod perf_map;
-#[cfg(feature = "ship")]
 mod piece;
 mod section;
 mod subject;
@@ -34,10 +37,10 @@ use symbols::{DebugInfo, LastUnit, Locations, SECTIONS, SymbolIndex, frames_of};
 use self::elf::{Elf, SymbolSections};
 use self::file::{ChunkCache, FileIdentity};
 use self::made_code::MadeCode;
+pub use self::module::{CodeModule, build_id_in};
+pub use self::piece::SymbolPiece;
 use self::section::SectionReader;
-pub(crate) use self::subject::Subject;
-use crate::Symbols;
-use crate::sampler::CodeModule;
+pub use self::subject::Subject;
 use system::pages::Pages;
 
 /// Batches without an address of a module after which its indexes are freed.
@@ -45,19 +48,31 @@ const IDLE_BATCHES_MAX: u32 = 10;
 /// Most modules with indexes; the one that was idle for longest makes room.
 const INDEXED_MODULES_MAX: usize = 64;
 
+/// The functions that are left to the collector, which can name them from symbol files of their build id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LeftToCollector {
+    /// None.
+    #[default]
+    None,
+    /// Those of modules that are stripped: with neither debug information nor a full table of symbols.
+    Stripped,
+    /// Those of all modules with a build id.
+    All,
+}
+
 /// An address to resolve.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Address<'a> {
-    pub(crate) address: u64,
+pub struct Address<'a> {
+    /// Where the code is in the memory of the process.
+    pub address: u64,
     /// `None` outside every module.
-    pub(crate) module: Option<&'a Arc<CodeModule>>,
+    pub module: Option<&'a Arc<CodeModule>>,
 }
 
 /// Resolves addresses, and keeps indexes of the files that it used lately.
 #[derive(Debug, Default)]
-pub(crate) struct Resolver {
-    /// Selects the modules that it names; the others are left to the collector.
-    symbols: Symbols,
+pub struct Resolver {
+    left: LeftToCollector,
     /// By path and build id.
     indexes: FxHashMap<(Arc<str>, Arc<str>), ModuleIndex>,
     /// The process whose addresses they are.
@@ -72,7 +87,6 @@ pub(crate) struct Resolver {
     /// When to give up finding names, once that is known.
     names_until: Arc<OnceLock<Instant>>,
     /// By build id: modules whose code was sampled.
-    #[cfg(feature = "ship")]
     sampled: FxHashMap<Arc<str>, Arc<CodeModule>>,
 }
 
@@ -89,14 +103,17 @@ struct ModuleIndex {
 }
 
 impl Resolver {
-    pub(crate) fn of_this_process(symbols: Symbols) -> Resolver {
-        Resolver::of(Subject::default(), symbols)
+    /// Resolves addresses of the process in which it is.
+    #[must_use]
+    pub fn of_this_process(left: LeftToCollector) -> Resolver {
+        Resolver::of(Subject::default(), left)
     }
 
     /// Resolves addresses of that process.
-    pub(crate) fn of(subject: Subject, symbols: Symbols) -> Resolver {
+    #[must_use]
+    pub fn of(subject: Subject, left: LeftToCollector) -> Resolver {
         Resolver {
-            symbols,
+            left,
             program: subject.program(),
             subject,
             ..Resolver::default()
@@ -104,7 +121,8 @@ impl Resolver {
     }
 
     /// Stops finding names at that time, once it is set: addresses are then left to the collector.
-    pub(crate) fn until(self, names_until: Arc<OnceLock<Instant>>) -> Resolver {
+    #[must_use]
+    pub fn until(self, names_until: Arc<OnceLock<Instant>>) -> Resolver {
         Resolver {
             names_until,
             ..self
@@ -114,7 +132,7 @@ impl Resolver {
     /// Resolves `addresses` in an order of its own. Passes each one's index and its functions to
     /// `each`, the outermost first, followed by those inlined into it; at least one. For an address
     /// without a symbol this is one frame with its module and offset, named by the start of its function if that is known.
-    pub(crate) fn resolve(
+    pub fn resolve(
         &mut self,
         addresses: &[Address<'_>],
         mut each: impl FnMut(usize, &[Frame<String>]),
@@ -149,7 +167,6 @@ impl Resolver {
                 self.name_made_code(group, addresses, &mut each);
                 continue;
             }
-            #[cfg(feature = "ship")]
             self.note_sampled(module);
             let mut open = None;
             let mut has_names = false;
@@ -157,7 +174,8 @@ impl Resolver {
                 (Some(module), _) if self.leaves(module) || is_late(&names_until) => {}
                 (Some(module), Some(cache)) => {
                     open = OpenModule::open(&self.subject, module, cache, self.is_program(module));
-                    let may_leave = self.symbols == Symbols::Auto && collector_may_know(module);
+                    let may_leave =
+                        self.left == LeftToCollector::Stripped && collector_may_know(module);
                     has_names =
                         !may_leave || open.as_ref().is_some_and(OpenModule::names_functions);
                 }
@@ -210,7 +228,7 @@ impl Resolver {
 
     /// Whether the collector names the module's functions.
     fn leaves(&self, module: &CodeModule) -> bool {
-        self.symbols == Symbols::Collector && collector_may_know(module)
+        self.left == LeftToCollector::All && collector_may_know(module)
     }
 
     fn is_program(&self, module: &CodeModule) -> bool {
@@ -218,7 +236,7 @@ impl Resolver {
     }
 
     /// Returns and clears the number of addresses that have no name for want of memory.
-    pub(crate) fn take_unnamed(&mut self) -> u64 {
+    pub fn take_unnamed(&mut self) -> u64 {
         std::mem::take(&mut self.unnamed)
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::elf::{Elf, SECTION_HEADER_BYTES, short, word};
 use super::file::ChunkCache;
-use crate::sampler::CodeModule;
+use super::module::CodeModule;
 use system::process::Memory;
 
 /// The loader's name for it.

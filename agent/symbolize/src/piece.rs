@@ -3,14 +3,22 @@
 use std::sync::Arc;
 
 use super::file::ChunkCache;
+use super::module::CodeModule;
 use super::{OpenModule, Resolver, Subject};
-use crate::sampler::CodeModule;
-use ship::control::SymbolPiece;
 
 /// Most bytes of a piece.
 const PIECE_BYTES_MAX: usize = 128 << 10;
 /// Most modules that a collector can ask for.
 const MODULES_MAX: usize = 1_024;
+
+/// A piece of the symbols of a module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SymbolPiece {
+    /// Size of the whole.
+    pub bytes: u64,
+    /// The piece.
+    pub content: Vec<u8>,
+}
 
 impl Resolver {
     /// A collector may ask for the symbols of this module from now on.
@@ -24,8 +32,12 @@ impl Resolver {
     }
 
     /// The piece from `offset` on of the symbols of a module; empty at their end. The file is opened for
-    /// each piece, so that no descriptor stays open. The error is for people.
-    pub(crate) fn symbol_piece(
+    /// each piece, so that no descriptor stays open.
+    ///
+    /// # Errors
+    /// If the module was not sampled, or if its file is gone, replaced, unreadable or without symbols. The text is for
+    /// people.
+    pub fn symbol_piece(
         &mut self,
         build_id: &str,
         offset: u64,
