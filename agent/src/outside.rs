@@ -14,8 +14,8 @@ use crate::clock;
 use crate::registry;
 use crate::sampler::outside::ProcessSettings;
 pub use crate::sampler::outside::{
-    BlockedSite, CycleEnd, ProcessSamples, RunningStack, SampleAttribution, ThreadActivity,
-    ThreadLabel, ThreadTime,
+    BlockedPlace, BlockedSite, BlockedThread, CycleEnd, ModuleFile, ProcessSamples, RunningStack,
+    SampleAttribution, ThreadActivity, ThreadLabel, ThreadTime,
 };
 use crate::sampler::{self, OverheadCounters, SamplerOptions};
 use crate::spawn::spawn_needed;

@@ -54,6 +54,26 @@ pub(crate) struct Attached {
 struct Attachment {
     target: Target,
     recording: Recording,
+    /// Whether the user knows that it runs Python.
+    python_is_said: bool,
+}
+
+impl Attachment {
+    /// Says once what is shown of a Python program, if that is not everything.
+    fn say_python(&mut self) {
+        let Some(python) = self.recording.python().filter(|_| !self.python_is_said) else {
+            return;
+        };
+        self.python_is_said = true;
+        let what = match python {
+            Ok(()) if self.recording.samples == RunningSamples::Stops => return,
+            Ok(()) => {
+                "Python's functions are shown where its threads wait; with --ptrace also where they run".to_owned()
+            }
+            Err(unsupported) => format!("Python's functions are not shown: {unsupported}"),
+        };
+        say(&format!("process {}: {what}", self.target.process));
+    }
 }
 
 impl Attached {
@@ -166,7 +186,11 @@ impl Attached {
         })?;
         let samples = recording.samples;
         self.seen.push(target.clone());
-        self.recordings.push(Attachment { target, recording });
+        self.recordings.push(Attachment {
+            target,
+            recording,
+            python_is_said: false,
+        });
         Ok(samples)
     }
 
@@ -182,6 +206,7 @@ impl Attached {
         };
         while !is_over() && !self.recordings.is_empty() {
             std::thread::sleep(LOOK_EVERY);
+            self.recordings.iter_mut().for_each(Attachment::say_python);
             let (ended, running) = std::mem::take(&mut self.recordings)
                 .into_iter()
                 .partition(|attachment| attachment.recording.has_ended());
@@ -217,7 +242,10 @@ impl Attached {
 
 /// Ends recordings and says what became of them.
 fn finish(attachments: Vec<Attachment>) {
-    for Attachment { target, recording } in attachments {
+    for attachment in attachments {
+        let Attachment {
+            target, recording, ..
+        } = attachment;
         let Recorded {
             report,
             lost_samples,

@@ -8,6 +8,7 @@
 //! Reading order: [`target`] (which process), [`recording`] (the loop), [`watched`] (one thread in one tick),
 //! [`running`] (sources of samples of running threads).
 
+mod interpreter;
 mod random;
 mod recording;
 mod running;
@@ -18,6 +19,7 @@ mod thread_files;
 mod watched;
 
 pub use agent::outside::SymbolPattern;
+pub use python_stacks::Unsupported;
 pub use recording::{Recorded, Recording, RecordingError, RecordingOptions};
 pub use running::{RunningSamples, RunningSource};
 pub use target::{Obstacle, Target, TargetError, parent_of};

@@ -2,23 +2,26 @@
 
 use std::fs;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent::outside::{CycleEnd, OutsideOptions, ProcessSamples, Shipment, SymbolPattern, record};
 use agent::{SamplerMode, ShipReport, StartError, Ticks};
 use nix::errno::Errno;
+use python_stacks::Unsupported;
 use system::clock::monotonic_ns;
+use system::foreign::FrameWalker;
 use system::process::{process_cpu_ns_of, raise_priority, shorten_slice};
 
+use crate::interpreter::PythonSearch;
 use crate::random::{Random, sample_period_ns};
 use crate::running::{Refused, RunningSamples, RunningSource};
 use crate::stopped::Stopper;
 use crate::sys::perf::Event;
 use crate::target::{Target, thread_count};
-use crate::thread_files::OpenFiles;
+use crate::thread_files::{OpenFiles, inner_id};
 use crate::watched::{End, Tick, Watched};
 
 /// Mean time between two ticks, and about the CPU time between two samples of a running thread.
@@ -90,6 +93,7 @@ pub struct Recording {
     has_ended: Arc<AtomicBool>,
     watching: Option<JoinHandle<Watching>>,
     shipment: Option<Shipment>,
+    python: Arc<OnceLock<Result<(), Unsupported>>>,
     /// How running threads are sampled.
     pub samples: RunningSamples,
     /// Id of the worker.
@@ -118,6 +122,8 @@ struct Watching {
 /// State that visits of threads share.
 pub(crate) struct Shared {
     pub(crate) process: u32,
+    /// Whether its threads have other ids where it runs.
+    pub(crate) has_own_ids: bool,
     pub(crate) quantum_ns: u64,
     pub(crate) samples: ProcessSamples,
     pub(crate) open_files: OpenFiles,
@@ -167,16 +173,19 @@ impl Recording {
         let start_ns = monotonic_ns();
         let (process_samples, shipment) = record(options, start_ns)?;
         let stop = Arc::new(AtomicBool::new(false));
+        let python: Arc<OnceLock<Result<(), Unsupported>>> = Arc::default();
         let has_ended = Arc::new(AtomicBool::new(false));
         let watch = {
             let stop = stop.clone();
             let has_ended = has_ended.clone();
+            let search = PythonSearch::new(target.process, python.clone());
             move || {
                 // Rings have room for some ticks only.
                 raise_priority();
                 let _ = shorten_slice();
                 let shared = Shared {
                     process: target.process,
+                    has_own_ids: inner_id(target.process, target.process) != target.process,
                     quantum_ns,
                     samples: process_samples,
                     open_files: OpenFiles::default(),
@@ -187,7 +196,7 @@ impl Recording {
                     random: Random::new(start_ns),
                     lost_samples: 0,
                 };
-                let watching = Watch::new(target, samples, shared, start_ns).run(&stop);
+                let watching = Watch::new(target, samples, shared, search, start_ns).run(&stop);
                 has_ended.store(true, Ordering::Release);
                 watching
             }
@@ -200,6 +209,7 @@ impl Recording {
             has_ended,
             watching: Some(watching),
             shipment: Some(shipment),
+            python,
             samples,
             worker,
         })
@@ -209,6 +219,12 @@ impl Recording {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Whether the functions of its CPython are shown, once one was found.
+    #[must_use]
+    pub fn python(&self) -> Option<&Result<(), Unsupported>> {
+        self.python.get()
     }
 
     /// Ends it, ships the rest within the limit and returns the account.
@@ -240,6 +256,7 @@ struct Watch {
     target: Target,
     samples: RunningSamples,
     shared: Shared,
+    python: PythonSearch,
     threads: Vec<Watched>,
     /// Number of threads when they were last listed.
     listed: u64,
@@ -296,7 +313,13 @@ impl Audit {
 }
 
 impl Watch {
-    fn new(target: Target, samples: RunningSamples, shared: Shared, start_ns: u64) -> Watch {
+    fn new(
+        target: Target,
+        samples: RunningSamples,
+        shared: Shared,
+        python: PythonSearch,
+        start_ns: u64,
+    ) -> Watch {
         let audit = Audit {
             process_cpu_before_ns: process_cpu_ns_of(target.process).unwrap_or(0),
             ..Audit::default()
@@ -305,6 +328,7 @@ impl Watch {
             target,
             samples,
             shared,
+            python,
             threads: Vec::new(),
             listed: 0,
             listed_ns: start_ns,
@@ -317,6 +341,7 @@ impl Watch {
 
     fn run(mut self, stop: &AtomicBool) -> Watching {
         let start_ns = self.cycle_start_ns;
+        self.python.look(&mut self.shared.samples);
         let mut number = 0;
         while !stop.load(Ordering::Acquire) && !self.target.has_ended() {
             let now_ns = monotonic_ns();
@@ -355,7 +380,9 @@ impl Watch {
             return false;
         };
         let now_ns = monotonic_ns();
-        stopper.collect(|id, stopped| {
+        let walker = self.python.walker();
+        let walker = walker.map(|walker| walker as &dyn FrameWalker);
+        stopper.collect(walker, |id, stopped| {
             let thread = self.threads.iter_mut().find(|thread| thread.id == id);
             if let Some(thread) = thread {
                 thread.take_stopped(stopped, now_ns, &mut self.shared);
@@ -368,6 +395,7 @@ impl Watch {
 
     /// Lists the threads, if their number has changed, and visits those that are due.
     fn tick(&mut self, tick: Tick) {
+        self.shared.samples.begin_tick();
         let process_cpu_ns = process_cpu_ns_of(self.target.process);
         self.audit.process_cpu_ns = process_cpu_ns.unwrap_or(self.audit.process_cpu_ns);
         if thread_count(self.target.process) != self.listed {
@@ -499,6 +527,7 @@ impl Watch {
             self.ticks = Ticks::default();
         }
         self.shared.samples.refresh_modules();
+        self.python.look(&mut self.shared.samples);
     }
 
     fn finish(mut self) -> Watching {

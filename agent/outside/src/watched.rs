@@ -1,17 +1,17 @@
 //! One thread of the process, in one tick.
 
 use agent::outside::{
-    BlockedSite, ProcessSamples, RunningStack, SampleAttribution, ThreadActivity, ThreadLabel,
-    ThreadTime,
+    BlockedPlace, BlockedSite, BlockedThread, ProcessSamples, RunningStack, SampleAttribution,
+    ThreadActivity, ThreadLabel, ThreadTime,
 };
 use profiler_core::{NoStack, State, Weight};
 use system::processor::SP;
 
 use crate::random::sample_period_ns;
 use crate::recording::Shared;
-use crate::stopped::Stopped;
+use crate::stopped::{Stopped, ToStop};
 use crate::sys::perf::Event;
-use crate::thread_files::{Counts, Gone, ThreadFiles};
+use crate::thread_files::{Counts, Gone, ThreadFiles, inner_id};
 
 /// Longest time without a sample of the running thread, and most CPU time; then it counts where it was sampled last.
 const UNSAMPLED_MAX_NS: u64 = 10_000_000_000;
@@ -30,6 +30,8 @@ const IDLE_TICKS_MAX: u64 = 10;
 /// A thread of the process.
 pub(crate) struct Watched {
     pub(crate) id: u32,
+    /// Its id in the namespace of its process.
+    inner_id: u32,
     label: ThreadLabel,
     time: ThreadTime,
     files: ThreadFiles,
@@ -81,6 +83,11 @@ impl Watched {
         let counts = files.counts().ok()?;
         Some(Watched {
             id,
+            inner_id: if shared.has_own_ids {
+                inner_id(shared.process, id)
+            } else {
+                id
+            },
             label: ThreadLabel::new(id, &files.name()),
             time: ThreadTime::new(since_ns, counts.cpu_ns, counts.delay_ns, shared.quantum_ns),
             files,
@@ -197,9 +204,18 @@ impl Watched {
         before: Option<Blocked>,
         shared: &mut Shared,
     ) -> Result<bool, Gone> {
-        let place = shared.samples.place_blocked(&mut self.label, site);
+        let thread = BlockedThread {
+            site,
+            inner_id: self.inner_id,
+        };
+        let BlockedPlace {
+            place,
+            waits_for_interpreter,
+        } = shared.samples.place_blocked(&mut self.label, thread);
         let is_stopped = site.is_outside_call() && self.files.is_stopped();
-        let state = if is_stopped {
+        let state = if waits_for_interpreter {
+            State::Interpreter
+        } else if is_stopped {
             State::Other
         } else {
             site.state(shared.process)
@@ -239,6 +255,9 @@ impl Watched {
                 registers: sample.registers,
                 at: sample.registers[SP],
                 words: sample.words,
+                // It has run since.
+                frames: &[],
+                is_complete: false,
             };
             let place = samples.place_running(label, stack);
             let cpu_ns = event_since_cpu_ns.saturating_add(sample.cpu_ns);
@@ -262,7 +281,11 @@ impl Watched {
         let Some(stopper) = &mut shared.stopper else {
             return;
         };
-        if let Err(error) = stopper.ask(self.id) {
+        let thread = ToStop {
+            id: self.id,
+            inner_id: self.inner_id,
+        };
+        if let Err(error) = stopper.ask(thread) {
             shared.refused_stops.get_or_insert(error);
         }
     }
@@ -273,6 +296,8 @@ impl Watched {
             registers: stopped.registers,
             at: stopped.registers[SP] & !7,
             words: stopped.words,
+            frames: stopped.frames,
+            is_complete: stopped.is_complete,
         };
         let place = shared.samples.place_running(&mut self.label, stack);
         shared.samples.add(place, self.time.take_running());

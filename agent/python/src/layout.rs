@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use std::ffi::CStr;
+
+use system::process::Memory;
+
 use super::Unsupported;
 use super::sys;
 
@@ -12,11 +16,13 @@ pub(crate) const CODE_BYTES: usize = 256;
 /// Where the interpreter keeps what a walk needs. Offsets are in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
+    /// The memory of the interpreter's process.
+    pub(crate) memory: Memory,
     /// The address of `_PyRuntime`.
     pub(crate) runtime: u64,
     /// The address of `PyCode_Type`, by which code objects are recognized.
     pub(crate) code_type: u64,
-    /// The address of `PyGILState_GetThisThreadState`.
+    /// The address of `PyGILState_GetThisThreadState`; 0 in other processes.
     pub(crate) this_thread_state: u64,
     /// The thread state that ends the interpreter; 0 while it runs.
     pub(crate) finalizing: u64,
@@ -146,23 +152,41 @@ pub(crate) enum LoopChain {
     Code { range: Range<u64> },
 }
 
+/// A process that may have an interpreter.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'s> {
+    pub(crate) memory: Memory,
+    /// Returns where an exported symbol is.
+    pub(crate) symbol: &'s dyn Fn(&CStr) -> Option<Range<u64>>,
+}
+
+impl Source<'_> {
+    fn address(&self, name: &CStr) -> Option<u64> {
+        (self.symbol)(name).map(|range| range.start)
+    }
+}
+
 impl Layout {
-    /// Finds the interpreter of this process and its offsets.
+    /// Finds the interpreter of a process and its offsets.
     ///
     /// # Errors
     /// [`Unsupported`].
-    pub(crate) fn find() -> Result<Layout, Unsupported> {
-        let symbol = |name| sys::symbol(name).ok_or(Unsupported::NoInterpreter);
+    pub(crate) fn find(source: Source<'_>) -> Result<Layout, Unsupported> {
+        let symbol = |name| source.address(name).ok_or(Unsupported::NoInterpreter);
         let common = Layout {
+            memory: source.memory,
             runtime: symbol(c"_PyRuntime")?,
             code_type: symbol(c"PyCode_Type")?,
-            this_thread_state: symbol(c"PyGILState_GetThisThreadState")?,
+            this_thread_state: match source.memory {
+                Memory::Own => symbol(c"PyGILState_GetThisThreadState")?,
+                Memory::Of(_) => 0,
+            },
             ..Layout::default()
         };
-        let version = version().ok_or(Unsupported::Old)?;
+        let version = version(source).ok_or(Unsupported::Old)?;
         let layout = match version >> 16 {
-            0x0309 => common.of_3_9()?,
-            0x030a => common.of_3_10()?,
+            0x0309 => common.of_3_9(source)?,
+            0x030a => common.of_3_10(source)?,
             0x030b => common.of_3_11(),
             0x030c => common.of_3_12(),
             0x030d | 0x030e => common.of_debug_offsets(version)?,
@@ -181,10 +205,10 @@ impl Layout {
     }
 
     /// Of both versions whose frames are objects. The chain of loops is 3.9's.
-    fn of_objects(self) -> Result<Layout, Unsupported> {
-        let symbol = |name| sys::symbol(name).ok_or(Unsupported::Layout);
+    fn of_objects(self, source: Source<'_>) -> Result<Layout, Unsupported> {
+        let symbol = |name| (source.symbol)(name).ok_or(Unsupported::Layout);
         let evaluate = symbol(c"_PyEval_EvalFrameDefault")?;
-        let frame_type = symbol(c"PyFrame_Type")?;
+        let frame_type = symbol(c"PyFrame_Type")?.start;
         Ok(Layout {
             finalizing: 16,
             interpreters_head: 32,
@@ -202,9 +226,7 @@ impl Layout {
             frame_code: 32,
             entry: Entry::Object {
                 frame_type,
-                chain: LoopChain::Code {
-                    range: sys::code_of(evaluate),
-                },
+                chain: LoopChain::Code { range: evaluate },
             },
             code_filename: 104,
             code_qualname: 112,
@@ -217,16 +239,16 @@ impl Layout {
         })
     }
 
-    fn of_3_9(self) -> Result<Layout, Unsupported> {
+    fn of_3_9(self, source: Source<'_>) -> Result<Layout, Unsupported> {
         Ok(Layout {
             frame_instruction: 104,
             lines: Lines::Pairs,
-            ..self.of_objects()?
+            ..self.of_objects(source)?
         })
     }
 
-    fn of_3_10(self) -> Result<Layout, Unsupported> {
-        let frame_type = sys::symbol(c"PyFrame_Type").ok_or(Unsupported::Layout)?;
+    fn of_3_10(self, source: Source<'_>) -> Result<Layout, Unsupported> {
+        let frame_type = source.address(c"PyFrame_Type").ok_or(Unsupported::Layout)?;
         Ok(Layout {
             frame_instruction: 96,
             lines: Lines::Ranges,
@@ -238,7 +260,7 @@ impl Layout {
                     root: 264,
                 },
             },
-            ..self.of_objects()?
+            ..self.of_objects(source)?
         })
     }
 
@@ -316,7 +338,7 @@ impl Layout {
     fn of_debug_offsets(self, version: u32) -> Result<Layout, Unsupported> {
         const COOKIE: &[u8; 8] = b"xdebugpy";
         let mut bytes = [0; 1024];
-        if !sys::read(self.runtime, &mut bytes) || bytes[..8] != COOKIE[..] {
+        if !self.read(self.runtime, &mut bytes) || bytes[..8] != COOKIE[..] {
             return Err(Unsupported::Layout);
         }
         let is_later = version >> 16 >= 0x030e;
@@ -374,6 +396,16 @@ impl Layout {
             compact_bytes: text[3].saturating_add(16),
             ..self
         })
+    }
+
+    /// Fills `into` from memory that may be unmapped. Returns whether all of it was read.
+    pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        sys::read(self.memory, address, into)
+    }
+
+    /// Reads a word of memory that may be unmapped.
+    pub(crate) fn word(&self, address: u64) -> Option<u64> {
+        sys::word(self.memory, address)
     }
 
     /// Whether all offsets are within what is read, and those of a thread within a page or so.
@@ -449,14 +481,14 @@ impl Entry {
 
 /// The version of the interpreter, as 3.11 and later publish it. Earlier ones are known by functions that were new in
 /// them. `None` before 3.9.
-fn version() -> Option<u32> {
-    if let Some(published) = sys::symbol(c"Py_Version").and_then(sys::word) {
-        return Some(published as u32);
+fn version(source: Source<'_>) -> Option<u32> {
+    if let Some(published) = source.address(c"Py_Version") {
+        return sys::word(source.memory, published).map(|version| version as u32);
     }
-    if sys::symbol(c"Py_Is").is_some() {
+    if source.address(c"Py_Is").is_some() {
         return Some(0x030a_0000);
     }
-    sys::symbol(c"PyObject_CallNoArgs").map(|_| 0x0309_0000)
+    source.address(c"PyObject_CallNoArgs").map(|_| 0x0309_0000)
 }
 
 /// Numbers of 8 bytes, one after the other.

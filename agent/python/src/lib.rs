@@ -1,5 +1,5 @@
-//! The stacks of CPython threads, read in their own process: without the interpreter's lock, without a change of the
-//! interpreter, and without trust in what is read.
+//! The stacks of CPython threads, read in their own process or from another one: without the interpreter's lock, without a
+//! change of the interpreter, and without trust in what is read.
 //!
 //! ```text
 //! `layout` (offsets by version) ─▶ `walk` (frames) ─▶ `names` (function, file, line)
@@ -22,6 +22,7 @@ mod slot;
 mod sys;
 mod walk;
 
+use std::ffi::CStr;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -30,8 +31,9 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use system::foreign::{ForeignFrame, ForeignLock, ForeignName, FrameWalker, Walk};
 use system::fork::without_fork;
 use system::page_vec::PageVec;
+use system::process::Memory;
 
-use self::layout::{Layout, Lock};
+use self::layout::{Layout, Lock, Source};
 pub use self::slot::{InterpreterSlot, Search};
 
 /// Most interpreters, and threads of one interpreter.
@@ -98,7 +100,7 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// The CPython of this process.
+/// The CPython of a process.
 #[derive(Debug)]
 pub struct Interpreter {
     layout: Layout,
@@ -161,12 +163,34 @@ impl Interpreter {
     pub fn find() -> Result<Interpreter, Unsupported> {
         // It takes the loader's lock, which a child that is forked meanwhile would keep.
         without_fork(|| {
-            let layout = Layout::find()?;
+            let layout = Layout::find(Source {
+                memory: Memory::Own,
+                symbol: &sys::symbol,
+            })?;
             Ok(Interpreter {
                 module: sys::module_of(layout.code_type).unwrap_or_default(),
                 layout,
                 threads: OwnList::default(),
             })
+        })
+    }
+
+    /// Finds the interpreter of another process, in the file `module`, whose exported symbols are where `symbol` says.
+    ///
+    /// # Errors
+    /// [`Unsupported`].
+    pub fn find_in(
+        process: u32,
+        module: String,
+        symbol: &dyn Fn(&CStr) -> Option<Range<u64>>,
+    ) -> Result<Interpreter, Unsupported> {
+        Ok(Interpreter {
+            layout: Layout::find(Source {
+                memory: Memory::Of(process),
+                symbol,
+            })?,
+            module,
+            threads: OwnList::default(),
         })
     }
 
@@ -199,7 +223,9 @@ impl Interpreter {
         let mut memory = [ForeignFrame::default(); FRAMES_CHECKED_MAX];
         let mut has_frames = false;
         for state in list.states.iter().take(STATES_CHECKED_MAX) {
-            let walk = walk::walk(&self.layout, state.address, &mut memory, sys::read);
+            let walk = walk::walk(&self.layout, state.address, &mut memory, |at, into| {
+                self.layout.read(at, into)
+            });
             let frames = &memory[..walk.frames];
             has_frames |= !frames.is_empty();
             let is_walked = walk.is_complete || walk.frames == FRAMES_CHECKED_MAX;
@@ -215,7 +241,11 @@ impl Interpreter {
     /// Whether the frames of a thread state are in chunks of memory, if they are in this version.
     fn has_chunk(&self, state: u64) -> bool {
         let field = self.layout.thread_chunk;
-        field == 0 || sys::word(state + field).is_some_and(sys::is_chunk)
+        field == 0
+            || self
+                .layout
+                .word(state + field)
+                .is_some_and(|chunk| sys::is_chunk(self.layout.memory, chunk))
     }
 
     /// Lists the thread states of all interpreters again, unless that was just done.
@@ -236,7 +266,11 @@ impl Interpreter {
     fn list_interpreters(&self, list: &mut ThreadList) {
         for interpreter in self.interpreters() {
             for address in self.states_of(interpreter) {
-                if let Some(thread_id) = self.layout.thread_id.read(address, sys::word) {
+                if let Some(thread_id) = self
+                    .layout
+                    .thread_id
+                    .read(address, |at| self.layout.word(at))
+                {
                     list.states.push(ThreadState { thread_id, address });
                 }
             }
@@ -249,20 +283,20 @@ impl Interpreter {
     /// The addresses of all interpreters, the newest first.
     fn interpreters(&self) -> impl Iterator<Item = u64> {
         let head = self.layout.runtime + self.layout.interpreters_head;
-        sys::members(head, self.layout.interpreter_next).take(INTERPRETERS_MAX)
+        sys::members(self.layout.memory, head, self.layout.interpreter_next).take(INTERPRETERS_MAX)
     }
 
     /// The addresses of an interpreter's thread states, the newest first.
     fn states_of(&self, interpreter: u64) -> impl Iterator<Item = u64> + use<> {
         let head = interpreter.saturating_add(self.layout.threads_head);
-        sys::members(head, self.layout.thread_next).take(THREADS_MAX)
+        sys::members(self.layout.memory, head, self.layout.thread_next).take(THREADS_MAX)
     }
 
     /// The address of an interpreter's lock.
     fn lock_of(&self, interpreter: u64) -> Option<u64> {
         match self.layout.lock {
             Lock::InRuntime { at } => Some(self.layout.runtime + at),
-            Lock::InInterpreter { at } => sys::word(interpreter.checked_add(at)?),
+            Lock::InInterpreter { at } => self.layout.word(interpreter.checked_add(at)?),
         }
     }
 
@@ -274,7 +308,7 @@ impl Interpreter {
         frames: &mut [ForeignFrame],
     ) -> Walk {
         let layout = &self.layout;
-        let thread_id = layout.thread_id.read(own, sys::word);
+        let thread_id = layout.thread_id.read(own, |at| layout.word(at));
         let mut whole = NO_PYTHON;
         let states = self.interpreters().flat_map(|at| self.states_of(at));
         for (index, state) in states.enumerate() {
@@ -282,7 +316,7 @@ impl Interpreter {
                 whole.is_complete = false;
                 break;
             }
-            if layout.thread_id.read(state, sys::word) == thread_id {
+            if layout.thread_id.read(state, |at| layout.word(at)) == thread_id {
                 let rest = &mut frames[whole.frames..];
                 let walk = walk::walk(layout, state, rest, |at, into| memory.read(at, into));
                 whole.frames += walk.frames;
@@ -297,15 +331,22 @@ impl Interpreter {
     /// The innermost frame of the thread that holds a lock, unless it is `but`.
     fn holder_of(&self, lock: u64, but: u32) -> Option<ForeignFrame> {
         let mut bytes = [0; LOCK_TAKEN + 8];
-        if !sys::read(lock, &mut bytes) || sys::word_in(&bytes, LOCK_TAKEN) as u32 != 1 {
+        if !self.layout.read(lock, &mut bytes) || sys::word_in(&bytes, LOCK_TAKEN) as u32 != 1 {
             return None;
         }
         let state = sys::word_in(&bytes, LOCK_HOLDER);
-        if self.layout.thread_id.read(state, sys::word)? == but {
+        if self
+            .layout
+            .thread_id
+            .read(state, |at| self.layout.word(at))?
+            == but
+        {
             return None;
         }
         let mut frames = [ForeignFrame::default()];
-        let walk = walk::walk(&self.layout, state, &mut frames, sys::read);
+        let walk = walk::walk(&self.layout, state, &mut frames, |at, into| {
+            self.layout.read(at, into)
+        });
         // The frame may have ended meanwhile, and its memory may have other content, which counts only if it is of code.
         frames
             .into_iter()
@@ -340,13 +381,13 @@ impl FrameWalker for Interpreter {
         let Some(mut list) = self.threads.get() else {
             return Walk::default();
         };
-        let mut pages = sys::Pages::default();
+        let mut pages = sys::Pages::of(self.layout.memory);
         let mut of_thread = list.states.iter();
         let state = of_thread.find(|state| state.thread_id == thread_id);
         let is_known = state.is_some_and(|state| self.is_state_of(state, &mut pages));
         if !is_known || sys::has_subinterpreters(&self.layout) {
             self.list_threads(&mut list);
-            pages = sys::Pages::default();
+            pages = sys::Pages::of(self.layout.memory);
         }
         let mut whole = NO_PYTHON;
         let mut states = 0;

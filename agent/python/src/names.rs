@@ -37,7 +37,7 @@ impl Code {
     fn read(layout: &Layout, address: u64) -> Option<Code> {
         let mut bytes = [0; CODE_BYTES];
         let needed = &mut bytes[..Code::bytes(layout)];
-        if !sys::read(address, needed) {
+        if !layout.read(address, needed) {
             return None;
         }
         Code::of(layout, needed)
@@ -87,7 +87,7 @@ pub(crate) fn identities(layout: &Layout, codes: &[u64], identities: &mut [u64])
     let mut bytes = [0; CODE_BYTES * sys::EACH_MAX];
     let batches = codes.chunks(sys::EACH_MAX);
     for (codes, identities) in batches.zip(identities.chunks_mut(sys::EACH_MAX)) {
-        let read = sys::read_each(codes, part, &mut bytes);
+        let read = sys::read_each(layout.memory, codes, part, &mut bytes);
         let all = codes.iter().zip(bytes.chunks(part)).zip(identities);
         for (index, ((code, bytes), identity)) in all.enumerate() {
             let code = if index < read {
@@ -103,7 +103,7 @@ pub(crate) fn identities(layout: &Layout, codes: &[u64], identities: &mut [u64])
 /// See [`FrameWalker::name`](system::foreign::FrameWalker::name).
 pub(crate) fn name(layout: &Layout, frame: ForeignFrame) -> Option<ForeignName> {
     let code = Code::read(layout, frame.code)?;
-    let line = table(&code).and_then(|table| line_of(layout, &table, &code, frame));
+    let line = table(layout, &code).and_then(|table| line_of(layout, &table, &code, frame));
     Some(ForeignName {
         function: text(layout, code.qualname)?,
         file: text(layout, code.filename)?,
@@ -125,19 +125,21 @@ fn line_of(layout: &Layout, table: &[u8], code: &Code, frame: ForeignFrame) -> O
 }
 
 /// Reads the table of lines.
-fn table(code: &Code) -> Option<Vec<u8>> {
-    let length = sys::word(code.linetable.checked_add(LENGTH)?)?;
+fn table(layout: &Layout, code: &Code) -> Option<Vec<u8>> {
+    let length = layout.word(code.linetable.checked_add(LENGTH)?)?;
     if length > TABLE_MAX {
         return None;
     }
     let mut table = vec![0; length as usize];
-    sys::read(code.linetable.checked_add(BYTES)?, &mut table).then_some(table)
+    layout
+        .read(code.linetable.checked_add(BYTES)?, &mut table)
+        .then_some(table)
 }
 
 /// Reads a `str`, whose characters have 1, 2 or 4 bytes.
 fn text(layout: &Layout, address: u64) -> Option<String> {
-    let length = sys::word(address.checked_add(LENGTH)?)?.min(TEXT_MAX) as usize;
-    let state = sys::word(address.checked_add(layout.text_state)?)? as u32 >> 2;
+    let length = layout.word(address.checked_add(LENGTH)?)?.min(TEXT_MAX) as usize;
+    let state = layout.word(address.checked_add(layout.text_state)?)? as u32 >> 2;
     let width = state as usize & 7;
     let is_compact = state >> 3 & 1 == 1;
     let is_ascii = state >> 4 & 1 == 1;
@@ -150,7 +152,7 @@ fn text(layout: &Layout, address: u64) -> Option<String> {
         layout.compact_bytes
     };
     let mut bytes = vec![0; length * width];
-    if !sys::read(address.checked_add(head)?, &mut bytes) {
+    if !layout.read(address.checked_add(head)?, &mut bytes) {
         return None;
     }
     let character = |unit: &[u8]| {

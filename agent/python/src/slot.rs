@@ -40,28 +40,44 @@ impl InterpreterSlot {
         }
     }
 
-    /// Searches for an interpreter. Call it again and again, on one thread: a program may load its interpreter late, and
-    /// its first frames come after that. Returns whether there is one.
+    /// Searches for an interpreter of this process. Call it again and again, on one thread: a program may load its
+    /// interpreter late, and its first frames come after that. Returns whether there is one.
     ///
     /// # Errors
     /// [`Unsupported`], once: the search is over.
     pub fn look(&self, search: &mut Search) -> Result<bool, Unsupported> {
+        self.look_by(search, Interpreter::find)
+    }
+
+    /// Searches as [`InterpreterSlot::look`] does, by `find`.
+    ///
+    /// # Errors
+    /// [`Unsupported`], once: the search is over.
+    pub fn look_by(
+        &self,
+        search: &mut Search,
+        find: impl FnOnce() -> Result<Interpreter, Unsupported>,
+    ) -> Result<bool, Unsupported> {
         if search.is_over || self.found.get().is_some() {
             return Ok(self.found.get().is_some());
         }
-        let looked = self.look_now(search);
+        let looked = self.look_now(search, find);
         search.is_over = looked.is_err();
         looked
     }
 
-    fn look_now(&self, search: &mut Search) -> Result<bool, Unsupported> {
+    fn look_now(
+        &self,
+        search: &mut Search,
+        find: impl FnOnce() -> Result<Interpreter, Unsupported>,
+    ) -> Result<bool, Unsupported> {
         search.looks = search.looks.saturating_add(1);
         if search.looks > EAGER_LOOKS && search.looks % LATE_EVERY != 0 {
             return Ok(false);
         }
         let interpreter = match search.candidate.take() {
             Some(interpreter) => interpreter,
-            None => match Interpreter::find() {
+            None => match find() {
                 Ok(interpreter) => interpreter,
                 Err(Unsupported::NoInterpreter) => return Ok(false),
                 Err(unsupported) => return Err(unsupported),

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use system::process::Memory;
 use system::processor;
 
 use super::layout::Layout;
@@ -21,11 +22,11 @@ const PAGE: usize = 4_096;
 /// Pages of one walk: of the thread state, of the native stack, and two of frames.
 const PAGES_MAX: usize = 4;
 
-/// Returns the address of an exported symbol.
-pub(crate) fn symbol(name: &CStr) -> Option<u64> {
+/// Returns where an exported symbol of this process is.
+pub(crate) fn symbol(name: &CStr) -> Option<Range<u64>> {
     // SAFETY: `name` is a terminated string.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    (!address.is_null()).then_some(address.addr() as u64)
+    (!address.is_null()).then(|| range_of(address.addr() as u64))
 }
 
 /// Returns the path of the library or program that contains an address.
@@ -43,8 +44,8 @@ pub(crate) fn module_of(address: u64) -> Option<String> {
     path.into_os_string().into_string().ok()
 }
 
-/// The range of the function that begins at an exported address; empty if its size is unknown.
-pub(crate) fn code_of(function: u64) -> Range<u64> {
+/// The range of what begins at an exported address; empty if its size is unknown.
+fn range_of(start: u64) -> Range<u64> {
     const SYMBOL: c_int = 1;
     // SAFETY: all zeros are a valid `Dl_info`.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -52,17 +53,17 @@ pub(crate) fn code_of(function: u64) -> Range<u64> {
     // SAFETY: `dladdr1` takes any address; `info` and `symbol` are writable.
     let found = unsafe {
         libc::dladdr1(
-            function as *const c_void,
+            start as *const c_void,
             &raw mut info,
             &raw mut symbol,
             SYMBOL,
         )
     };
     let mut bytes = [0; size_of::<libc::Elf64_Sym>()];
-    let is_read = found != 0 && read(symbol.addr() as u64, &mut bytes);
+    let is_read = found != 0 && read(Memory::Own, symbol.addr() as u64, &mut bytes);
     let size = word_in(&bytes, std::mem::offset_of!(libc::Elf64_Sym, st_size));
     let length = if is_read { size } else { 0 };
-    function..function.saturating_add(length)
+    start..start.saturating_add(length)
 }
 
 /// The offset of a thread's id in the C library's block of the thread, found in the calling thread's.
@@ -73,7 +74,7 @@ pub(crate) fn id_in_thread_block() -> Option<u64> {
     // SAFETY: `gettid` has no preconditions.
     let id = unsafe { libc::gettid() };
     let mut bytes = [0; BLOCK_BYTES];
-    if !read(block, &mut bytes) {
+    if !read(Memory::Own, block, &mut bytes) {
         return None;
     }
     let mut numbers = bytes.chunks_exact(4);
@@ -82,19 +83,27 @@ pub(crate) fn id_in_thread_block() -> Option<u64> {
 }
 
 /// Fills `into` from memory that may be unmapped. Returns whether all of it was read.
-pub(crate) fn read(address: u64, into: &mut [u8]) -> bool {
+pub(crate) fn read(memory: Memory, address: u64, into: &mut [u8]) -> bool {
     if into.is_empty() {
         return true;
     }
     if address < LOWEST {
         return false;
     }
-    // SAFETY: `getpid` has no preconditions, and may be called in a signal handler.
-    let pid = unsafe { libc::getpid() };
+    let pid = process_of(memory);
     // SAFETY: `into` is writable for its length.
     let count =
         unsafe { processor::read_memory(pid, address, into.as_mut_ptr().cast(), into.len()) };
     count == into.len()
+}
+
+/// Returns the process whose memory it is.
+fn process_of(memory: Memory) -> i32 {
+    match memory {
+        // SAFETY: `getpid` has no preconditions, and may be called in a signal handler.
+        Memory::Own => unsafe { libc::getpid() },
+        Memory::Of(process) => process.cast_signed(),
+    }
 }
 
 /// Most addresses of [`read_each`].
@@ -102,7 +111,7 @@ pub(crate) const EACH_MAX: usize = 32;
 
 /// Fills a part of `into`, of `part` bytes, from each of up to [`EACH_MAX`] addresses, by one system call. Returns the
 /// number of parts that were read, which ends at memory that is unmapped. Not for signal handlers.
-pub(crate) fn read_each(addresses: &[u64], part: usize, into: &mut [u8]) -> usize {
+pub(crate) fn read_each(memory: Memory, addresses: &[u64], part: usize, into: &mut [u8]) -> usize {
     let count = addresses.len().min(EACH_MAX).min(into.len() / part.max(1));
     let piece = |address: u64| libc::iovec {
         iov_base: address as *mut c_void,
@@ -114,8 +123,7 @@ pub(crate) fn read_each(addresses: &[u64], part: usize, into: &mut [u8]) -> usiz
         iov_base: into.as_mut_ptr().cast(),
         iov_len: part * count,
     };
-    // SAFETY: `getpid` has no preconditions.
-    let pid = unsafe { libc::getpid() };
+    let pid = process_of(memory);
     // SAFETY: the kernel writes at most `part * count` bytes, which `into` has; the first `count` pieces are initialized,
     // and those that are unmapped end the copy.
     let read = unsafe {
@@ -125,15 +133,15 @@ pub(crate) fn read_each(addresses: &[u64], part: usize, into: &mut [u8]) -> usiz
 }
 
 /// Reads a word of memory that may be unmapped.
-pub(crate) fn word(address: u64) -> Option<u64> {
+pub(crate) fn word(memory: Memory, address: u64) -> Option<u64> {
     let mut bytes = [0; 8];
-    read(address, &mut bytes).then(|| u64::from_ne_bytes(bytes))
+    read(memory, address, &mut bytes).then(|| u64::from_ne_bytes(bytes))
 }
 
 /// The addresses of a list's members: `head` is that of the first one's address, `next` the offset of the next one's in
 /// each. The list may change meanwhile, so it may have any length.
-pub(crate) fn members(head: u64, next: u64) -> impl Iterator<Item = u64> {
-    let member = |at: u64| word(at).filter(|address| *address != 0);
+pub(crate) fn members(memory: Memory, head: u64, next: u64) -> impl Iterator<Item = u64> {
+    let member = move |at: u64| word(memory, at).filter(|address| *address != 0);
     std::iter::successors(member(head), move |at| member(at.checked_add(next)?))
 }
 
@@ -156,8 +164,11 @@ pub(crate) fn may_be_freed(layout: &Layout, state: u64) -> bool {
     finalizing != 0 && finalizing != state
 }
 
-/// Reads a word of the runtime.
+/// Reads a word of the runtime; 0 if that is impossible.
 fn runtime_word(layout: &Layout, offset: u64) -> u64 {
+    if layout.memory != Memory::Own {
+        return word(layout.memory, layout.runtime + offset).unwrap_or(0);
+    }
     // SAFETY: `runtime` is the address of `_PyRuntime`, static data of a module that no process unloads. The layout's
     // offsets of its fields are those of its version, and aligned.
     let word = unsafe { AtomicU64::from_ptr((layout.runtime + offset) as *mut u64) };
@@ -179,6 +190,7 @@ pub(crate) fn this_thread_state(layout: &Layout) -> u64 {
 /// Memory of another thread, read by the page: most frames of a thread are next to each other.
 #[derive(Default)]
 pub(crate) struct Pages {
+    memory: Memory,
     pages: [Option<Page>; PAGES_MAX],
     /// The page that gives way to the next one.
     oldest: usize,
@@ -190,13 +202,20 @@ struct Page {
 }
 
 impl Pages {
+    pub(crate) fn of(memory: Memory) -> Pages {
+        Pages {
+            memory,
+            ..Pages::default()
+        }
+    }
+
     /// Fills `into` from memory that may be unmapped, as it was when its page was read. Returns whether all of it was
     /// read.
     pub(crate) fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
         let offset = address as usize % PAGE;
         let end = offset + into.len();
         if end > PAGE {
-            return read(address, into);
+            return read(self.memory, address, into);
         }
         let bytes = self
             .page(address - offset as u64)
@@ -220,7 +239,7 @@ impl Pages {
             Some(index) => index,
             None => {
                 let mut bytes = [0; PAGE];
-                if !read(address, &mut bytes) {
+                if !read(self.memory, address, &mut bytes) {
                     return None;
                 }
                 let index = self.oldest;
@@ -273,7 +292,7 @@ impl OwnMemory {
     /// Fills `into`, directly if only this thread could unmap the memory.
     pub(crate) fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
         if !self.is_own(address, into.len() as u64) {
-            return read(address, into);
+            return read(Memory::Own, address, into);
         }
         // SAFETY: the bytes are in the used part of this thread's stack, in its thread state or in one of its chunks of
         // frames. Only this thread unmaps them, and it does so after its thread state has ceased to name them.
@@ -294,11 +313,11 @@ impl OwnMemory {
         // Chunks are a list, the newest first, as frames are.
         let mut chunk = self.chunk;
         for _ in 0..CHUNKS_MAX {
-            chunk = word(chunk).unwrap_or(0);
+            chunk = word(Memory::Own, chunk).unwrap_or(0);
             if chunk == 0 {
                 return false;
             }
-            let range = range_of_chunk(chunk, word(chunk + CHUNK_SIZE).unwrap_or(0));
+            let range = range_of_chunk(chunk, word(Memory::Own, chunk + CHUNK_SIZE).unwrap_or(0));
             if contains(&range) {
                 self.chunk = chunk;
                 self.chunk_range = range;
@@ -313,8 +332,9 @@ impl OwnMemory {
 const CHUNK_BYTES: Range<u64> = 16 << 10..1 << 30;
 
 /// Whether a chunk of frames is at this address, by a checked read.
-pub(crate) fn is_chunk(address: u64) -> bool {
-    let size = address.checked_add(CHUNK_SIZE).and_then(word);
+pub(crate) fn is_chunk(memory: Memory, address: u64) -> bool {
+    let size_at = address.checked_add(CHUNK_SIZE);
+    let size = size_at.and_then(|at| word(memory, at));
     size.is_some_and(|size| CHUNK_BYTES.contains(&size))
 }
 
@@ -334,15 +354,18 @@ mod tests {
         let at = words.as_ptr().addr() as u64;
         let addresses: Vec<u64> = (0..40).map(|index| at + 8 * index).collect();
         let mut bytes = [0; 16 * EACH_MAX];
-        assert_eq!(read_each(&addresses, 16, &mut bytes), EACH_MAX);
+        assert_eq!(read_each(Memory::Own, &addresses, 16, &mut bytes), EACH_MAX);
         for index in 0..EACH_MAX {
             assert_eq!(word_in(&bytes, 16 * index), index as u64);
             assert_eq!(word_in(&bytes, 16 * index + 8), index as u64 + 1);
         }
-        assert_eq!(read_each(&addresses[..3], 16, &mut bytes), 3);
-        assert_eq!(read_each(&[at, at + 8, 8, at], 16, &mut bytes), 2);
-        assert_eq!(read_each(&addresses, 16, &mut bytes[..40]), 2);
-        assert_eq!(read_each(&[], 16, &mut bytes), 0);
+        assert_eq!(read_each(Memory::Own, &addresses[..3], 16, &mut bytes), 3);
+        assert_eq!(
+            read_each(Memory::Own, &[at, at + 8, 8, at], 16, &mut bytes),
+            2
+        );
+        assert_eq!(read_each(Memory::Own, &addresses, 16, &mut bytes[..40]), 2);
+        assert_eq!(read_each(Memory::Own, &[], 16, &mut bytes), 0);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! account of a thread's time, and the way of cycles to the symbolizer.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use profiler_core::limits::STACK_FRAMES_MAX;
@@ -11,6 +12,7 @@ use super::addresses::{AddressFrame, AddressTrie, Attribution, TaskLevels};
 use super::audit::Difference;
 use super::cycles::CycleSender;
 use super::files::{Activity, parse_activity};
+use super::foreign::{ForeignFrames, Found};
 use super::memory::{RemoteStack, copied};
 use super::pages::page_trie::Full;
 use super::raw::RawCycle;
@@ -19,6 +21,7 @@ use super::thread_frames::ThreadFrames;
 use super::time_account::TimeAccount;
 use super::unwind::{Registers, Stack, Unwinder};
 use super::wait::WaitSite;
+use crate::foreign::{ForeignFrame, FrameWalker, Walker};
 use crate::registry::Moment;
 use crate::registry::NameId;
 use symbolize::Subject;
@@ -198,6 +201,41 @@ pub struct RunningStack<'a> {
     pub at: u64,
     /// A copy of its stack from there on.
     pub words: &'a [u64],
+    /// The frames of its interpreter at the same moment, the innermost first.
+    pub frames: &'a [ForeignFrame],
+    /// Whether the last one is the outermost.
+    pub is_complete: bool,
+}
+
+/// A blocked thread, and its id where its process runs.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockedThread {
+    /// Where it is blocked.
+    pub site: BlockedSite,
+    /// Its id in the namespace of its process.
+    pub inner_id: u32,
+}
+
+/// Where a blocked thread is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockedPlace {
+    /// The place.
+    pub place: SampleAttribution,
+    /// Whether it waits for the lock of an interpreter.
+    pub waits_for_interpreter: bool,
+}
+
+/// A file whose code the process runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModuleFile {
+    /// Its path, as the process sees it.
+    pub path: String,
+    /// Whether it is the program.
+    pub is_program: bool,
+    /// The same file, as this process sees it.
+    pub file: PathBuf,
+    /// Add it to an address in the file to get the address in memory.
+    pub base: u64,
 }
 
 /// The end of a cycle, about a second of samples.
@@ -222,6 +260,7 @@ pub struct ProcessSamples {
     stack: Stack,
     tree: AddressTrie,
     thread_frames: ThreadFrames,
+    foreign: Option<ForeignFrames>,
     tasks_by_thread: bool,
     cycles: CycleSender,
     cycle_start_ns: u64,
@@ -256,6 +295,7 @@ impl ProcessSamples {
             stack: Stack::default(),
             tree: AddressTrie::new(&[]),
             thread_frames: ThreadFrames::default(),
+            foreign: None,
             tasks_by_thread,
             cycles,
             cycle_start_ns: start_ns,
@@ -291,7 +331,40 @@ impl ProcessSamples {
         self.unwinder.set_modules(Arc::from(others));
         let framed = framed.into_iter().map(|module| module.range);
         self.unwinder.set_framed(framed.collect());
+        if let Some(foreign) = &mut self.foreign {
+            foreign.set_modules(&self.modules);
+        }
         true
+    }
+
+    /// The program and its libraries.
+    pub fn module_files(&self) -> impl Iterator<Item = ModuleFile> {
+        let program = self.subject.program();
+        self.modules.iter().map(move |module| {
+            let is_program = program.as_deref() == Some(Path::new(&*module.path));
+            ModuleFile {
+                path: module.path.to_string(),
+                is_program,
+                file: if is_program {
+                    self.subject.executable()
+                } else {
+                    self.subject.path(&module.path)
+                },
+                base: module.base,
+            }
+        })
+    }
+
+    /// Shows the functions of an interpreter from now on.
+    pub fn set_walker(&mut self, walker: &'static dyn FrameWalker) {
+        self.foreign = Some(ForeignFrames::new(Walker(walker), &self.modules));
+    }
+
+    /// A tick begins: what an interpreter has freed may have other content from now on.
+    pub fn begin_tick(&mut self) {
+        if let Some(foreign) = &mut self.foreign {
+            foreign.begin_tick();
+        }
     }
 
     /// The place of a running thread.
@@ -303,6 +376,13 @@ impl ProcessSamples {
         let registers = Registers::all(stack.registers);
         let read = copied(stack.at, stack.words);
         self.unwinder.unwind(registers, read, &mut self.stack);
+        if let Some(foreign) = &mut self.foreign {
+            let found = Found {
+                frames: stack.frames,
+                is_complete: stack.is_complete,
+            };
+            foreign.merge(&mut self.tree, found, &mut self.stack);
+        }
         self.place_of_stack(thread)
     }
 
@@ -310,15 +390,22 @@ impl ProcessSamples {
     pub fn place_blocked(
         &mut self,
         thread: &mut ThreadLabel,
-        site: BlockedSite,
-    ) -> SampleAttribution {
-        let BlockedSite(site) = site;
+        blocked: BlockedThread,
+    ) -> BlockedPlace {
+        let BlockedSite(site) = blocked.site;
         self.remote.reset(site.sp);
         let registers = Registers::of_caller(site.pc, site.sp, None);
         let remote = &mut self.remote;
         let read = |address| remote.read(address);
         self.unwinder.unwind(registers, read, &mut self.stack);
-        self.place_of_stack(thread)
+        let waits_for_interpreter = self.foreign.as_mut().is_some_and(|foreign| {
+            foreign.walk_blocked(blocked.inner_id, site.futex());
+            foreign.merge_blocked(&mut self.tree, &mut self.stack)
+        });
+        BlockedPlace {
+            place: self.place_of_stack(thread),
+            waits_for_interpreter,
+        }
     }
 
     fn place_of_stack(&mut self, thread: &mut ThreadLabel) -> SampleAttribution {

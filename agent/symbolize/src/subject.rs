@@ -71,7 +71,8 @@ impl Subject {
     }
 
     /// The path of a file that the process sees at `path`.
-    pub(super) fn path(&self, path: &str) -> PathBuf {
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
         match &self.root {
             Some(root) => PathBuf::from(format!("{root}{path}")),
             None => PathBuf::from(path),
@@ -85,7 +86,8 @@ impl Subject {
     }
 
     /// The path of its program, as the process sees it.
-    pub(super) fn program(&self) -> Option<PathBuf> {
+    #[must_use]
+    pub fn program(&self) -> Option<PathBuf> {
         fs::read_link(self.executable()).ok()
     }
 

@@ -27,8 +27,8 @@ pub(crate) struct ProcessArgs {
     #[arg(short, long, value_name = "SECONDS", conflicts_with = "program", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// Sample running threads by stopping each 100 times a second for some 40 us, where the kernel
-    /// refuses to sample them. System calls that wait may fail with EINTR.
+    /// Sample running threads by stopping each 100 times a second for some 40 us: where the kernel
+    /// refuses to sample them, and for functions of Python. System calls that wait may fail with EINTR.
     #[arg(long, conflicts_with = "program")]
     pub(crate) ptrace: bool,
 }

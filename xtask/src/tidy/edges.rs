@@ -26,7 +26,10 @@ const EDGES: &[(&str, &[&str])] = &[
     // The interface of C, which is that of the agent.
     ("c", &["agent"]),
     ("preload", &["agent", "python-stacks", "system"]),
-    ("outside", &["profiler-core", "agent", "system"]),
+    (
+        "outside",
+        &["profiler-core", "agent", "python-stacks", "system"],
+    ),
     // The agent knows no Python: both share the types of `system::foreign`.
     ("python-stacks", &["system"]),
     // A workspace of its own.

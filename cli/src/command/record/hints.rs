@@ -57,7 +57,7 @@ impl Cause {
                 format!("is in code without names that its runtime made; {way_on}")
             }
             Cause::Python => "is in functions of Python, of which only the interpreter is seen: known are CPython 3.9 to 3.14 \
-                              with a GIL, unless profiled from outside; python3.12 -X perf writes names"
+                              with a GIL; a process that already runs needs --ptrace; python3.12 -X perf writes names"
                 .to_owned(),
             Cause::Stripped { module } => format!(
                 "is in functions without symbols, most of it in {module}; install debug symbols (Debian: packages *-dbgsym, \

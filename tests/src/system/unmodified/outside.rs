@@ -382,6 +382,48 @@ fn stopped_threads_show_the_same_split() {
     assert!((share - 0.75).abs() < SHARE_ERROR_MAX, "{share}: {text}");
 }
 
+/// Two threads that need the interpreter's lock, and one that sleeps.
+const PYTHON: &str = "
+import threading, time
+def spin(number):
+    while True: number * number
+def rest():
+    while True: time.sleep(0.2)
+for run in (lambda: spin(1), lambda: spin(2), rest): threading.Thread(target=run, daemon=True).start()
+print('ready', flush=True)
+threading.Event().wait()
+";
+
+#[test]
+fn functions_of_a_python_process_are_shown_where_it_waits_and_by_stops_where_it_runs() {
+    let target = Target::start(Path::new("/usr/bin/python3"), &["-c", PYTHON]);
+    let in_state = |collector: &Collector, state: &str| {
+        let path = format!("/api/v1/profile.collapsed?state={state}");
+        let (status, text) = collector.get(&path);
+        assert_eq!(status, 200, "{text}");
+        text
+    };
+    let is_most = |text: &str, parts: &[&str]| {
+        let [part, all] = [time_of(text, parts), time_of(text, &[""])];
+        assert!(
+            10 * part > 9 * all && part > 0,
+            "{parts:?}: {part} of {all}: {text}"
+        );
+    };
+    let collector = Collector::start();
+    let said = attach(&collector, &target, &[], 2 * SECOND_NS);
+    let way_on = "shown where its threads wait; with --ptrace also where they run";
+    assert_eq!(said.matches(way_on).count(), 1, "{said}");
+    let waits = in_state(&collector, "interpreter");
+    is_most(&waits, &["spin;", "[waiting for the GIL]"]);
+    is_most(&in_state(&collector, "sleep"), &[";rest;"]);
+
+    let collector = Collector::start();
+    let said = attach(&collector, &target, &["--ptrace"], 2 * SECOND_NS);
+    assert!(!said.contains(way_on), "{said}");
+    is_most(&in_state(&collector, "cpu"), &[";spin"]);
+}
+
 #[test]
 fn a_report_is_written_when_the_process_ends_and_on_a_signal() {
     let folder = tempfile::tempdir().unwrap();
