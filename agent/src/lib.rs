@@ -127,7 +127,7 @@ pub use telemetry::{
 };
 /// Shows the calling thread as the agent's, for libraries that start an agent on a thread of their own.
 #[doc(hidden)]
-pub use threads::enter as mark_agent_thread;
+pub use threads::{any_left_exists as any_left_thread_exists, enter as mark_agent_thread};
 
 /// Compiles and runs the examples of the crate's README.
 #[cfg(all(doctest, feature = "ship"))]

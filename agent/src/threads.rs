@@ -3,8 +3,9 @@
 
 #[cfg(feature = "tracing-layer")]
 use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::fork::PerProcess;
 
@@ -22,6 +23,12 @@ impl Default for AgentThreads {
 }
 
 static AGENT_THREADS: PerProcess<AgentThreads> = PerProcess::new();
+
+/// Ids of the threads that were the last to leave: the kernel removes a thread a moment after it is joined.
+static LEFT: PerProcess<AgentThreads> = PerProcess::new();
+
+/// Number of threads that have left.
+static LEFT_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Rises with every change of the list.
 static VERSION: AtomicU64 = AtomicU64::new(0);
@@ -64,8 +71,19 @@ pub fn enter() {
 }
 
 pub(crate) fn leave() {
+    let index = LEFT_COUNT.fetch_add(1, Ordering::Relaxed) % AGENT_THREADS_MAX;
+    LEFT.get().0[index].store(own_id(), Ordering::Release);
     replace(own_id(), 0);
     VERSION.fetch_add(1, Ordering::Release);
+}
+
+/// Whether a thread that was the agent's exists yet. On a busy machine it may do so for a while after it was joined.
+pub fn any_left_exists() -> bool {
+    let exists = |id: u32| Path::new(&format!("/proc/self/task/{id}")).exists();
+    LEFT.get().0.iter().any(|left| {
+        let id = left.load(Ordering::Acquire);
+        id != 0 && exists(id)
+    })
 }
 
 /// Replaces the first id `old`.

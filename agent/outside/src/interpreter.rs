@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use agent::outside::{ModuleFile, ProcessSamples};
@@ -13,6 +15,8 @@ use python_stacks::{Interpreter, InterpreterSlot, Search, Unsupported};
 
 /// Part of the paths of libraries that contain the interpreter. A program may contain it, too.
 const LIBRARY: &str = "/libpython3";
+/// Largest file that is read; libpython with debug information has 30 MB.
+const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Beginnings of the names of its symbols.
 const PREFIXES: [&str; 2] = ["Py", "_Py"];
 
@@ -97,7 +101,7 @@ impl PythonSearch {
 impl Exports {
     /// `None` if the file has no interpreter.
     fn read(module: &ModuleFile) -> Option<Exports> {
-        let file = ReadCache::new(File::open(&module.file).ok()?);
+        let file = ReadCache::new(open(&module.file)?);
         let elf = ElfFile64::<Endianness, _>::parse(&file).ok()?;
         let mut exports = Exports {
             path: module.path.clone(),
@@ -122,4 +126,15 @@ impl Exports {
     fn range(&self, name: &CStr) -> Option<Range<u64>> {
         self.ranges.get(name.to_str().ok()?).cloned()
     }
+}
+
+/// Opens a file of another process, which may have put anything in its place: does not wait for it.
+fn open(path: &Path) -> Option<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file = options.open(path).ok()?;
+    let facts = file.metadata().ok()?;
+    (facts.is_file() && facts.len() <= FILE_BYTES_MAX).then_some(file)
 }

@@ -31,7 +31,6 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// Longest wait for the ends of the agent's threads, in steps of a millisecond.
 const THREAD_END_STEPS_MAX: u32 = 2_500;
-const REMOVAL_STEPS_MAX: u32 = 20;
 const THREAD_END_STEP: Duration = Duration::from_millis(1);
 
 /// The agent has tables for 16 generations of forked processes.
@@ -160,8 +159,6 @@ pub(crate) fn stop() -> bool {
     }
     futex::wake(&PHASE);
     wait_until(THREAD_END_STEPS_MAX, || !keeper::exists());
-    // The kernel removes a joined thread a moment later. Others may be the program's own.
-    wait_until(REMOVAL_STEPS_MAX, process::has_one_thread);
     was_canceled || was_running
 }
 

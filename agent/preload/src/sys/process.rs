@@ -5,7 +5,6 @@ use std::fs::OpenOptions;
 use std::os::fd::AsRawFd as _;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-use nix::sys::stat::stat;
 use nix::unistd::{Pid, gettid};
 use system::file;
 
@@ -53,12 +52,6 @@ pub(crate) fn has_thread(thread: i32) -> bool {
     // SAFETY: takes plain numbers; the signal 0 is not sent.
     let result = unsafe { libc::syscall(libc::SYS_tgkill, id(), thread, 0) };
     result == 0
-}
-
-/// Whether the calling thread is the only one, by the links of a folder that has one for each.
-pub(crate) fn has_one_thread() -> bool {
-    const LINKS_OF_ONE: u64 = 3;
-    stat(c"/proc/self/task").is_ok_and(|folder| folder.st_nlink == LINKS_OF_ONE)
 }
 
 /// Capabilities of the calling thread.
