@@ -380,8 +380,8 @@ impl Watch {
             return false;
         };
         let now_ns = monotonic_ns();
-        let walker = self.python.walker();
-        let walker = walker.map(|walker| walker as &dyn FrameWalker);
+        let python = self.python.walker();
+        let walker = python.map(|walker| walker as &dyn FrameWalker);
         stopper.collect(walker, |id, stopped| {
             let thread = self.threads.iter_mut().find(|thread| thread.id == id);
             if let Some(thread) = thread {
