@@ -351,8 +351,15 @@ fn install_handler(signal: Signal) -> io::Result<Signal> {
         CHAINED.store(ptr::null_mut(), Ordering::Release);
         // Not on the alternate stack, which may have no room for a frame.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-        // SAFETY: `sa_mask` is a valid signal set. Nothing nests in the handler.
+        // SAFETY: `sa_mask` is a valid signal set.
         unsafe { libc::sigfillset(&raw mut action.sa_mask) };
+        // Timers of the process expire at the same clock interrupt as ours. If this handler blocked their signals, the
+        // kernel would pass them on to other threads, whose calls would fail with `EINTR`. Their handlers nest, mostly
+        // before this one has begun.
+        for nesting in [libc::SIGPROF, libc::SIGVTALRM] {
+            // SAFETY: as above.
+            unsafe { libc::sigdelset(&raw mut action.sa_mask, nesting) };
+        }
     } else {
         let has = |flag| before.sa_flags & flag != 0;
         CHAINED_TAKES_INFO.store(has(libc::SA_SIGINFO), Ordering::Relaxed);

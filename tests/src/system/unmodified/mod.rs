@@ -24,6 +24,8 @@ struct Programs {
     c: PathBuf,
     allocator: PathBuf,
     cpp: PathBuf,
+    timers: PathBuf,
+    assembly: PathBuf,
     _folder: TempDir,
 }
 
@@ -51,6 +53,8 @@ fn programs() -> &'static Programs {
             c: compile("cc", "program.c"),
             allocator: compile("cc", "allocator.c"),
             cpp: compile("c++", "threads.cc"),
+            timers: compile("cc", "timers.c"),
+            assembly: compile("cc", "assembly.c"),
             _folder: folder,
         }
     })

@@ -112,6 +112,15 @@ fn new_programs_and_processes_are_workers_of_their_own() {
     }
 }
 
+/// As `gcc -pg` and other profilers have.
+#[test]
+fn signals_of_timers_of_the_process_reach_the_thread_that_works() {
+    let collector = Collector::start();
+    for timer in ["profiling", "virtual"] {
+        check_same(&collector.url(), &programs().timers, &[timer]);
+    }
+}
+
 #[test]
 fn programs_that_live_by_a_narrow_margin_are_the_same() {
     let collector = Collector::start();
