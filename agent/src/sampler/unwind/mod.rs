@@ -24,7 +24,7 @@ use self::processor::{
     state_of,
 };
 use self::rows::{RegisterValues, Step};
-use self::tables::function_of;
+use self::tables::{function_of, undescribed_from};
 use super::pages::page_map::PageMap;
 use super::sys::modules::{self, Generation, Module};
 use system::process::Memory;
@@ -474,10 +474,36 @@ impl Unwinder {
 
     /// Unwinds from code without unwind tables, such as assembly, or from code whose return address was
     /// in a register that is not known: tries the words above the stack pointer that can be return
-    /// addresses, and uses the first from which the thread's root is reached.
+    /// addresses, and uses the first from which the thread's root is reached. Words that earlier calls have left
+    /// behind may be such, so those after a call of this very code come first.
     fn unwind_by_scan(
         &mut self,
         values: &RegisterValues,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+        stack: &mut Stack,
+    ) {
+        let [Some(pc), Some(sp)] = [values[PC], values[SP]] else {
+            return;
+        };
+        let called = undescribed_from(&self.modules, pc).map(|start| start..pc + 1);
+        if let Some(called) = called {
+            self.scan(values, Some(called), read, stack);
+        }
+        if !stack.complete {
+            self.scan(values, None, read, stack);
+        }
+        if !stack.complete {
+            stack.truncate(0);
+            stack.push(pc, sp);
+        }
+    }
+
+    /// Tries return addresses, of calls of the code in `called` only if there is some. The stack is that of the last
+    /// attempt.
+    fn scan(
+        &mut self,
+        values: &RegisterValues,
+        called: Option<Range<u64>>,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
         stack: &mut Stack,
     ) {
@@ -492,9 +518,14 @@ impl Unwinder {
             let Some(caller) = self.caller_at(word) else {
                 continue;
             };
+            let named = called_before(self.memory, word);
+            let is_of_called = |called: &Range<u64>| named.is_some_and(|it| called.contains(&it));
+            if !called.as_ref().is_none_or(is_of_called) {
+                continue;
+            }
             // Where the return address of the first frame is not on the stack, this is that of its
             // caller, and the call before it names the caller.
-            let between = called_before(self.memory, word).filter(|_| lacks_return_address(values));
+            let between = named.filter(|_| lacks_return_address(values));
             let saved_at = between.and_then(|start| {
                 rows::return_address_offset(&self.modules, &mut self.context, start)
             });
@@ -512,8 +543,6 @@ impl Unwinder {
                 }
             }
         }
-        stack.truncate(0);
-        stack.push(pc, sp);
     }
 
     /// How the caller of the code at `address` is found.

@@ -20,6 +20,17 @@ pub(super) fn function_of(modules: &[Module], address: u64) -> Option<Function> 
     (address < function.end).then_some(function)
 }
 
+/// Where the code around `address` begins that no table describes; `None` if a table describes it, or none is known.
+pub(super) fn undescribed_from(modules: &[Module], address: u64) -> Option<u64> {
+    let module = modules
+        .iter()
+        .find(|module| module.range.contains(&address))?;
+    match preceding(module.tables.as_ref()?, address) {
+        Some(function) => (function.end <= address).then_some(function.end),
+        None => Some(module.range.start),
+    }
+}
+
 /// The last function that starts at or before `address`.
 fn preceding(tables: &Tables, address: u64) -> Option<Function> {
     // The count is a 4-byte number; entries are relative to the table's address, 4 bytes each.

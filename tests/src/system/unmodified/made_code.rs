@@ -135,3 +135,15 @@ fn code_of_java_without_frame_pointers_has_no_false_callers() {
         "{said}"
     );
 }
+
+#[test]
+fn assembly_without_tables_has_no_callers_that_have_returned() {
+    let collector = Collector::start();
+    check_same(&collector.url(), &programs().assembly, &[]);
+    let (worker, _) = &ended_workers(&collector, "assembly", 1)[0];
+    let text = collapsed(&collector, worker);
+    let all = sum(&text, |stack| stack.ends_with(";kernel"));
+    let right = sum(&text, |stack| stack.ends_with(";main;compute;kernel"));
+    assert!(all > 1_000_000_000, "{all}: {text}");
+    assert!(100 * right > 98 * all, "{right} of {all}: {text}");
+}
