@@ -43,7 +43,16 @@ impl WaitSite {
             // A page fault waits for a disk.
             None if self.call < 0 => State::Disk,
             None if BY_DESCRIPTOR.contains(&self.call) => self.state_by_descriptor(kind_of),
+            None if DESCRIPTOR_SETS.contains(&self.call) => self.state_by_descriptor_set(),
             None => State::Other,
+        }
+    }
+
+    fn state_by_descriptor_set(&self) -> State {
+        if self.argument == 0 {
+            State::Sleep
+        } else {
+            State::Network
         }
     }
 
@@ -69,6 +78,8 @@ const KINDS: &[(State, &[c_long])] = &[
             libc::SYS_semop,
             libc::SYS_semtimedop,
             libc::SYS_flock,
+            // Of its commands, only those that lock a part of a file wait.
+            libc::SYS_fcntl,
         ],
     ),
     (
@@ -78,8 +89,6 @@ const KINDS: &[(State, &[c_long])] = &[
     (
         State::Network,
         &[
-            libc::SYS_ppoll,
-            libc::SYS_pselect6,
             libc::SYS_epoll_pwait,
             libc::SYS_epoll_pwait2,
             libc::SYS_accept,
@@ -136,10 +145,7 @@ const KINDS: &[(State, &[c_long])] = &[
 #[cfg(target_arch = "x86_64")]
 const OLD_KINDS: &[(State, &[c_long])] = &[
     (State::Sleep, &[libc::SYS_pause]),
-    (
-        State::Network,
-        &[libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait],
-    ),
+    (State::Network, &[libc::SYS_epoll_wait]),
     (
         State::Disk,
         &[
@@ -155,6 +161,17 @@ const OLD_KINDS: &[(State, &[c_long])] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_KINDS: &[(State, &[c_long])] = &[];
+
+/// Calls whose first argument is 0 if they wait for no descriptor, as programs sleep for less than a second.
+#[cfg(target_arch = "x86_64")]
+const DESCRIPTOR_SETS: &[c_long] = &[
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const DESCRIPTOR_SETS: &[c_long] = &[libc::SYS_ppoll, libc::SYS_pselect6];
 
 /// Calls whose kind of wait depends on the descriptor in their first argument.
 const BY_DESCRIPTOR: [c_long; 5] = [
@@ -186,6 +203,11 @@ mod tests {
         check(libc::SYS_futex, 0x7f00, State::Lock);
         check(libc::SYS_clock_nanosleep, 1, State::Sleep);
         check(libc::SYS_epoll_pwait, 5, State::Network);
+        check(libc::SYS_pselect6, 4, State::Network);
+        check(libc::SYS_pselect6, 0, State::Sleep);
+        check(libc::SYS_ppoll, 0x7ffc_0000, State::Network);
+        check(libc::SYS_ppoll, 0, State::Sleep);
+        check(libc::SYS_fcntl, 3, State::Lock);
         check(libc::SYS_fdatasync, 5, State::Disk);
         check(libc::SYS_wait4, u64::MAX, State::Other);
         check(-1, 0, State::Disk);
