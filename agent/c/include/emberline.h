@@ -127,7 +127,8 @@ extern "C" {
 #endif // __cplusplus
 
 /// Starts the agent of this process with the worker's id and the collector's URL, each of which may be NULL for its
-/// default. The program never waits for a collector. A forked child has no agent until it starts one.
+/// default. The program never waits for a collector. A forked child has no agent until it starts one. At the end of the
+/// program, by `exit` or by the return from `main`, `emberline_stop` is called.
 ///
 /// # Safety
 /// Texts are NULL or end with a 0.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
+use std::sync::Once;
 
 use agent::{Direction, TaskHandle};
 
@@ -97,8 +98,25 @@ thread_local! {
     static MODE: RefCell<CString> = RefCell::default();
 }
 
+/// Starts the agent, which ends with the program at the latest.
+fn start(settings: &Settings) -> Result<(), Failure> {
+    static AT_EXIT: Once = Once::new();
+    lifecycle::start(settings.builder()?)?;
+    AT_EXIT.call_once(|| {
+        // SAFETY: the function lives as long as this library: the C library calls it before the library is unloaded.
+        let _ = unsafe { libc::atexit(stop_at_exit) };
+    });
+    Ok(())
+}
+
+/// Runs when the program returns from `main` or calls `exit`.
+extern "C" fn stop_at_exit() {
+    emberline_stop();
+}
+
 /// Starts the agent of this process with the worker's id and the collector's URL, each of which may be NULL for its
-/// default. The program never waits for a collector. A forked child has no agent until it starts one.
+/// default. The program never waits for a collector. A forked child has no agent until it starts one. At the end of the
+/// program, by `exit` or by the return from `main`, `emberline_stop` is called.
 ///
 /// # Safety
 /// Texts are NULL or end with a 0.
@@ -117,7 +135,7 @@ pub unsafe extern "C" fn emberline_start(
             collector,
             ..Settings::default()
         };
-        lifecycle::start(settings.builder()?)
+        start(&settings)
     })
 }
 
@@ -147,7 +165,7 @@ pub unsafe extern "C" fn emberline_start_with(
             cpu_limit: given.cpu_limit,
             flush_timeout_s: given.flush_timeout_s,
         };
-        lifecycle::start(settings.builder()?)
+        start(&settings)
     })
 }
 

@@ -318,6 +318,25 @@ fn a_flush_is_at_the_collector_although_the_program_dies() {
 }
 
 #[test]
+fn a_program_that_ends_without_a_stop_loses_no_task() {
+    let collector = Collector::start();
+    let shared = shared();
+    let program = compiled(
+        "cc",
+        "ending",
+        "program.c",
+        &["-std=gnu11"],
+        &as_texts(&shared),
+    );
+    let ended = run(&program, &["end", &collector.url()]);
+    assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+    assert_eq!(
+        task_outcomes(&collector, "ended-c", "ended"),
+        vec!["ok"; 50]
+    );
+}
+
+#[test]
 fn guards_of_cpp_end_by_exceptions_and_pools_work_for_their_tasks() {
     let collector = Collector::start();
     let shared = shared();

@@ -136,6 +136,15 @@ static void flush(const char *url) {
     raise(SIGKILL);
 }
 
+// A program that ends without a stop.
+static void end_without_stop(const char *url) {
+    CHECK(emberline_start("ended-c", url) == EMBERLINE_STATUS_OK);
+    for (int round = 0; round < 50; round++) {
+        CHECK(emberline_task_end(emberline_task_begin("ended", "e")) == EMBERLINE_STATUS_OK);
+    }
+    exit(3);
+}
+
 static void *end_phase_of_other(void *phase) {
     CHECK(emberline_phase_end(*(uint64_t *)phase) == EMBERLINE_STATUS_NOT_ENTERED);
     return NULL;
@@ -244,6 +253,8 @@ int main(int count, char **arguments) {
         tell(url);
     } else if (strcmp(arguments[1], "flush") == 0) {
         flush(url);
+    } else if (strcmp(arguments[1], "end") == 0) {
+        end_without_stop(url);
     } else {
         misuse(url);
     }
