@@ -79,7 +79,7 @@ pub use pprof::{PushedPprof, pprof, pushed_pprof};
 pub use speedscope::speedscope;
 pub use svg::{SUBTITLE_CHARS_MAX, SvgError, SvgOptions, diff_svg, svg};
 pub use table::{TableOptions, TableOrder, table};
-pub use view::{Hidden, PathId, Selector, SelectorError, Stacks, View, ViewedProfile};
+pub use view::{Hidden, PathId, Selector, SelectorError, Stacks, Unmatched, View, ViewedProfile};
 
 #[cfg(test)]
 mod build_paths;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use profiler_core::profile::ProfileNode;
 use profiler_core::{FrameId, FrameKind, NodeId, Profile, StateSet, Weight};
 
-use self::select::selected;
+use self::select::Selection;
 pub use self::select::{Selector, SelectorError};
 use crate::symbols::{
     is_main, is_own, is_plumbing, is_python, is_start, label, portable_file, starts_rust,
@@ -107,6 +107,17 @@ pub struct ViewedProfile {
     pub folded: usize,
     /// The label of the zoomed node.
     pub zoomed: Option<String>,
+    /// Selectors of the view that select no function.
+    pub unmatched: Vec<Unmatched>,
+}
+
+/// A selector that selects no function of a profile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unmatched {
+    /// What it is for: `focus`, `hide` or `merge`.
+    pub purpose: &'static str,
+    /// The selector.
+    pub selector: Selector,
 }
 
 impl View {
@@ -120,9 +131,10 @@ impl View {
         if self.selects() {
             (profile, folded) = self.select(&profile, &mut hidden);
         }
+        let mut unmatched = Vec::new();
         if self.transforms() {
             let before = profile.total();
-            profile = self.transform(&profile);
+            profile = self.transform(&profile, &mut unmatched);
             hidden.functions = difference(before, profile.total());
         }
         if self.is_inverted {
@@ -142,6 +154,7 @@ impl View {
             hidden,
             folded,
             zoomed,
+            unmatched,
         }
     }
 
@@ -208,10 +221,19 @@ impl View {
         (whole.with_rows(&tree.rows), folded)
     }
 
-    /// The tree after `focus`, `hide`, `merge` and recursion.
-    fn transform(&self, profile: &Profile) -> Profile {
-        let [focus, hide, merge] =
-            [&self.focus, &self.hide, &self.merge].map(|some| selected(profile, some));
+    /// The tree after `focus`, `hide`, `merge` and recursion. Adds selectors that select nothing to `unmatched`.
+    fn transform(&self, profile: &Profile, unmatched: &mut Vec<Unmatched>) -> Profile {
+        let [focus, hide, merge] = [
+            ("focus", &self.focus),
+            ("hide", &self.hide),
+            ("merge", &self.merge),
+        ]
+        .map(|(purpose, selectors)| {
+            let selection = Selection::of(profile, selectors);
+            let of_purpose = |selector| Unmatched { purpose, selector };
+            unmatched.extend(selection.unmatched.into_iter().map(of_purpose));
+            selection.frames
+        });
         let paths = if self.focus.is_empty() {
             None
         } else {

@@ -86,14 +86,15 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
         }
         format => data_of(format, answer.body),
     };
+    let is_for_people = file.is_none() && format == ProfileFormat::Table;
     match file {
+        _ if sampling.empty && !is_for_people => {
+            sampling.lines().iter().for_each(|line| say(line));
+            Err(nothing_written("samples").into())
+        }
         None => {
             sampling.lines().iter().for_each(|line| say(line));
             print(&data)
-        }
-        Some(_) if sampling.empty => {
-            sampling.lines().iter().for_each(|line| say(line));
-            Err(nothing_written("samples").into())
         }
         Some(file) => {
             write_file(file, &data)?;

@@ -19,7 +19,7 @@ pub(super) fn write(
 ) -> anyhow::Result<()> {
     let answer = client.get(path, query)?;
     notes(&answer).iter().for_each(|note| say_wrapped(note));
-    if file.is_some() && answer.header::<u64>("x-emberline-rows") == Some(0) {
+    if answer.header::<u64>("x-emberline-rows") == Some(0) {
         return Err(nothing_written("rows").into());
     }
     put(file, &answer.body)

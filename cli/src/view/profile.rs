@@ -1,6 +1,6 @@
 //! The range of a profile, and how well it was sampled.
 
-use flamegraph::text::{duration, percentage, tick_rate, wrapped};
+use flamegraph::text::{duration, percentage, printable, tick_rate, wrapped};
 use profiler_core::Ticks;
 
 use super::{counted, span};
@@ -43,6 +43,8 @@ pub(crate) struct Sampling {
     pending: bool,
     /// Time that is not shown, by reason.
     hidden: Vec<Hidden>,
+    /// Options that select no function.
+    unmatched: Vec<String>,
     /// The range of the answer.
     range: String,
     /// The span of all retained samples; empty if there are none.
@@ -76,6 +78,11 @@ impl Sampling {
                 })
                 .filter(|hidden| hidden.hidden_ns > 0)
                 .collect(),
+            unmatched: unmatched_options(
+                &answer
+                    .header::<String>("x-emberline-unmatched")
+                    .unwrap_or_default(),
+            ),
             range: shown_range(answer, "x-emberline-range"),
             data: shown_range(answer, "x-emberline-data"),
         }
@@ -93,6 +100,7 @@ impl Sampling {
         ];
         lines.extend(tick_rate(self.ticks, self.sampled_ns));
         lines.extend(self.hidden_line());
+        lines.extend(self.unmatched_lines());
         lines.extend(self.unnamed_line());
         lines
     }
@@ -104,11 +112,13 @@ impl Sampling {
             ];
         }
         if let Some(hidden) = self.hidden_line() {
-            return vec![
+            let mut lines = vec![
                 "all matching time is hidden".to_owned(),
                 self.range.clone(),
                 hidden,
             ];
+            lines.extend(self.unmatched_lines());
+            return lines;
         }
         let data = format!("there is data from {}", self.data);
         vec!["no matching samples".to_owned(), self.range.clone(), data]
@@ -138,6 +148,13 @@ impl Sampling {
         ))
     }
 
+    fn unmatched_lines(&self) -> impl Iterator<Item = String> {
+        let lines = self.unmatched.iter();
+        lines.map(|option| {
+            format!("no function matches {option}; names are as shown, and re:PATTERN is a pattern")
+        })
+    }
+
     fn hidden_line(&self) -> Option<String> {
         let parts: Vec<String> = self
             .hidden
@@ -146,6 +163,14 @@ impl Sampling {
             .collect();
         (!parts.is_empty()).then(|| wrapped("hidden: ", &parts, line_columns()))
     }
+}
+
+/// Returns the options in a header, which are written as in a query.
+fn unmatched_options(header: &str) -> Vec<String> {
+    let pairs = form_urlencoded::parse(header.as_bytes());
+    pairs
+        .map(|(purpose, selector)| format!("--{} {}", printable(&purpose), printable(&selector)))
+        .collect()
 }
 
 fn shown_range(answer: &Answer, name: &str) -> String {
@@ -173,6 +198,7 @@ mod tests {
             unnamed_build_id: String::new(),
             pending: false,
             hidden: Vec::new(),
+            unmatched: Vec::new(),
             range: span("2026-01-31T12:00:00Z", "2026-01-31T12:05:00Z"),
             data: span("2026-01-31T11:00:00Z", "2026-01-31T12:05:00Z"),
         }
@@ -223,6 +249,23 @@ mod tests {
                         b0af7178ba47aca58d16966d2c4d17c913589189\nto supply them: emberline symbols upload FILE";
         assert_eq!(lines[3], expected);
         assert_eq!(sampling(800_000_000).lines().len(), 3);
+    }
+
+    #[test]
+    fn options_that_select_nothing_are_said() {
+        let sampling = Sampling {
+            unmatched: unmatched_options("focus=nosuch&hide=operator%28%29+%28int%29"),
+            ..sampling()
+        };
+        let lines = sampling.lines();
+        let advice = "; names are as shown, and re:PATTERN is a pattern";
+        assert_eq!(
+            lines[3..],
+            [
+                format!("no function matches --focus nosuch{advice}"),
+                format!("no function matches --hide operator() (int){advice}"),
+            ]
+        );
     }
 
     #[test]

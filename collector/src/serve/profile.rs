@@ -163,6 +163,13 @@ fn add_sampling_headers(headers: &mut HeaderMap, answer: &ProfileAnswer) {
     ] {
         add_header(headers, name, hidden_ns.to_string());
     }
+    if !answer.unmatched.is_empty() {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        for unmatched in &answer.unmatched {
+            form.append_pair(unmatched.purpose, unmatched.selector.text());
+        }
+        add_header(headers, "x-emberline-unmatched", form.finish());
+    }
     add_header(
         headers,
         "x-emberline-unnamed-ns",

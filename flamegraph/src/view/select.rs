@@ -107,22 +107,35 @@ impl PartialEq for Selector {
 
 impl Eq for Selector {}
 
-/// By frame, whether one of the selectors selects it.
-pub(super) fn selected(profile: &Profile, selectors: &[Selector]) -> Vec<bool> {
-    let mut selected = vec![false; profile.symbols().frame_count() as usize];
-    if selectors.is_empty() {
-        return selected;
-    }
-    let full_names = of_frames(profile, |_, frame| frame.label());
-    for selector in selectors {
-        for (one, more) in selected
-            .iter_mut()
-            .zip(selector.selected(profile, &full_names))
-        {
-            *one |= more;
+/// What selectors select.
+pub(super) struct Selection {
+    /// By frame, whether one of them selects it.
+    pub(super) frames: Vec<bool>,
+    /// Those that select no frame.
+    pub(super) unmatched: Vec<Selector>,
+}
+
+impl Selection {
+    pub(super) fn of(profile: &Profile, selectors: &[Selector]) -> Selection {
+        let mut selection = Selection {
+            frames: vec![false; profile.symbols().frame_count() as usize],
+            unmatched: Vec::new(),
+        };
+        if selectors.is_empty() {
+            return selection;
         }
+        let full_names = of_frames(profile, |_, frame| frame.label());
+        for selector in selectors {
+            let selected = selector.selected(profile, &full_names);
+            if !selected.contains(&true) {
+                selection.unmatched.push(selector.clone());
+            }
+            for (one, more) in selection.frames.iter_mut().zip(selected) {
+                *one |= more;
+            }
+        }
+        selection
     }
-    selected
 }
 
 fn is_code(frame: &Frame<&str>) -> bool {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use flamegraph::{Hidden, View, ViewedProfile};
+use flamegraph::{Hidden, Unmatched, View, ViewedProfile};
 use profiler_core::{
     Filter, NodeId, Profile, StateSet, ThreadKind, TimeRange, Timestamp, WorkerId,
 };
@@ -249,6 +249,8 @@ pub struct ProfileAnswer {
     pub others: usize,
     /// The label of the zoomed node.
     pub zoomed: Option<String>,
+    /// Selectors of the view that select no function.
+    pub unmatched: Vec<Unmatched>,
     /// The time of it in functions without a name.
     pub unnamed: Unnamed,
     pub facts: Provenance,
@@ -270,6 +272,7 @@ impl ProfileAnswer {
             hidden,
             folded,
             zoomed,
+            unmatched,
         } = view.apply(whole.profile);
         let unnamed = Unnamed::of(&profile, naming);
         ProfileAnswer {
@@ -278,6 +281,7 @@ impl ProfileAnswer {
             folded,
             others: whole.others,
             zoomed,
+            unmatched,
             unnamed,
             facts,
         }
