@@ -104,7 +104,7 @@ impl JournalCounts {
         let short = self.short();
         (began > 1 || short + children > 0).then(|| {
             format!(
-                "profiled {sampled} of {began} programs ({short} ended within 50 ms) and {children} forked children"
+                "profiled {sampled} of {began} programs ({short} ended within 50 ms, or changed user or root) and {children} forked children"
             )
         })
     }

@@ -188,7 +188,7 @@ fn what_is_not_profiled_is_said_in_a_line_with_the_way_on() {
         (
             &[c, "short"],
             2,
-            "profiled 0 of 1 programs (1 ended within 50 ms)",
+            "profiled 0 of 1 programs (1 ended within 50 ms, or changed user or root)",
         ),
         (
             &[c, "filter"],
