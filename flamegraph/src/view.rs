@@ -114,7 +114,7 @@ pub struct ViewedProfile {
 /// A selector that selects no function of a profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unmatched {
-    /// What it is for: `focus`, `hide` or `merge`.
+    /// Its parameter: `focus`, `hide` or `merge`.
     pub purpose: &'static str,
     /// The selector.
     pub selector: Selector,

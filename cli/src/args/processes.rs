@@ -18,8 +18,8 @@ pub(crate) struct ProcessArgs {
     #[arg(long, value_name = "PID", conflicts_with = "program", value_parser = parse_process)]
     pub(crate) pid: Vec<u32>,
 
-    /// Profile from outside the processes of this user whose name or program file matches,
-    /// also those that start later.
+    /// Profile from outside the processes of this user whose name or program file matches:
+    /// those that run, at least one, and others that start later.
     #[arg(long, value_name = "REGEX", conflicts_with = "program")]
     pub(crate) name: Option<Regex>,
 

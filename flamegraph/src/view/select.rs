@@ -107,7 +107,7 @@ impl PartialEq for Selector {
 
 impl Eq for Selector {}
 
-/// What selectors select.
+/// Frames that selectors select.
 pub(super) struct Selection {
     /// By frame, whether one of them selects it.
     pub(super) frames: Vec<bool>,
