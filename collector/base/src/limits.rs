@@ -298,7 +298,7 @@ pub const SHORT_QUERY_CPU_MAX: Duration = Duration::from_millis(250);
 /// The same by the clock on the wall, for queries that wait for a disk or a bucket.
 pub const SHORT_QUERY_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Most open pages that receive updates; further pages poll instead.
+/// Most open pages that receive updates; further ones are refused.
 pub const PAGES_MAX: usize = 200;
 
 /// Shortest time between two updates of a page.
