@@ -67,6 +67,9 @@ const OWN: u32 = 1;
 const OF_CHILD: u32 = 2;
 /// Whether a thread of the program has ended by a system call of its own, which the C library does not count.
 static EXITED_BY_CALL: AtomicBool = AtomicBool::new(false);
+/// The status with which the process ends; [`NO_STATUS`] before.
+static EXIT_STATUS: AtomicI32 = AtomicI32::new(NO_STATUS);
+const NO_STATUS: i32 = -1;
 /// Longest flush, in milliseconds.
 static FLUSH_MS: AtomicU32 = AtomicU32::new(FLUSH_MS_MAX);
 /// Forks between the first process and this one.
@@ -109,6 +112,7 @@ fn is_of_parent() -> bool {
 pub(crate) fn in_child() {
     PHASE.store(OFF, Ordering::Release);
     EXITED_BY_CALL.store(false, Ordering::Relaxed);
+    EXIT_STATUS.store(NO_STATUS, Ordering::Relaxed);
     let is_wanted = ENABLED.load(Ordering::Relaxed) && !is_confined();
     if is_wanted && !process::has_own_proc() {
         ENABLED.store(false, Ordering::Relaxed);
@@ -121,6 +125,14 @@ pub(crate) fn in_child() {
         begin();
     } else {
         OWNER.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The process ends with this status: its lower byte is what others see.
+pub(crate) fn ends_with(status: i32) {
+    // A child that shares this memory ends for itself.
+    if is_own() {
+        EXIT_STATUS.store(status & 0xff, Ordering::Relaxed);
     }
 }
 
@@ -310,6 +322,12 @@ pub(crate) mod keeper_side {
     pub(crate) fn ended() {
         PHASE.store(OFF, Ordering::Release);
         futex::wake(&PHASE);
+    }
+
+    /// The status with which the process is about to end, if it failed.
+    pub(crate) fn failure() -> Option<i32> {
+        let status = EXIT_STATUS.load(Ordering::Relaxed);
+        (status > 0).then_some(status)
     }
 
     /// Longest flush of an agent that is to end.

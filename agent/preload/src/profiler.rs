@@ -12,6 +12,7 @@ use system::{descriptors, file, probe};
 use crate::image::{self, Obstacle};
 use crate::journal::{self, Entry};
 use crate::lifecycle::keeper_side::{self, FirstStart};
+use crate::sys::start::watch_exit;
 use crate::sys::{functions, process, variables};
 
 /// Time between two looks at whether the program's own threads have all ended, and whether it runs Python.
@@ -83,6 +84,7 @@ fn profile() -> Profiled {
     };
     let mut status = None;
     if keeper_side::started() {
+        watch_exit();
         let mut search = Search::default();
         while status.is_none() {
             // A version that is unknown has native stacks only.
@@ -93,7 +95,10 @@ fn profile() -> Profiled {
             status = status_of_ended_program();
         }
     }
-    drop(task);
+    match keeper_side::failure() {
+        Some(failure) => task.fail(format_args!("exit status {failure}")),
+        None => drop(task),
+    }
     agent.finish_within(keeper_side::flush_max());
     status.map_or(Profiled::UntilCall, |status| Profiled::UntilEnd { status })
 }

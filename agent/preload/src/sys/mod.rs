@@ -14,5 +14,5 @@ mod heap;
 mod next;
 pub(crate) mod process;
 mod scratch;
-mod start;
+pub(crate) mod start;
 pub(crate) mod variables;

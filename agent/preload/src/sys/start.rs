@@ -1,5 +1,9 @@
 //! Functions that the loader calls before the program's first instruction and after its last one.
 
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::{exports, heap, process, variables};
 use crate::journal::{self, Entry};
 use crate::lifecycle;
@@ -35,6 +39,28 @@ extern "C" fn constructor() {
         return journal::add(Entry::Sampled, name.text());
     }
     lifecycle::enable();
+}
+
+/// Learns with which status the process ends. Not before the program has begun: the C library calls such functions in the
+/// reverse order, and those that end libraries are registered first.
+pub(crate) fn watch_exit() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if WATCHED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: the function takes what the C library passes, and lives as long as the process.
+    unsafe { on_exit(at_exit, ptr::null_mut()) };
+}
+
+// SAFETY: declared as in the header of the C library.
+unsafe extern "C" {
+    /// Calls a function with the status of the process when it ends by `exit`, or by the return from `main`.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+/// Runs before [`destructor`].
+extern "C" fn at_exit(status: c_int, _: *mut c_void) {
+    lifecycle::ends_with(status);
 }
 
 extern "C" fn destructor() {

@@ -51,6 +51,14 @@ fn python_and_its_forked_pool_are_profiled_by_function() {
     let all = sum(&text, |_| true);
     let named = sum(&text, |stack| stack.contains(";work"));
     assert!(10 * named > 9 * all, "{named} of {all}: {text}");
+    let answer = collector.json("/api/v1/tasks?task=python3");
+    let tasks = answer["tasks"].as_array().unwrap().iter();
+    let mut failures: Vec<&str> = tasks
+        .filter(|task| task["outcome"] == "failed")
+        .map(|task| task["cause"].as_str().unwrap())
+        .collect();
+    failures.sort_unstable();
+    assert_eq!(failures, ["exit status 5", "exit status 6"], "{answer}");
 }
 
 #[test]

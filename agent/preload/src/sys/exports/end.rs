@@ -21,6 +21,7 @@ pub(super) fn resolve() {
 }
 
 fn end(next: &Next<End>, status: c_int) -> ! {
+    lifecycle::ends_with(status);
     lifecycle::finish();
     lifecycle::leave_memory();
     if let Some(end) = next.get() {

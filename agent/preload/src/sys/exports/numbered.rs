@@ -168,6 +168,7 @@ unsafe extern "C" fn special(
     let first = a as c_int;
     match number {
         libc::SYS_exit_group => {
+            lifecycle::ends_with(first);
             lifecycle::finish();
             plain()
         }
