@@ -17,9 +17,9 @@ use state::telemetry::RowSnapshot;
 use state::windows::WindowSnapshot;
 use store::rows::TaskRow;
 use store::{
-    Batch, Column, Coverage, FileEntry, ListRow, LostLog, Manifest, NewestTaskScan, Period, Piece,
-    Plan, RowScan, Scan, SealedTask, Second, StoreError, SumTable, TableName, Tables, TaskScan,
-    Tier, UnionPart, WorkerNumber,
+    Batch, Column, Coverage, DataSpan, FileEntry, ListRow, LostLog, Manifest, NewestTaskScan,
+    Period, Piece, Plan, RowScan, Scan, SealedTask, Second, StoreError, SumTable, TableName,
+    Tables, TaskScan, Tier, UnionPart, WorkerNumber,
 };
 
 /// Any query about a damaged file causes this line.
@@ -77,6 +77,7 @@ impl Cancel {
 pub(crate) struct TableReader<'a> {
     tables: &'a Tables,
     cancel: &'a Cancel,
+    now: Timestamp,
     manifest: Arc<Manifest>,
     pub plan: Plan,
     coverage: Coverage,
@@ -165,6 +166,7 @@ impl<'a> TableReader<'a> {
                 let stored = TableReader {
                     tables,
                     cancel,
+                    now: state.clock.now(),
                     manifest,
                     plan,
                     coverage,
@@ -215,7 +217,7 @@ impl<'a> TableReader<'a> {
 
     /// The first second with data in tables: the period that it is read from may begin earlier.
     pub(crate) fn first_second(&self) -> Second {
-        self.coverage.data().map_or(Second(0), |data| data.start)
+        self.coverage.first_second().unwrap_or(Second(0))
     }
 
     /// Plans the same seconds in periods of `coarsest` at most, if these cover them exactly, and only those that overlap
@@ -501,10 +503,12 @@ impl<'a> TableReader<'a> {
     }
 
     /// The span of all data, in tables or not.
-    pub(crate) fn data(&self, unsealed: Option<Range<Second>>) -> Option<TimeRange> {
-        let parts = [self.coverage.data(), unsealed];
-        let spans = parts.iter().flatten().filter_map(time_range);
-        spans.reduce(TimeRange::hull)
+    pub(crate) fn data(&self, unsealed: Option<DataSpan>) -> Option<TimeRange> {
+        [self.coverage.data(self.now), unsealed]
+            .into_iter()
+            .flatten()
+            .reduce(DataSpan::hull)?
+            .range()
     }
 }
 

@@ -460,7 +460,7 @@ impl Queries<'_> {
             counts,
             services: by_series(services),
             blocked,
-            data: windows.data(),
+            data: windows.data(self.clock.now()),
             windows: windows.count(),
             window_bytes: windows.bytes(),
             files: files.len(),

@@ -61,10 +61,11 @@ pub(super) fn update_route<S: Clone + Send + Sync + 'static>(
 
 fn update(collector: &Collector) -> Update {
     // A guard that no `let` ends would live to the end of the struct, over the lock of the reason.
-    let data = read(&collector.state.windows).data();
+    let now = collector.state.clock.now();
+    let data = read(&collector.state.windows).data(now);
     let ingest_stopped = collector.ingest.blocked_reason();
     Update {
-        now_ns: collector.state.clock.now().unix_ns(),
+        now_ns: now.unix_ns(),
         data_to_ns: data.map(|data| data.stop().unix_ns()),
         flushes: collector.state.flushes.load(Ordering::Relaxed),
         ingest_stopped,

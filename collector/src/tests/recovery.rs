@@ -15,8 +15,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use profiler_core::State;
 use profiler_core::wire::v1::{self, collector_message::Kind};
+use profiler_core::{State, Timestamp};
 use proptest::prelude::*;
 
 use query::fleet;
@@ -67,7 +67,7 @@ fn open_over(disk: &SimDisk, objects: Objects) -> Collector {
 /// Everything that the collector holds; each window once.
 fn held(collector: &Collector) -> Contents {
     let windows = read(&collector.state.windows)
-        .view(Second(0)..Second(u32::MAX))
+        .view(Second(0)..Second(u32::MAX), Timestamp::MAX)
         .windows;
     let tree = read(&collector.state.tree);
     let mut contents = Contents::new();

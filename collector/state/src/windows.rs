@@ -3,14 +3,14 @@
 //! Both change under one lock. So a reader gets a version and exactly the windows that it lacks,
 //! and sees each sample once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::TimeRange;
+use profiler_core::{TimeRange, Timestamp};
 
 use store::rows::StoredWindow;
-use store::{Coverage, Manifest, Second};
+use store::{Coverage, DataSpan, Manifest, Second};
 
 /// Snapshot that one query reads: complete and immutable.
 #[derive(Clone, Debug)]
@@ -18,14 +18,16 @@ pub struct WindowSnapshot {
     pub manifest: Arc<Manifest>,
     /// Windows of the requested seconds that are in no table of the manifest, by start.
     pub windows: Vec<Arc<StoredWindow>>,
-    /// From the first to the last second of all unsealed windows, requested or not.
-    pub unsealed: Option<Range<Second>>,
+    /// Of all unsealed windows, requested or not.
+    pub unsealed: Option<DataSpan>,
 }
 
 /// Windows by second, then by arrival: a late window is inserted at its time.
 #[derive(Default, Debug)]
 struct Windows {
     by_second: BTreeMap<(Second, u64), Arc<StoredWindow>>,
+    /// [`StoredWindow::end`] of each.
+    ends: BTreeSet<Second>,
     bytes: usize,
 }
 
@@ -51,6 +53,7 @@ impl UnsealedWindows {
 
     pub fn insert(&mut self, window: StoredWindow) {
         self.open.bytes += window.bytes();
+        self.open.ends.insert(window.end());
         self.arrivals += 1;
         self.open
             .by_second
@@ -65,7 +68,7 @@ impl UnsealedWindows {
 
     /// The version of the tables and the windows of `seconds` that it lacks. Clones an `Arc` per
     /// window, so that the lock is short and the weights are read without it.
-    pub fn view(&self, seconds: Range<Second>) -> WindowSnapshot {
+    pub fn view(&self, seconds: Range<Second>, now: Timestamp) -> WindowSnapshot {
         let places = (seconds.start, 0)..(seconds.end.max(seconds.start), 0);
         let parts = [&self.sealing, &self.open];
         let windows = parts
@@ -74,7 +77,7 @@ impl UnsealedWindows {
         WindowSnapshot {
             manifest: self.manifest.clone(),
             windows: windows.map(|(_, window)| window.clone()).collect(),
-            unsealed: self.seconds(),
+            unsealed: self.unsealed_span(now),
         }
     }
 
@@ -83,6 +86,7 @@ impl UnsealedWindows {
     pub fn take_for_sealing(&mut self) -> Vec<Arc<StoredWindow>> {
         self.sealing.bytes += std::mem::take(&mut self.open.bytes);
         self.sealing.by_second.append(&mut self.open.by_second);
+        self.sealing.ends.append(&mut self.open.ends);
         self.sealing.by_second.values().cloned().collect()
     }
 
@@ -111,27 +115,30 @@ impl UnsealedWindows {
     }
 
     /// The span of all samples, here or in tables.
-    pub fn data(&self) -> Option<TimeRange> {
-        [Coverage::of(&self.manifest).data(), self.seconds()]
+    pub fn data(&self, now: Timestamp) -> Option<TimeRange> {
+        let sealed = Coverage::of(&self.manifest).data(now);
+        [sealed, self.unsealed_span(now)]
             .into_iter()
             .flatten()
-            .filter_map(|span| TimeRange::new(span.start.start(), span.end.start()))
-            .reduce(TimeRange::hull)
+            .reduce(DataSpan::hull)?
+            .range()
     }
 
-    /// From the first to the last second of the windows here.
-    fn seconds(&self) -> Option<Range<Second>> {
-        let parts = [&self.open.by_second, &self.sealing.by_second];
+    fn unsealed_span(&self, now: Timestamp) -> Option<DataSpan> {
+        let parts = [&self.open, &self.sealing];
         let first = parts
             .iter()
-            .filter_map(|part| Some(part.first_key_value()?.0.0))
+            .filter_map(|part| Some(part.by_second.first_key_value()?.0.0))
             .min()?;
-        let last = parts
-            .iter()
-            .filter_map(|part| Some(part.last_key_value()?.0.0))
-            .max()?;
-        Some(first..Second(last.0.saturating_add(1)))
+        let ends = parts.iter().flat_map(|part| newest_ends(&part.ends, now));
+        Some(DataSpan::of(first, ends, now))
     }
+}
+
+/// The last of these seconds, and the last that is not ahead of `now`.
+fn newest_ends(ends: &BTreeSet<Second>, now: Timestamp) -> impl Iterator<Item = Second> {
+    let past = ends.range(..=Second::first_from(now)).next_back();
+    ends.last().into_iter().chain(past).copied()
 }
 
 #[cfg(test)]
@@ -209,7 +216,7 @@ mod tests {
                         drop(hot.sealed(Arc::new(Manifest { version, ..Manifest::default() })));
                     }
                     Step::Ask(from, to) => {
-                        let view = hot.view(second(from)..second(to));
+                        let view = hot.view(second(from)..second(to), Timestamp::MAX);
                         let mut found = starts(&view.windows);
                         let stored = &versions[view.manifest.version as usize];
                         found.extend(stored.iter().filter(|at| (from..to).contains(at)));
@@ -218,9 +225,9 @@ mod tests {
                         expected.retain(|at| (from..to).contains(at));
                         expected.sort_unstable();
                         prop_assert_eq!(found, expected);
-                        let held = starts(&hot.view(Second(0)..Second(u32::MAX)).windows);
-                        let edges = held.iter().min().zip(held.iter().max()).map(|(first, last)| second(*first)..second(last + 1));
-                        prop_assert_eq!(view.unsealed, edges);
+                        let held = starts(&hot.view(Second(0)..Second(u32::MAX), Timestamp::MAX).windows);
+                        let edges = held.iter().min().zip(held.iter().max()).map(|(first, last)| range(*first, last + 1));
+                        prop_assert_eq!(view.unsealed.and_then(DataSpan::range), edges);
                         prop_assert_eq!(hot.count(), held.len());
                         prop_assert_eq!(hot.bytes(), held.len() * window(0).bytes());
                     }

@@ -61,7 +61,7 @@ pub use segment::{
 pub use sums::cluster::{
     ClusterRequest, ClusterSum, NoClusterSum, SamplePiece, StoreSamples, SumCluster,
 };
-pub use sums::plan::{Coverage, Piece, Plan};
+pub use sums::plan::{Coverage, DataSpan, Piece, Plan};
 pub use sums::row::Row;
 pub use sums::row::WorkerNumber;
 pub use sums::table::{Column, Measure, SumTable, TableName};

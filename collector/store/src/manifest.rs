@@ -42,6 +42,10 @@ pub struct Manifest {
     /// The life of the collector that published it; 0 where one process at a time can write.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub epoch: u64,
+    /// The second in which the newest window of the tables ends, of those that were not ahead of the collector's clock
+    /// when they were sealed; 0 if none is known. Rows have only the second in which a window starts.
+    #[serde(default, skip_serializing_if = "Second::is_zero")]
+    pub windows_to: Second,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -150,6 +154,9 @@ impl Manifest {
     pub fn expire(&mut self, ids: &[u64], horizon: Timestamp) {
         for file in self.files.extract_if(.., |file| ids.contains(&file.id)) {
             let is_past_horizon = file.start().is_some_and(|start| start.start() > horizon);
+            if is_past_horizon {
+                self.windows_to = Second::default();
+            }
             if let Some(end) = file.end().filter(|_| !is_past_horizon) {
                 let cut = self.cut.entry(file.table).or_default();
                 *cut = end.0.max(*cut);

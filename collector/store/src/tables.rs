@@ -36,7 +36,7 @@ pub(crate) type OnPublish<'a> = dyn FnMut(&Arc<Manifest>) + 'a;
 #[derive(Debug)]
 pub struct Tables {
     pub(super) objects: Objects,
-    clock: Clock,
+    pub(crate) clock: Clock,
     /// The newest version.
     current: RwLock<Arc<Manifest>, rank::TablesCurrent>,
     /// Locked while a version is published.

@@ -293,6 +293,7 @@ fn union_manifest(version: u64, parts: &[Arc<UnionPart>]) -> Manifest {
             let known = cut.entry(*table).or_default();
             *known = (*second).max(*known);
         }
+        union.windows_to = union.windows_to.max(manifest.windows_to);
         union.made_at_ns = union.made_at_ns.max(manifest.made_at_ns);
     }
     union.cut = cut;

@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use crate::manifest::{Envelope, FileEntry, LostFile, crc32};
     use crate::sums::table::{SumTable, TableName};
-    use crate::sums::tier::{Period, Tier};
+    use crate::sums::tier::{Period, Second, Tier};
 
     fn manifest(version: u64) -> Manifest {
         let lost = vec![LostFile {
@@ -313,6 +313,7 @@ mod tests {
             lost,
             lost_log: vec![],
             epoch: 0,
+            windows_to: Second(120),
         }
     }
 

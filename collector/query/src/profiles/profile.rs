@@ -326,7 +326,7 @@ pub(crate) fn windows_in(
     seconds: Range<Second>,
     filter: &Filter,
 ) -> WindowSnapshot {
-    let mut view = read(&state.windows).view(seconds);
+    let mut view = read(&state.windows).view(seconds, state.clock.now());
     if !filter.workers.is_empty() {
         let asked = Names::from(filter.workers.clone());
         view.windows.retain(|stored| asked.keeps(&stored.worker.0));

@@ -59,7 +59,7 @@ impl Queries<'_> {
         totals.task_rows = read(&self.ledger).row_count();
         totals.nodes = read(&self.tree).held_count();
         let windows = read(&self.windows);
-        totals.data = windows.data();
+        totals.data = windows.data(self.clock.now());
         totals.windows = windows.count();
         totals.window_bytes = windows.bytes();
         let files = &windows.manifest().files;

@@ -2,6 +2,7 @@
 
 mod access;
 mod connect;
+mod data_end;
 mod dropped;
 mod fleet;
 mod idle_names;

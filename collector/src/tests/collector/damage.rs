@@ -31,7 +31,7 @@ fn a_damaged_file_is_named_and_the_rest_answers() {
     assert_eq!(second().facts.damaged, Vec::<String>::new());
     assert_eq!(tasks_with_key(&collector), (1, vec![]));
     let manifest = read(&collector.state.windows)
-        .view(store::Second(0)..store::Second(1))
+        .view(store::Second(0)..store::Second(1), Timestamp::MAX)
         .manifest;
     let name = |table: store::SumTable| {
         let table = store::TableName::Sums(table, store::Tier::Second);

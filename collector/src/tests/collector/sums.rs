@@ -102,7 +102,8 @@ fn ship(
     let mut total_ns = 0;
     let mut windows = Vec::new();
     let mut keep = |collector: &Collector| {
-        let view = read(&collector.state.windows).view(store::Second(0)..store::Second(u32::MAX));
+        let view = read(&collector.state.windows)
+            .view(store::Second(0)..store::Second(u32::MAX), Timestamp::MAX);
         windows.extend(view.windows.iter().map(|stored| stored.window()));
     };
     for (index, (worker, start_s, counts)) in seconds.iter().enumerate() {
@@ -327,7 +328,8 @@ fn a_cycle_is_stored_by_the_collectors_clock_with_its_raw_time() {
     let flush = worker.flush(10, tasks);
     assert_eq!(flush.cycle.as_ref().unwrap().start_ns, at(13).unix_ns());
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
-    let view = read(&collector.state.windows).view(store::Second(0)..store::Second(u32::MAX));
+    let view = read(&collector.state.windows)
+        .view(store::Second(0)..store::Second(u32::MAX), Timestamp::MAX);
     let stored = &view.windows[0];
     assert_eq!((stored.range, stored.raw_start), (range(10, 11), at(13)));
     let ticks = Ticks {

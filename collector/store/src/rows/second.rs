@@ -6,7 +6,20 @@ use profiler_core::{TimeRange, Timestamp};
 
 /// A second since the Unix epoch, up to the year 2106. A window counts whole to the second in which
 /// it starts, so this is the resolution of every time range.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(transparent)]
 pub struct Second(pub u32);
 
 impl Second {
@@ -16,6 +29,15 @@ impl Second {
         Second(u32::try_from(point.second()).unwrap_or(first_or_last))
     }
 
+    /// The first second that starts at that time or later.
+    pub fn first_from(point: Timestamp) -> Second {
+        Second::of(point.shifted(999_999_999))
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// Its first point.
     pub fn start(self) -> Timestamp {
         Timestamp::from_unix_ns(i64::from(self.0) * 1_000_000_000)
@@ -23,11 +45,6 @@ impl Second {
 
     /// The seconds that start in `range`: the parts of a split range share none and miss none.
     pub fn starting_in(range: TimeRange) -> Range<Second> {
-        first_from(range.start())..first_from(range.stop())
+        Second::first_from(range.start())..Second::first_from(range.stop())
     }
-}
-
-/// The first second that starts at that time or later.
-fn first_from(point: Timestamp) -> Second {
-    Second::of(point.shifted(999_999_999))
 }

@@ -27,6 +27,12 @@ impl StoredWindow {
         Second::of(self.range.start())
     }
 
+    /// The second in which the window ends, at the earliest the one after [`StoredWindow::second`].
+    pub fn end(&self) -> Second {
+        let next = Second(self.second().0.saturating_add(1));
+        next.max(Second::of(self.range.stop()))
+    }
+
     /// The window as core's merge takes it.
     #[cfg(any(test, feature = "testing"))]
     pub fn window(&self) -> profiler_core::Window {

@@ -138,11 +138,15 @@ impl Tables {
         let workers_end = sealed.workers + workers.len();
         self.put_list(TableName::Workers, workers, &mut files)?;
 
+        let now = Second::first_from(self.clock.now());
+        let ends = batch.windows.iter().map(|window| window.end());
+        let windows_to = ends.filter(|end| *end <= now).max().unwrap_or_default();
         let published = self.publish(
             |manifest| {
                 manifest.files.retain(|file| !file.table.is_replaced());
                 manifest.files.append(&mut files);
                 manifest.wal_from = batch.wal_from;
+                manifest.windows_to = manifest.windows_to.max(windows_to);
                 true
             },
             on_publish,

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use profiler_core::{TimeRange, Timestamp};
+
 use crate::manifest::Manifest;
 use crate::sums::table::TableName;
 use crate::sums::tier::{Period, Second, Tier};
@@ -70,6 +72,53 @@ pub struct Coverage {
     data: Range<u64>,
     /// The first second with data, as exactly as the tiers tell.
     first: u64,
+    /// As in the manifest.
+    windows_to: Second,
+}
+
+/// Where data begins and ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DataSpan {
+    first: Second,
+    /// The end of the newest window.
+    newest: Second,
+    /// The end of the newest window that is not ahead of the clock; `None` if all are.
+    newest_past: Option<Second>,
+}
+
+impl DataSpan {
+    /// Data from `first` on, in windows with these ends.
+    pub fn of(first: Second, ends: impl IntoIterator<Item = Second>, now: Timestamp) -> DataSpan {
+        let now = Second::first_from(now);
+        let mut span = DataSpan {
+            first,
+            newest: first,
+            newest_past: None,
+        };
+        for end in ends {
+            span.newest = span.newest.max(end);
+            if first < end && end <= now {
+                span.newest_past = span.newest_past.max(Some(end));
+            }
+        }
+        span
+    }
+
+    /// The span of both.
+    pub fn hull(self, other: DataSpan) -> DataSpan {
+        DataSpan {
+            first: self.first.min(other.first),
+            newest: self.newest.max(other.newest),
+            newest_past: self.newest_past.max(other.newest_past),
+        }
+    }
+
+    /// Ends where the newest window ends. A sender whose clock is ahead does not move the end, unless there is no
+    /// other data.
+    pub fn range(self) -> Option<TimeRange> {
+        let end = self.newest_past.unwrap_or(self.newest);
+        TimeRange::new(self.first.start(), end.start())
+    }
 }
 
 const TIERS: usize = Tier::ALL.len();
@@ -92,6 +141,7 @@ impl Coverage {
             complete_from: aligned,
             first: data.start,
             data,
+            windows_to: Second::default(),
         }
     }
 
@@ -130,14 +180,21 @@ impl Coverage {
         let coverage = Coverage::new(manifest.complete_from(), second(start)..second(end));
         Coverage {
             first: first_of(start, starts, &manifest.complete_from()),
+            windows_to: manifest.windows_to,
             ..coverage
         }
     }
 
-    /// From the first second with data to the last; `None` if there is no data.
-    pub fn data(&self) -> Option<Range<Second>> {
-        let Range { start, end } = self.data;
-        (start < end).then(|| second(self.first)..second(end))
+    /// From the first second with data on; `None` if there is no data.
+    pub fn data(&self, now: Timestamp) -> Option<DataSpan> {
+        let ends = [second(self.data.end), self.windows_to];
+        self.first_second()
+            .map(|first| DataSpan::of(first, ends, now))
+    }
+
+    /// The first second with data; `None` if there is no data.
+    pub fn first_second(&self) -> Option<Second> {
+        (!self.data.is_empty()).then(|| second(self.first))
     }
 
     /// As [`Coverage::plan`], with no tier coarser than `coarsest` where that tier is complete, and
@@ -318,7 +375,6 @@ fn period_end(tier: Tier, second: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::Timestamp;
     use proptest::prelude::*;
 
     use super::*;
@@ -575,8 +631,7 @@ mod tests {
             files,
             ..Manifest::default()
         };
-        let data = Coverage::of(&manifest).data();
-        assert_eq!(data, Some(Second(3_500)..Second(3_700)));
+        assert_eq!(data_of(&manifest), Some(Second(3_500)..Second(3_700)));
         check_plan(
             &manifest,
             "3510..3605: 1sx3510..3540 1mx59..60 1sx3600..3605",
@@ -593,7 +648,7 @@ mod tests {
         assert_eq!(data_of(&manifest), Some(Second(3_480)..Second(3_700)));
         manifest.expire(&[2, 4, 7], Timestamp::MAX);
         assert_eq!(data_of(&manifest), Some(Second(0)..Second(7_200)));
-        assert_eq!(Coverage::of(&Manifest::default()).data(), None);
+        assert_eq!(data_of(&Manifest::default()), None);
     }
 
     fn file(id: u64, tier: Tier, from: u32, to: u32) -> FileEntry {
@@ -624,6 +679,7 @@ mod tests {
     }
 
     fn data_of(manifest: &Manifest) -> Option<Range<Second>> {
-        Coverage::of(manifest).data()
+        let span = Coverage::of(manifest).data(Timestamp::MAX)?;
+        span.range().map(Second::starting_in)
     }
 }
