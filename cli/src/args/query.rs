@@ -191,9 +191,9 @@ pub(crate) struct ViewArgs {
     #[arg(long, value_enum, value_name = "FRAMES", default_value_t = Stacks::Simple)]
     pub(crate) stacks: Stacks,
 
-    /// Only stacks through this function; may be repeated. FUNCTION is a full name, a label,
-    /// crate:NAME for all functions of a crate, or a regular expression of names (re:PATTERN) or of files
-    /// (file:PATTERN).
+    /// Only stacks through this function; may be repeated. FUNCTION is a full name, a label, a
+    /// part of one (part:TEXT), crate:NAME for all functions of a crate, or a regular expression of names
+    /// (re:PATTERN) or of files (file:PATTERN).
     #[arg(long, value_name = "FUNCTION")]
     pub(crate) focus: Vec<String>,
 

@@ -25,7 +25,7 @@ const CELLS_MAX = 0.005;
 
 const PICTURES = [
   { name: 'flame-graph', path: 'profile', part: '.flame canvas' },
-  { name: 'search-dark', path: 'profile?view=flame&q=function_.*7', part: '.flame canvas', theme: 'dark' },
+  { name: 'search-dark', path: 'profile?view=flame&q=re:function_.*7', part: '.flame canvas', theme: 'dark' },
   { name: 'diff', path: 'compare', part: '.flame canvas' },
   { name: 'task-stream', path: 'tasks', part: '.stream canvas' },
   { name: 'resources', path: 'resources', part: '.machine .u-wrap >> nth=0' },

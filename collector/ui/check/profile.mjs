@@ -209,6 +209,8 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     await page.fill('.search input', 'crate:made');
     await summary('crates in this profile: 3 functions, 4 frames, 100% of total');
     await page.fill('.search input', 'le.f');
+    await summary('names in this profile: 0 functions, 0 frames, 0% of total');
+    await page.fill('.search input', 're:le.f');
     await summary('names in this profile: 1 function, 1 frame, 60.0% of total');
     await page.click('button[aria-label="hide what was found"]');
     await page.waitForSelector('.transforms .chip');
@@ -563,13 +565,13 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     await page.goto(at('profile'));
     await page.waitForSelector(graph);
     await page.keyboard.press('/');
-    await page.keyboard.type('alloc|write');
+    await page.keyboard.type('re:alloc|write');
     await page.waitForSelector('.search output');
     checks.expect(
       /\d frames?.*[\d.]+% of total/.test(await page.textContent('.search output')),
       'a search shows its share',
     );
-    await page.waitForFunction(() => new URL(location.href).searchParams.get('q') === 'alloc|write');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('q') === 're:alloc|write');
     await page.keyboard.press('Enter');
     await page.keyboard.press('n');
     await page.waitForSelector('.outline.picked', { state: 'attached' });

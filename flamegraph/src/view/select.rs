@@ -1,4 +1,4 @@
-//! How readers select functions: by name, by crate, or by a pattern. The page has the same rules
+//! How readers select functions: by name or a part of it, by crate, or by a pattern. The page has the same rules
 //! (`collector/ui/src/flame/select.ts`).
 
 use profiler_core::{Frame, FrameKind, Profile};
@@ -13,6 +13,8 @@ const CRATE: &str = "crate:";
 const NAMES: &str = "re:";
 /// Selects functions by a pattern of their files.
 const FILES: &str = "file:";
+/// Selects functions by a part of their names or labels.
+const PART: &str = "part:";
 
 /// Largest compiled pattern, and its cache while it matches, in bytes. Repetitions of repetitions grow
 /// without a limit.
@@ -25,6 +27,7 @@ const PATTERN_BYTES_MAX: usize = 256 << 10;
 /// | `crate:NAME` | of that crate |
 /// | `re:PATTERN` | whose full name matches the regular expression, in any case |
 /// | `file:PATTERN` | whose file matches it |
+/// | `part:TEXT` | whose full name or label has that text, in any case |
 /// | any other | of that full name, or with that label if none has that full name |
 #[derive(Clone, Debug)]
 pub struct Selector {
@@ -38,6 +41,8 @@ enum Matcher {
     Crate,
     Names(Regex),
     Files(Regex),
+    /// In lower case.
+    Part(String),
 }
 
 /// A pattern that is not a regular expression, or too large.
@@ -62,6 +67,8 @@ impl Selector {
             Matcher::Names(compile(pattern)?)
         } else if let Some(pattern) = text.strip_prefix(FILES) {
             Matcher::Files(compile(pattern)?)
+        } else if let Some(part) = text.strip_prefix(PART) {
+            Matcher::Part(part.to_lowercase())
         } else {
             Matcher::Name
         };
@@ -80,7 +87,10 @@ impl Selector {
     /// Whether it is a pattern, which costs more than a name.
     #[must_use]
     pub fn is_pattern(&self) -> bool {
-        matches!(self.matcher, Matcher::Names(_) | Matcher::Files(_))
+        matches!(
+            self.matcher,
+            Matcher::Names(_) | Matcher::Files(_) | Matcher::Part(_)
+        )
     }
 
     /// By frame, whether it is selected.
@@ -94,6 +104,10 @@ impl Selector {
             Matcher::Names(pattern) => pattern.is_match(&full_names[id]),
             Matcher::Files(pattern) => {
                 is_code(frame) && pattern.is_match(portable_file(frame.file))
+            }
+            Matcher::Part(part) => {
+                let has_part = |text: &str| text.to_lowercase().contains(part);
+                has_part(&full_names[id]) || has_part(&label(frame))
             }
         })
     }

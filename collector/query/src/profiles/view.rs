@@ -16,7 +16,7 @@ pub(crate) const VIEW: [Parameter; 8] = [
     Parameter::text(
         "focus",
         "re:parse|read",
-        "Only stacks through these functions: a name, `crate:NAME`, `re:PATTERN` or `file:PATTERN`.",
+        "Only stacks through these functions: a name, `part:TEXT`, `crate:NAME`, `re:PATTERN` or `file:PATTERN`.",
     )
     .repeated(),
     Parameter::text("hide", "crate:serde", "Without these functions and what they call; as `focus`.").repeated(),

@@ -48,8 +48,8 @@ export function SearchField({ text, setText, field, children }: SearchFieldPrope
         ref={field}
         type="search"
         value={text}
-        placeholder="Search functions  /"
-        title="Searches this profile: a regular expression for names of functions; file:PATTERN for their files; crate:NAME for a whole crate"
+        placeholder="Search, or re:…  /"
+        title="Searches this profile: a part of a function's name as shown or in full; re:PATTERN, a regular expression for full names; file:PATTERN for files; crate:NAME for a whole crate"
         aria-label="Search functions"
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => {

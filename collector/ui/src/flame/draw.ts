@@ -12,10 +12,10 @@ import {
   taskColor,
   variable,
 } from '../core/colors';
-import { middleCut, safeText } from '../core/names';
+import { middleCut } from '../core/names';
 import type { Size } from '../core/size';
 import { STATES } from '../core/states';
-import { functionLabel } from '../core/symbols';
+import { labelOf } from './label';
 import { AFTER, BEFORE, type Functions, type Layout, NO_FUNCTION, STATE_COUNT } from './layout';
 import { phasesOf } from './transform';
 
@@ -259,11 +259,6 @@ interface Label {
   y: number;
   width: number;
   isPale: boolean;
-}
-
-export function labelOf({ names, kinds, files, lines, modules }: Functions, fn: number): string {
-  if (kinds[fn] !== 'function') return safeText(names[fn]);
-  return safeText(functionLabel(names[fn], files[fn], lines[fn], modules[fn]));
 }
 
 export function heaviestState(layout: Layout, node: number): number {

@@ -1,7 +1,7 @@
 // Search for functions, and their share of the time.
 
 import { type Functions, type Layout, NO_FUNCTION } from './layout';
-import { searchSelector, selected } from './select';
+import { isUnfinished, searchSelector, selected } from './select';
 
 export interface SearchResult {
   /** 1 for each function that matches. */
@@ -12,10 +12,10 @@ export interface SearchResult {
   nodes: Uint32Array;
 }
 
-/** The result of a search by names, or with a prefix by files or crates. */
+/** The result of a search by parts of names, or with a prefix by patterns, files or crates. */
 export function search(text: string, layout: Layout, functions: Functions): SearchResult | undefined {
-  if (text === '' || /^(?:file|crate):$/.test(text)) return undefined;
-  const matches = selected(functions, [searchSelector(text)]);
+  if (text === '' || isUnfinished(text)) return undefined;
+  const matches = selected(functions, [searchSelector(text, functions)]);
   const nodes = new Uint32Array(layout.count);
   let found = 0;
   for (let i = 1; i < layout.count; i++) if (matches[layout.fn[i]] === 1) nodes[found++] = i;

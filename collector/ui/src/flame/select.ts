@@ -1,7 +1,7 @@
-// How readers select functions: by name, by crate, or by a pattern. The collector has the same rules
+// How readers select functions: by name or a part of it, by crate, or by a pattern. The collector has the same rules
 // (`flamegraph/src/view/select.rs`); the examples in `flamegraph/views.json` are for both.
 
-import { functionLabel } from '../core/symbols';
+import { labelOf, plainLabelOf } from './label';
 import type { Functions } from './layout';
 
 /** Selects all functions of a crate. */
@@ -10,6 +10,9 @@ const CRATE = 'crate:';
 const NAMES = 're:';
 /** Selects functions by a pattern of their files. */
 const FILES = 'file:';
+/** Selects functions by a part of their names or labels. */
+const PART = 'part:';
+const PREFIXES = [CRATE, NAMES, FILES, PART];
 
 /** A regular expression in any case, or literal text if it is not a valid one. */
 export function pattern(text: string): RegExp {
@@ -28,12 +31,24 @@ function isValid(text: string): boolean {
 
 export const crateSelector = (name: string): string => CRATE + name;
 
-/** The selector of what a search finds: a search without a prefix is a pattern of names. */
-export function searchSelector(text: string): string {
-  if (text.startsWith(CRATE)) return text;
-  const prefix = text.startsWith(FILES) ? FILES : NAMES;
-  const expression = prefix === FILES ? text.slice(FILES.length) : text;
-  return prefix + (isValid(expression) ? expression : literal(expression));
+/** Whether a search is a prefix without its text. */
+export const isUnfinished = (text: string): boolean => PREFIXES.includes(text);
+
+/** The selector of what a search finds: text without a prefix, or that names have, is a part of names. */
+export function searchSelector(text: string, functions: Functions): string {
+  const prefix = PREFIXES.find((one) => text.startsWith(one));
+  if (prefix === undefined || selected(functions, [PART + text]).includes(1)) return PART + text;
+  const value = text.slice(prefix.length);
+  const isPattern = prefix === NAMES || prefix === FILES;
+  return prefix + (isPattern && !isValid(value) ? literal(value) : value);
+}
+
+/** The selector for a transform of what a search found: its text alone, if that selects the same. */
+export function transformSelector(text: string, functions: Functions): string {
+  const selector = searchSelector(text, functions);
+  const found = selected(functions, [selector]);
+  const alone = selected(functions, [text]);
+  return found.every((one, fn) => one === alone[fn]) ? text : selector;
 }
 
 /** Description of a selector's comparison. */
@@ -51,7 +66,8 @@ export function selected(functions: Functions, selectors: string[]): Uint8Array 
   return result;
 }
 
-function testOf({ names, kinds, files, lines, modules, crates }: Functions, selector: string): (fn: number) => boolean {
+function testOf(functions: Functions, selector: string): (fn: number) => boolean {
+  const { names, kinds, files, crates } = functions;
   const isCode = (fn: number) => kinds[fn] === 'function' || kinds[fn] === 'unresolved';
   if (selector.startsWith(CRATE)) {
     const crate = selector.slice(CRATE.length);
@@ -65,8 +81,11 @@ function testOf({ names, kinds, files, lines, modules, crates }: Functions, sele
     const expression = pattern(selector.slice(FILES.length));
     return (fn) => isCode(fn) && expression.test(files[fn]);
   }
+  if (selector.startsWith(PART)) {
+    const part = selector.slice(PART.length).toLowerCase();
+    const has = (text: string) => text.toLowerCase().includes(part);
+    return (fn) => has(names[fn]) || has(labelOf(functions, fn));
+  }
   if (names.includes(selector)) return (fn) => names[fn] === selector;
-  const label = (fn: number) =>
-    kinds[fn] === 'function' ? functionLabel(names[fn], files[fn], lines[fn], modules[fn]) : names[fn];
-  return (fn) => label(fn) === selector;
+  return (fn) => plainLabelOf(functions, fn) === selector;
 }

@@ -27,8 +27,8 @@ import {
 } from '../core/time';
 import { fetchComparison } from '../flame/client';
 import { type Comparison, FULL_WEIGHT, type Scale } from '../flame/compare';
-import { labelOf } from '../flame/draw';
 import { FlameGraph } from '../flame/FlameGraph';
+import { labelOf } from '../flame/label';
 import { AFTER, BEFORE, NO_FUNCTION, STATE_COUNT } from '../flame/layout';
 import type { Action, NodeAction } from '../flame/NodeMenu';
 import { type NodeTip, Tip } from '../flame/NodeTip';
@@ -41,6 +41,8 @@ import { chosenStates, stateParams, statesOf } from './profile/states';
 
 /** Rows of each table. */
 const ROWS = 12;
+/** Longest name that is searched as a whole. */
+const NAME_MAX = 400;
 /** Smaller changes would be displayed as 0. */
 const CHANGE_MIN = FULL_WEIGHT * 5e-5;
 /** A comparison costs two profiles, and changes slowly. */
@@ -179,7 +181,7 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
   const setZoom = (node: number) => setParams({ zoom: node === 0 ? null : pathId(layout, functions, node) });
   const act = (action: Action, fn: number) => {
     if (action === 'copy') void copyText(functions.names[fn], 'name');
-    else search.setText(literal(functions.names[fn]));
+    else search.setText(searchOf(functions.names[fn]));
   };
   const tip = useMemo(() => tipOf(comparison), [comparison]);
   useKeys((pressed) => {
@@ -373,7 +375,7 @@ function ChangeTable({ title, comparison, before, after, rows, onChoose }: Table
                 <button
                   class="link"
                   title={`${safeText(functions.names[fn], 600)}\nfind in the graph`}
-                  onClick={() => onChoose(literal(functions.names[fn]))}
+                  onClick={() => onChoose(searchOf(functions.names[fn]))}
                 >
                   <bdi>{labelOf(functions, fn)}</bdi>
                 </button>
@@ -387,11 +389,10 @@ function ChangeTable({ title, comparison, before, after, rows, onChoose }: Table
   );
 }
 
-/** A regular expression that matches exactly one name. */
-function literal(name: string): string {
-  return name.length > 400
-    ? name.slice(0, 400).replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
-    : `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
+/** A search for exactly one name, or for the start of a long one. */
+function searchOf(name: string): string {
+  if (name.length > NAME_MAX) return name.slice(0, NAME_MAX);
+  return `re:^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
 }
 
 /** A tooltip with both sides. */

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { STATE_COUNT } from '../../src/flame/layout';
 import { sandwich } from '../../src/flame/sandwich';
 import { profile, stacksOf } from '../stacks';
 
@@ -32,6 +33,6 @@ test('a function without callers has only itself', () => {
 test('states go along with the time', () => {
   const { layout, functions } = profile('main;read 3 disk\nmain;read;copy 2 cpu');
   const { callees, callers } = sandwich(layout, functions.names.indexOf('read'));
-  expect([...callees.states.subarray(0, 7)]).toEqual([2, 0, 0, 0, 0, 3, 0]);
-  expect([...callers.states.subarray(0, 7)]).toEqual([2, 0, 0, 0, 0, 3, 0]);
+  expect([...callees.states.subarray(0, STATE_COUNT)]).toEqual([2, 0, 0, 0, 0, 0, 3, 0]);
+  expect([...callers.states.subarray(0, STATE_COUNT)]).toEqual([2, 0, 0, 0, 0, 0, 3, 0]);
 });

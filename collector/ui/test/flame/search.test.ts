@@ -1,17 +1,21 @@
 import { expect, test } from 'vitest';
+import { labelOf } from '../../src/flame/label';
 import { findByPathId, pathId } from '../../src/flame/path';
 import { search, totalBelow } from '../../src/flame/search';
-import { pattern, searchSelector, selected } from '../../src/flame/select';
+import { pattern, selected, transformSelector } from '../../src/flame/select';
 import { profile } from '../stacks';
 
 const STACKS = 'main;walk;walk;leaf 6\nmain;walk 1\nmain;other 3';
 
 test.each([
   ['walk', 7, 2],
-  ['^w|leaf', 7, 3],
+  ['re:^w|leaf', 7, 3],
+  ['^w|leaf', 0, 0],
+  ['re:^main$', 10, 1],
   ['LEAF', 6, 1],
+  ['lea', 6, 1],
   ['file:other\\.rs$', 3, 1],
-  ['other\\.rs$', 0, 0],
+  ['re:other\\.rs$', 0, 0],
   ['file:walk', 7, 2],
   ['crate:unknown', 10, 5],
   ['crate:unk', 0, 0],
@@ -33,22 +37,64 @@ test('an invalid regular expression is searched as text', () => {
   expect(pattern('a.b(').test('axb(')).toBe(false);
 });
 
-test.each(['walk', '^w|leaf', 'file:other', 'crate:unknown', 'closure(', 'walk('])(
+/** Names that are not the regular expressions which they look like, and one whose label is shorter. */
+const ODD = [
+  'operator new(unsigned long)',
+  'operator()(int, char) const',
+  'foo[bar]',
+  '[vdso]',
+  '[unnamed]',
+  'crate:foo',
+  're:x',
+  '$anon$1',
+  'lib.so (deleted)',
+  'tab\there',
+  '<alloc::vec::Vec<T> as core::iter::Extend<T>>::extend',
+];
+
+function oddProfile() {
+  const stacks = ODD.map((_, number) => `main;odd${number} 1`);
+  const made = profile(stacks.join('\n'));
+  ODD.forEach((name, number) => (made.functions.names[made.functions.names.indexOf(`odd${number}`)] = name));
+  return made;
+}
+
+test.each(ODD)('%j is found by its name, by what is shown for it, and in any case', (name) => {
+  const { layout, functions } = oddProfile();
+  const shown = labelOf(functions, functions.names.indexOf(name));
+  for (const text of [name, shown, shown.toUpperCase()]) {
+    const { functions: found } = search(text, layout, functions)!;
+    expect(functions.names.filter((_, fn) => found[fn] === 1)).toEqual([name]);
+  }
+});
+
+test('a transform of a search has the searched text where it selects the same, else a part', () => {
+  const { functions } = oddProfile();
+  expect(transformSelector('[vdso]', functions)).toBe('[vdso]');
+  expect(transformSelector('Vec::extend', functions)).toBe('Vec::extend');
+  expect(transformSelector('vdso', functions)).toBe('part:vdso');
+  expect(transformSelector('re:^main$', functions)).toBe('re:^main$');
+});
+
+test.each(['walk', 'wal', 're:^w|leaf', 'file:other', 'crate:unknown', 're:closure(', 'walk('])(
   'a transform of the search %s selects what it found',
   (text) => {
     const { layout, functions } = profile(`${STACKS}\nclosure(0) 1`);
-    expect(selected(functions, [searchSelector(text)])).toEqual(search(text, layout, functions)!.functions);
+    const transform = transformSelector(text, functions);
+    expect(selected(functions, [transform])).toEqual(search(text, layout, functions)!.functions);
   },
 );
 
 test('an unfinished prefix searches nothing', () => {
   const { layout, functions } = profile(STACKS);
-  expect(['file:', 'crate:'].map((text) => search(text, layout, functions))).toEqual([undefined, undefined]);
+  expect(['file:', 'crate:', 're:', 'part:'].map((text) => search(text, layout, functions))).toEqual(
+    Array(4).fill(undefined),
+  );
 });
 
 test('the share of a subtree counts nested matches once', () => {
   const { layout, functions } = profile(STACKS);
-  const { functions: matches } = search('walk|leaf', layout, functions)!;
+  const { functions: matches } = search('re:walk|leaf', layout, functions)!;
   expect(totalBelow(layout, matches)).toBe(7);
   // Below the inner `walk`, its node itself not included.
   expect(totalBelow(layout, matches, 3)).toBe(6);

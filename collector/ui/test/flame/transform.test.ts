@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import examples from '../../../../flamegraph/views.json';
 import { invertTree } from '../../src/flame/invert';
+import { STATE_COUNT } from '../../src/flame/layout';
 import { findByPathId } from '../../src/flame/path';
 import { hasTransforms, ownStates, phasesOf, type TreeTransforms, transformTree } from '../../src/flame/transform';
 import { profile, stacksOf } from '../stacks';
@@ -40,7 +41,7 @@ test('sums by function are recomputed', () => {
 test('an inverted tree has the states of the tree', () => {
   const loaded = profile('main;read 2 disk\nmain;read;lock 3 lock\nmain 4 cpu\nother;read 8 cpu');
   const { layout, functions, fnSelf } = invertTree(loaded);
-  expect([...layout.states.subarray(0, 7)]).toEqual([...loaded.layout.states.subarray(0, 7)]);
+  expect([...layout.states.subarray(0, STATE_COUNT)]).toEqual([...loaded.layout.states.subarray(0, STATE_COUNT)]);
   const read = functions.names.indexOf('read');
   const root = layout.fn.indexOf(read);
   expect([layout.depth[root], layout.total[root], fnSelf[read]]).toEqual([1, 10, 10]);
@@ -53,7 +54,10 @@ test('recursion alone is a transform', () => {
 
 test("a node's own states exclude its children's", () => {
   const { layout } = profile('main;a 2 lock\nmain 3 cpu');
-  expect([...ownStates(layout).subarray(7, 21)]).toEqual([3, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0]);
+  expect([...ownStates(layout).subarray(STATE_COUNT, 3 * STATE_COUNT)]).toEqual([
+    ...[3, 0, 0, 0, 0, 0, 0, 0],
+    ...[0, 0, 2, 0, 0, 0, 0, 0],
+  ]);
 });
 
 test('a node is in the nearest phase above it', () => {

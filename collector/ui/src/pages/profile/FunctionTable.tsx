@@ -5,7 +5,7 @@ import { setParams, useAddress } from '../../core/address';
 import { indicesOfLargest } from '../../core/largest';
 import { safeText, shortFile } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
-import { labelOf } from '../../flame/draw';
+import { labelOf } from '../../flame/label';
 import { crateAt } from '../../flame/layout';
 import type { LoadedProfile } from '../../flame/load';
 

@@ -6,7 +6,7 @@ import { indicesOfLargest } from '../../core/largest';
 import { middleCut, safeText } from '../../core/names';
 import { isOwn } from '../../core/symbols';
 import { count, duration, percent, quantity } from '../../core/time';
-import { labelOf } from '../../flame/draw';
+import { labelOf } from '../../flame/label';
 import type { LoadedProfile } from '../../flame/load';
 import { HiddenTime } from './HiddenTime';
 import { statesText } from './states';

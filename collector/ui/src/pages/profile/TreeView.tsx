@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { safeText, shortFile } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
-import { labelOf } from '../../flame/draw';
+import { labelOf } from '../../flame/label';
 import { type Layout, NO_FUNCTION } from '../../flame/layout';
 import type { LoadedProfile } from '../../flame/load';
 import { pathId } from '../../flame/path';

@@ -10,9 +10,10 @@ import { copyText } from '../../core/clipboard';
 import { useKeys } from '../../core/keys';
 import { safeText } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
-import { COLORINGS, type Coloring, labelOf } from '../../flame/draw';
+import { COLORINGS, type Coloring } from '../../flame/draw';
 import { FlameGraph } from '../../flame/FlameGraph';
 import { invertTree } from '../../flame/invert';
+import { labelOf } from '../../flame/label';
 import { crateAt, NO_FUNCTION } from '../../flame/layout';
 import type { LoadedProfile } from '../../flame/load';
 import type { Action } from '../../flame/NodeMenu';
@@ -20,7 +21,7 @@ import { InvertedTip, NodeTip } from '../../flame/NodeTip';
 import { findByPathId, pathId } from '../../flame/path';
 import { pictureOf } from '../../flame/picture';
 import { totalBelow } from '../../flame/search';
-import { crateSelector, searchSelector } from '../../flame/select';
+import { crateSelector, transformSelector } from '../../flame/select';
 import { transformTree } from '../../flame/transform';
 import { AccessibleTable } from './AccessibleTable';
 import { ANY_TASK, Coverage } from './Coverage';
@@ -158,7 +159,7 @@ export function Views({ loaded: whole, isStale, fixed = [], isFile = false }: Pr
               }
               text={search.text}
               onTransform={(kind) => {
-                addTransform(kind, searchSelector(search.text), params);
+                addTransform(kind, transformSelector(search.text, functions), params);
                 search.setText('');
               }}
             />
