@@ -6,8 +6,9 @@ import { onTheme, taskColor } from '../core/colors';
 import { safeText } from '../core/names';
 import { fitCanvas, useSize } from '../core/size';
 import { clock, digits } from '../core/time';
-import { drawTimeline, type Layer, LEFT_PX, RIGHT_PX } from './timeline-draw';
+import { drawTimeline, LEFT_PX, RIGHT_PX } from './timeline-draw';
 import { LAYERS_MAX, layersOf, type Measure } from './timeline-layers';
+import { averagedSpan, meanOver } from './timeline-mean';
 
 interface Properties {
   answer: TimelineAnswer;
@@ -17,7 +18,7 @@ interface Properties {
   /** Layers that are shown individually; the rest is summed. */
   layersMax?: number;
   height: number;
-  /** The page's range in Unix seconds, drawn as a band. */
+  /** The page's range in Unix seconds, drawn as a band. Averages are over it. */
   band?: [number, number];
   onSelect(fromS: number, toS: number): void;
 }
@@ -63,12 +64,14 @@ export function Timeline({
   const [at, setAt] = useState<number | null>(null);
   // Start and current position of a drag, in pixels from the box's left edge.
   const [brush, setBrush] = useState<[number, number] | null>(null);
+  const span = useMemo(() => averagedSpan(answer, band), [answer, band?.[0], band?.[1]]);
   const layers = useMemo(
-    () => layersOf(answer, measure, onlyTasks, layersMax),
-    [answer, measure, onlyTasks, layersMax],
+    () => layersOf(answer, measure, onlyTasks, layersMax, span),
+    [answer, measure, onlyTasks, layersMax, span],
   );
+  const means = useMemo(() => layers.map(({ values }) => meanOver(answer, values, span)), [layers, span]);
   const [from, to] = shownTimes(answer);
-  const [begin, filled] = seen(answer);
+  const [, filled] = seen(answer);
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
   useLayoutEffect(() => {
     const element = canvas.current!;
@@ -108,8 +111,9 @@ export function Timeline({
     onSelect(Math.floor(first), Math.max(Math.floor(first) + 1, Math.ceil(last)));
   }
 
-  const total = (layer: Layer) => layer.values.reduce((sum, value) => sum + value, 0) / Math.max(1, filled - begin);
-  const value = (layer: Layer) => (at === null ? total(layer) : (layer.values[at] ?? 0));
+  const listed = layers
+    .map((layer, i) => ({ name: layer.name, mean: means[i], value: at === null ? means[i] : (layer.values[at] ?? 0) }))
+    .filter(({ mean, value }) => mean > 0 || value > 0);
   const atPx =
     at === null ? 0 : LEFT_PX + (((answer.first_ns + (at + 0.5) * answer.step_ns) / 1e9 - from) / (to - from)) * plotPx;
   return (
@@ -136,15 +140,15 @@ export function Timeline({
         )}
       </div>
       <figcaption class="legend">
-        <span class="when">
+        <span class="when" title="Over the selected range, as far as the collector has data">
           {at === null
             ? `average ${measure === 'cpu' ? 'cores' : 'threads'}`
             : clock((answer.first_ns + at * answer.step_ns) / 1e6)}
         </span>
-        {layers.map((layer) => (
-          <span key={layer.name}>
-            <i class="dot" style={{ background: taskColor(layer.name) }} />
-            <bdi>{safeText(layer.name, 28)}</bdi> {digits(value(layer))}
+        {listed.map(({ name, value }) => (
+          <span key={name}>
+            <i class="dot" style={{ background: taskColor(name) }} />
+            <bdi>{safeText(name, 28)}</bdi> {digits(value)}
           </span>
         ))}
       </figcaption>

@@ -2,18 +2,20 @@
 
 import type { Series, TimelineAnswer } from '../core/api';
 import type { Layer } from './timeline-draw';
+import { averagedSpan, meanOver, type Span } from './timeline-mean';
 
 export type Measure = 'cpu' | 'total';
 
 /** Tasks that are shown individually. */
 export const LAYERS_MAX = 8;
 
-/** The heaviest series by a measure, and the sum of the rest. */
+/** The heaviest series by a measure in a span, by default of all data, and the sum of the rest. */
 export function layersOf(
   answer: TimelineAnswer,
   measure: Measure,
   onlyTasks: boolean,
   layersMax = LAYERS_MAX,
+  span: Span = averagedSpan(answer),
 ): Layer[] {
   const steps = answer.steps;
   const values = (series: Series) =>
@@ -28,9 +30,13 @@ export function layersOf(
     (series) => weight(series) > 0 && !(without && ['no_task', 'agent'].includes(series.kind)),
   );
   const isRest = ({ kind }: Series) => kind === 'other';
-  const sorted = fitting.filter((series) => !isRest(series)).sort((a, b) => weight(b) - weight(a));
-  const layers = sorted.slice(0, layersMax).map((series) => ({ name: series.name, values: values(series) }));
-  const named = sorted.slice(layersMax);
+  const sorted = fitting
+    .filter((series) => !isRest(series))
+    .map((series) => ({ series, layer: { name: series.name, values: values(series) } }))
+    .map((one) => ({ ...one, mean: meanOver(answer, one.layer.values, span) }))
+    .sort((a, b) => b.mean - a.mean || weight(b.series) - weight(a.series));
+  const layers = sorted.slice(0, layersMax).map(({ layer }) => layer);
+  const named = sorted.slice(layersMax).map(({ series }) => series);
   const rest = [...named, ...fitting.filter(isRest)];
   if (rest.length > 0) {
     const sum = new Float64Array(steps);

@@ -6,13 +6,14 @@ import { Tile } from '../components/Tile';
 import { Timeline } from '../components/Timeline';
 import { ProgressBars } from '../components/tasks/ProgressBars';
 import { SampledTasks, TaskSummary } from '../components/tasks/TaskSummary';
+import { averagedSpan, meanOver, type Span, spanLengthNs } from '../components/timeline-mean';
 import { apiUrl, href, navigate, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { ProgressAnswer, TaskSummaryAnswer, TasksAnswer, TimelineAnswer, WorkersAnswer } from '../core/api';
 import { nowMs } from '../core/clock';
 import { fetchJson } from '../core/fetch';
 import { failedOf } from '../core/outcomes';
 import { dismissed, pauseTime, requestRange, useQuery } from '../core/query';
-import { count, digits, isLive, isoTime, parseTimeMs, rangeText } from '../core/time';
+import { count, digits, duration, isLive, isoTime, parseTimeMs, rangeText } from '../core/time';
 import { TaskStream } from '../stream/TaskStream';
 import { serverWarnings } from './servers';
 import { ATTENTION_FIRST, warningsOf } from './warnings';
@@ -110,7 +111,7 @@ export function StatusPage() {
         <Tile
           name="CPU cores in use"
           value={now ? digits(now.cpu) : '–'}
-          note={now ? `average over ${live ? `the newest ${NOW_S} s` : 'the range'}` : 'no samples in the last minute'}
+          note={now ? averageNote(timeline.value, live) : 'no samples in the last minute'}
         />
         <Tile
           name="Runnable (waiting for CPU)"
@@ -180,22 +181,30 @@ export function StatusPage() {
   );
 }
 
-/** Average threads running and runnable over the newest complete steps, or over a pinned range. */
+/** Average threads running and runnable over the newest seconds, or over a pinned range. */
 function threadsNow(answer: TimelineAnswer, live: boolean): { cpu: number; runnable: number } | undefined {
-  const steps = answer.steps;
+  const known = averagedSpan(answer);
   // Clients of other profilers push every 10 s or more rarely.
-  if (live && answer.range.to_ns - (answer.data?.to_ns ?? 0) > RECENT_S * 1e9) return undefined;
-  const full = Math.max(
-    0,
-    Math.min(steps, Math.floor(((answer.data?.to_ns ?? 0) - answer.first_ns) / answer.step_ns) - 1),
-  );
-  const first = Math.max(0, full - Math.max(1, Math.round((NOW_S * 1e9) / answer.step_ns)));
-  const mean = (values: (i: number) => number) => {
-    let sum = 0;
-    for (let i = first; i < full; i++) sum += values(i);
-    return full > first ? sum / (full - first) / answer.step_ns : 0;
+  if (live && answer.range.to_ns - known.toNs > RECENT_S * 1e9) return undefined;
+  const span = live ? newestOf(known) : known;
+  const mean = (pick: 'cpu_ns' | 'runnable_ns') => {
+    const sum = new Float64Array(answer.steps);
+    for (const series of answer.series) series[pick].forEach((ns, i) => (sum[i] += ns / answer.step_ns));
+    return meanOver(answer, sum, span);
   };
-  const all = (pick: 'cpu_ns' | 'runnable_ns') =>
-    mean((i) => answer.series.reduce((sum, series) => sum + series[pick][i], 0));
-  return { cpu: all('cpu_ns'), runnable: all('runnable_ns') };
+  return { cpu: mean('cpu_ns'), runnable: mean('runnable_ns') };
+}
+
+/** The newest seconds of data, without the last one: not all workers have sent it. */
+function newestOf({ fromNs, toNs }: Span): Span {
+  const end = Math.max(toNs - 1e9, Math.min(toNs, fromNs + 1e9));
+  return { fromNs: Math.max(fromNs, end - NOW_S * 1e9), toNs: end };
+}
+
+/** The time that an average of the card is over. */
+function averageNote(answer: TimelineAnswer, live: boolean): string {
+  if (live) return `average over the newest ${NOW_S} s`;
+  const lengthNs = spanLengthNs(averagedSpan(answer));
+  const isWhole = lengthNs === answer.range.to_ns - answer.range.from_ns;
+  return isWhole ? 'average over the range' : `average over the ${duration(lengthNs)} of the range with data`;
 }

@@ -1,1 +1,0 @@
-import{Xt as e,dt as t,et as n,gt as r,qt as i,vt as a}from"./page-common-rbfHhfMM.js";function o(){let[o,s]=e();return i(()=>{r(a(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?t(n,{}):t(`section`,{children:[t(`h2`,{children:`Licenses`}),t(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
