@@ -292,6 +292,8 @@ pub struct Epoch {
     pub disconnect: Option<Disconnect>,
     /// Its clock compared with the collector's; `None` before its first flush.
     pub clock: Option<Clock>,
+    /// How far the end of its last data was ahead of the collector's clock: its clock is; 0 below 2 s.
+    pub data_ahead_ns: u64,
     /// Ticks taken.
     pub ticks: u64,
     /// Ticks due by the interval.

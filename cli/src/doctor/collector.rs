@@ -7,9 +7,9 @@ use super::Finding;
 use super::quality::{FAILED, FAILED_FROM, failed_tasks, quality};
 use crate::client::{Client, ClientError, Query};
 use crate::credentials;
+use crate::view::clocks::store_clock_note;
 use crate::view::workers::{
-    blocked_reason, connected_lives, forward_note, lost_workers, quota_note, store_clock_note,
-    store_note,
+    blocked_reason, connected_lives, forward_note, lost_workers, quota_note, store_note,
 };
 
 /// Longest list of workers in one finding.

@@ -5,6 +5,7 @@ use flamegraph::text::{counted, duration, percentage};
 
 use super::Finding;
 use super::collector::listed;
+use crate::view::clocks::workers_ahead;
 use crate::view::tasks::cause;
 use crate::view::workers::{elapsed_ns, rejections};
 use crate::zone;
@@ -32,6 +33,7 @@ pub(super) fn quality(fleet: &WorkersAnswer) -> impl Iterator<Item = Finding> {
         unseen(fleet),
         rejected(fleet),
         throttled(fleet),
+        ahead(fleet),
     ]
     .into_iter()
     .flatten()
@@ -150,6 +152,16 @@ fn throttled(fleet: &WorkersAnswer) -> Option<Finding> {
     ))
 }
 
+/// Workers whose clock is ahead: their newest data is missing from answers about the present.
+fn ahead(fleet: &WorkersAnswer) -> Option<Finding> {
+    let workers = listed(&workers_ahead(fleet))?;
+    Some(Finding::warn(
+        "clock",
+        format!("ahead of the collector's: {workers}"),
+        "set the clock of their machine (NTP): their data is that much too late in answers",
+    ))
+}
+
 /// Whether tasks failed, and why the newest did.
 pub(super) fn failed_tasks(answer: &TasksAnswer) -> Finding {
     let Some(newest) = answer.tasks.first() else {
@@ -237,6 +249,13 @@ mod tests {
                 },
             ),
             (
+                "skewed",
+                Epoch {
+                    data_ahead_ns: 3_000_000_000_000,
+                    ..connected_life()
+                },
+            ),
+            (
                 "slow",
                 Epoch {
                     ticks_throttled: 3_000,
@@ -273,6 +292,9 @@ mod tests {
                                      → times stay true, stacks are coarser: sample less
                                        often (`emberline workers set --all --interval 20ms`)
                                        or start the agents with a larger cpu_limit
+            warn  clock              ahead of the collector's: skewed (50 min)
+                                     → set the clock of their machine (NTP): their data is
+                                       that much too late in answers
         "#]]
         .assert_eq(&text(quality(&answer)));
     }

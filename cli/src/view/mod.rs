@@ -1,5 +1,6 @@
 //! Answers of a collector as text for the terminal.
 
+pub(crate) mod clocks;
 pub(crate) mod compare;
 pub(crate) mod profile;
 pub(crate) mod progress;

@@ -8,6 +8,7 @@ use flamegraph::text::{duration, printable};
 use jiff::Timestamp;
 use profiler_core::WorkerId;
 
+use super::clocks::{ahead_note, store_clock_note};
 use super::services::{service_notes, shown_names};
 use super::settings::interval;
 use super::{View, aggregated, counted, grouped, or_dash, percentage};
@@ -112,6 +113,7 @@ impl View for WorkersAnswer {
         notes.extend(stores_note(&self.stores));
         notes.extend(self.stores.iter().filter_map(store_note));
         notes.extend(self.stores.iter().filter_map(store_clock_note));
+        notes.extend(ahead_note(self));
         if self.workers.is_empty() {
             notes.push("no worker has reported yet".to_owned());
             return notes;
@@ -198,16 +200,6 @@ pub(crate) fn store_note(store: &Store) -> Option<String> {
     let reason = store.incomplete.as_ref()?;
     let [name, reason] = [&store.name, reason].map(|text| printable(text));
     Some(format!("answers are incomplete: {name}: {reason}"))
-}
-
-/// Why a collector's data is at other times in answers.
-pub(crate) fn store_clock_note(store: &Store) -> Option<String> {
-    let warning = store.clock_warning.as_ref()?;
-    Some(format!(
-        "{}: {}",
-        printable(&store.name),
-        printable(warning)
-    ))
 }
 
 /// Why a server does not receive everything that is forwarded.

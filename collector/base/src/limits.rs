@@ -266,6 +266,9 @@ pub const GRACE: Duration = Duration::from_secs(10);
 /// stopped; a live agent reconnects by itself.
 pub const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// Data that ends later than that after the collector's now is of a clock that is ahead. Clients round to seconds.
+pub const DATA_AHEAD_MAX: Duration = Duration::from_secs(2);
+
 /// How long before its end a stream's last message is older than that of a process that was killed:
 /// several flushes are missing then.
 pub const SILENT_AFTER: Duration = Duration::from_secs(5);

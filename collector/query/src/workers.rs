@@ -60,6 +60,8 @@ pub struct EpochView {
     pub first_seen: Timestamp,
     pub last_seen: Timestamp,
     pub clock: Option<v1::Clock>,
+    /// How far its last window was ahead of the collector's clock, if that is more than times are rounded.
+    pub data_ahead_ns: u64,
     pub ticks: Ticks,
     pub acked_seq: u64,
     pub stored_ns: u64,
@@ -367,6 +369,9 @@ fn attention(cell: &SessionCell, session: &Session, now: Timestamp) -> Attention
     if lost.iter().any(|count| *count > 0) {
         return Attention::Lost;
     }
+    if session.data_ahead_ns > 0 && !is_gone {
+        return Attention::Degraded;
+    }
     if is_gone || !has_agent {
         return Attention::Nothing;
     }
@@ -482,6 +487,7 @@ impl Queries<'_> {
             last_seen: session.last_seen,
             // A series has the collector's times.
             clock: session.clock.filter(|_| cell.worker.has_agent()),
+            data_ahead_ns: session.data_ahead_ns,
             ticks: session.ticks,
             acked_seq: session.acked_seq,
             stored_ns: session.stored_ns,

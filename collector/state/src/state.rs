@@ -176,7 +176,11 @@ impl CollectorState {
             let owner = session.owner().cloned();
             drop(session);
             self.insert(cell, owner.as_ref(), flush);
-            lock(&cell.state).note_applied(&facts);
+            let mut applied = lock(&cell.state);
+            applied.note_applied(&facts);
+            if let Some(stop) = facts.window_stop {
+                applied.note_window(stop, self.clock.now());
+            }
         }
         let mut session = lock(&cell.state);
         // The stream ended for good meanwhile: the running tasks of the flushes are lost.

@@ -220,6 +220,7 @@ fn epoch(view: &EpochView) -> api::Epoch {
             offset_ns: clock.offset_ns,
             error_ns: clock.error_ns,
         }),
+        data_ahead_ns: view.data_ahead_ns,
         ticks: view.ticks.made,
         ticks_expected: view.ticks.expected,
         ticks_throttled: view.ticks.throttled,

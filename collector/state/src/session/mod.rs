@@ -17,6 +17,7 @@ use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::agent_control::AgentControl;
+use base::limits::{DATA_AHEAD_MAX, nanoseconds};
 use base::sync::{Mutex, lock, rank};
 use shares::{Account, Quota, QuotaExceeded, SessionSlot};
 use store::rows::{AgentInfo, Disconnect, DisconnectReason, FlushFacts, SessionRecord};
@@ -94,6 +95,8 @@ pub struct Session {
     account: Option<v1::LossAccount>,
     refused: RefusedWeight,
     pub clock: Option<v1::Clock>,
+    /// How far the last window was ahead of the collector's clock when it came; 0 within [`DATA_AHEAD_MAX`].
+    pub data_ahead_ns: u64,
     pub ticks: Ticks,
     /// Number of messages that were rejected, whole or in part.
     pub rejected: u64,
@@ -320,6 +323,13 @@ impl Session {
     pub fn note_refusal(&mut self, reason: &str) {
         self.rejected += 1;
         self.last_rejection = Some(reason.to_owned());
+    }
+
+    /// Records when a window ends that came at `now`.
+    pub fn note_window(&mut self, stop: Timestamp, now: Timestamp) {
+        let ahead_ns = stop.since_ns(now);
+        let is_ahead = ahead_ns > nanoseconds(DATA_AHEAD_MAX).unsigned_abs();
+        self.data_ahead_ns = if is_ahead { ahead_ns } else { 0 };
     }
 
     /// Records a flush that is applied.

@@ -1,7 +1,7 @@
 //! A flush after validation.
 
 use profiler_core::wire::v1;
-use profiler_core::{TaskRecord, TaskTotals, Telemetry, Ticks};
+use profiler_core::{TaskRecord, TaskTotals, Telemetry, Ticks, Timestamp};
 
 use super::StoredWindow;
 
@@ -29,6 +29,8 @@ pub struct FlushFacts {
     pub ticks: Ticks,
     pub account: v1::LossAccount,
     pub clock: v1::Clock,
+    /// When its window ends; `None` without one.
+    pub window_stop: Option<Timestamp>,
 }
 
 impl CheckedFlush {
@@ -49,6 +51,7 @@ impl CheckedFlush {
                 .map_or(Ticks::default(), |window| window.ticks),
             account: self.account,
             clock: self.clock,
+            window_stop: self.window.as_ref().map(|window| window.range.stop()),
         }
     }
 }

@@ -865,6 +865,8 @@ export type Epoch = {
   disconnect: Disconnect | null,
   /** Its clock compared with the collector's; `null` before its first flush. */
   clock: Clock | null,
+  /** How far the end of its last data was ahead of the collector's clock: its clock is; 0 below 2 s. */
+  data_ahead_ns: number,
   /** Ticks taken. */
   ticks: number,
   /** Ticks due by the interval. */

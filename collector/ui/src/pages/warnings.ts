@@ -57,6 +57,8 @@ export function epochWarnings(epoch: Epoch, nowNs: number): string[] {
   if (epoch.state === 'gone') return found;
   if (epoch.clock && epoch.clock.error_ns > CLOCK_ERROR_NS)
     found.push(`clock error ±${duration(epoch.clock.error_ns)}`);
+  if (epoch.data_ahead_ns > 0)
+    found.push(`its clock is ${duration(epoch.data_ahead_ns)} ahead of the collector's: set it (NTP)`);
   if (!epoch.enabled) found.push('sampling is off');
   else if ((epoch.sampler_mode ?? 'full') !== 'full' && !isPushed(epoch)) found.push(`sampler: ${epoch.sampler_mode}`);
   if (epoch.signal_blocked_since !== null)

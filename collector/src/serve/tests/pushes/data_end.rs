@@ -70,6 +70,10 @@ async fn a_sender_whose_clock_is_ahead_does_not_move_the_end() {
     push_core(&running, "shop", NOW_S - 5, 10).await;
     push_core(&running, "skewed", NOW_S + 3_000, 10).await;
     assert_eq!(data_ends(&running).await, [NOW_S - 5; 3]);
+    let fleet = running.json("/api/v1/workers").await;
+    let ahead_ns = |number: usize| fleet["workers"][number]["epochs"][0]["data_ahead_ns"].clone();
+    assert_eq!([ahead_ns(0), ahead_ns(1)], [0, 3_000 * SECOND_NS]);
+    assert_eq!(fleet["counts"]["need_attention"], 1);
     seal(&running).await;
     assert_eq!(data_ends(&running).await, [NOW_S - 5; 3]);
 }
