@@ -58,9 +58,9 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<Format>,
 
-    /// State of time whose state the file does not say.
-    #[arg(long, value_enum, value_name = "STATE", default_value_t = ThreadState::Cpu)]
-    pub(crate) state: ThreadState,
+    /// State of time whose state the file does not say. Default: cpu, or other for all time that passes.
+    #[arg(long, value_enum, value_name = "STATE")]
+    pub(crate) state: Option<ThreadState>,
 
     /// Unit of the weights of collapsed stacks. Default: nanoseconds if all are at least 10,000.
     #[arg(long, value_enum, value_name = "UNIT")]

@@ -101,7 +101,7 @@ fn import_file(
     let options = ImportOptions {
         format: args.format.map(Into::into),
         task: args.task.clone(),
-        state: State::from(args.state),
+        state: args.state.map(State::from),
         unit: args.unit.map(Into::into),
         interval_ns: args.interval,
         ..ImportOptions::default()

@@ -431,7 +431,7 @@ impl<'b, 'a, 'f> Parser<'b, 'a, 'f> {
         let state = if is_idle {
             State::Sleep
         } else {
-            self.builder.options.state
+            self.builder.options.state()
         };
         self.builder.add(Sample {
             node,

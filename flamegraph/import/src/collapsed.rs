@@ -151,7 +151,7 @@ impl Parser<'_> {
             .map_or(stack.weight, |metrics| metrics.time);
         let state = match metrics {
             Some(Metrics { is_idle: true, .. }) => State::Other,
-            _ => self.builder.options.state,
+            _ => self.builder.options.state(),
         };
         let Some(units) = Weight::parse(number_text) else {
             return Err(self.invalid_line(&format!("{} {}", stack.frames, stack.weight), number));

@@ -505,7 +505,7 @@ impl<'f> Parser<'_, 'f> {
                 };
                 [(State::Cpu, cpu_ns), (State::Other, weight_ns - cpu_ns)]
             }
-            None => [(self.builder.options.state, weight_ns), (State::Other, 0)],
+            None => [(self.builder.options.state(), weight_ns), (State::Other, 0)],
         };
         for (state, weight) in parts {
             self.builder.add(Sample {

@@ -101,8 +101,9 @@ pub struct ImportOptions {
     /// Whether [`ImportedSample::labels`] keeps the labels of pprof's samples that have no place in our
     /// profiles.
     pub keep_labels: bool,
-    /// The state of time whose state the file does not say.
-    pub state: State,
+    /// The state of time whose state the file does not say. If `None`: `cpu`, or `other` where the file says that
+    /// it measures all time that passes.
+    pub state: Option<State>,
     /// The unit of collapsed stacks; by their weights if `None`.
     pub unit: Option<CollapsedUnit>,
     /// The time of one sample where the file has only samples.
@@ -124,13 +125,20 @@ impl Default for ImportOptions {
             task_default: TASK_DEFAULT.to_owned(),
             task_label: TASK_LABEL_DEFAULT.to_owned(),
             keep_labels: false,
-            state: State::Cpu,
+            state: None,
             unit: None,
             interval_ns: None,
             interval_default_ns: None,
             jfr_labels: Vec::new(),
             content_bytes_max: CONTENT_BYTES_MAX,
         }
+    }
+}
+
+impl ImportOptions {
+    /// The state of time whose state the file does not say.
+    pub(crate) fn state(&self) -> State {
+        self.state.unwrap_or(State::Cpu)
     }
 }
 

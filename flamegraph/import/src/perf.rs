@@ -274,7 +274,7 @@ impl<'a> Parser<'a> {
         } else if open.is_idle {
             State::Sleep
         } else {
-            self.builder.options.state
+            self.builder.options.state()
         };
         let sample = Sample {
             node,

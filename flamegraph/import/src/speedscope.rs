@@ -295,7 +295,7 @@ impl<'f> Parser<'_, 'f> {
     fn sampled(&mut self, track: &Track<'f>) -> Result<(), ImportError> {
         self.check_weights(track.profile)?;
         let mut at_ns = self.offset_ns(track)?;
-        let state = self.builder.options.state;
+        let state = self.builder.options.state();
         let unit_ns = track.unit_ns.unwrap_or_else(|| self.sample_ns());
         let mut frames = Vec::new();
         for (stack, weight) in track.profile.samples.iter().zip(&track.profile.weights) {
@@ -343,7 +343,7 @@ impl<'f> Parser<'_, 'f> {
             });
         };
         self.offset_ns(track)?;
-        let state = self.builder.options.state;
+        let state = self.builder.options.state();
         // The open frames, and the node of each.
         let mut open: Vec<(u32, NodeId)> = Vec::new();
         let mut last_ns = 0;

@@ -316,7 +316,7 @@ fn the_unit_of_collapsed_stacks_can_be_chosen() {
     let options = ImportOptions {
         unit: Some(CollapsedUnit::Samples),
         interval_ns: Some(5),
-        state: State::Other,
+        state: Some(State::Other),
         ..ImportOptions::default()
     };
     check(

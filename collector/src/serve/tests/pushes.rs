@@ -1,6 +1,7 @@
 //! Pushes of Pyroscope clients, over real sockets.
 
 mod access;
+mod columns;
 mod connect;
 mod data_end;
 mod dropped;

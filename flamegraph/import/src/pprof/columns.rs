@@ -181,11 +181,14 @@ impl<'t> Measure<'t> {
             } => {
                 let whole_ns = time_ns(Some(whole))?;
                 let cpu_ns = time_ns(cpu.filter(|_| stated.is_none()))?;
-                // Time that is not on a CPU waits for something.
                 let rest = if tells_cpu {
+                    // Time that is not on a CPU waits for something.
                     State::Other
+                } else if whole.meaning == Meaning::Wall {
+                    // A thread that sleeps has as much of it as one that runs.
+                    builder.options.state.unwrap_or(State::Other)
                 } else {
-                    builder.options.state
+                    builder.options.state()
                 };
                 // Threads that are measured as one, such as the runtime's own, use more CPU time than passes.
                 let rest_ns = whole_ns.saturating_sub(cpu_ns);

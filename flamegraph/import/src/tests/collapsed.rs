@@ -219,7 +219,7 @@ fn time_off_the_cpu_needs_its_unit() {
             "{error}"
         );
         let options = ImportOptions {
-            state: State::Other,
+            state: Some(State::Other),
             ..with_unit(CollapsedUnit::Microseconds)
         };
         let total = import(file.as_bytes(), &options).unwrap().profile().total();

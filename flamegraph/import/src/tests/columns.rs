@@ -135,7 +135,7 @@ fn columns_of_real_profilers_are_their_own_time() {
     check(
         &[("sample/count", 2), ("wall/nanoseconds", 20)],
         Some(("wall/nanoseconds", 10)),
-        "cpu 20",
+        "other 20",
     );
     let php = [
         ("sample/count", 2),
@@ -147,7 +147,7 @@ fn columns_of_real_profilers_are_their_own_time() {
     check(
         &[("samples/count", 2), ("time/nanoseconds", 20)],
         None,
-        "cpu 20",
+        "other 20",
     );
     check(&[("samples/count", 2)], CPU, "cpu 20");
     check(
