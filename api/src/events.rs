@@ -70,6 +70,12 @@ pub struct WorkerIdentity {
     pub last_seen: String,
     /// How its stream ended; `None` if it is connected.
     pub disconnect: Option<Disconnect>,
+    /// Number of further pushed series of which the same is true, in answers about recent events.
+    #[serde(default)]
+    pub others: u64,
+    /// Some of them.
+    #[serde(default)]
+    pub other_workers: Vec<String>,
 }
 
 /// A file of the store that was found corrupt.

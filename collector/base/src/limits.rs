@@ -593,8 +593,11 @@ pub const LIVE_PROFILES_MAX: usize = 16;
 /// Longest time to come in a profile.
 pub const LIVE_PROFILE_SECONDS_MAX: u32 = 300;
 
-/// Most recent events of workers and damage.
+/// Most recent events of workers, and most of damage and ingestion.
 pub const EVENTS_RECENT_MAX: usize = 1_000;
+
+/// Most pushed series in one event.
+pub const EVENT_WORKERS_MAX: usize = 100;
 
 /// Most recent events of runs.
 pub const EVENTS_RUNS_RECENT_MAX: usize = 500;

@@ -11,10 +11,11 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 use tokio::sync::broadcast::{self, Receiver, Sender};
 
 use crate::ingest_status::IngestBlocked;
-use crate::session::{Session, SessionCell};
+use crate::session::{Session, SessionCell, is_pushed};
 use crate::telemetry::RunChange;
 use base::limits::{
-    EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_RUNS_RECENT_MAX, EVENTS_WAITING_MAX,
+    EVENT_SUBSCRIBERS_MAX, EVENT_WORKERS_MAX, EVENTS_RECENT_MAX, EVENTS_RUNS_RECENT_MAX,
+    EVENTS_WAITING_MAX,
 };
 use base::sync::{Mutex, lock, rank};
 use shares::SlotPool;
@@ -23,6 +24,9 @@ use store::rows::{Disconnect, RunRow, TaskRow};
 
 /// Those of one identity, and those that are left to others.
 const SUBSCRIBERS_MAX: usize = SlotPool::capacity(EVENT_SUBSCRIBERS_MAX);
+
+/// The newest events among which one of the same kind and second is looked for.
+const EVENTS_MERGED_MAX: usize = 8;
 
 /// A kind of event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +113,31 @@ pub struct Event {
     /// When the collector learned of it.
     pub at: Timestamp,
     pub subject: Subject,
+    /// Further pushed series of which the same was learned in that second. Only of events that are kept:
+    /// subscribers get one for each.
+    pub others: Vec<WorkerIdentity>,
+}
+
+impl Event {
+    /// All its workers.
+    pub fn workers(&self) -> impl Iterator<Item = &WorkerIdentity> {
+        let first = match &self.subject {
+            Subject::Worker(first) => Some(&**first),
+            _ => None,
+        };
+        first.into_iter().chain(&self.others)
+    }
+
+    /// Whether a series of an event like it belongs to it.
+    fn takes(&self, kind: EventKind, at: Timestamp) -> bool {
+        self.kind == kind
+            && self.at.second() == at.second()
+            && self.others.len() + 1 < EVENT_WORKERS_MAX
+            && self
+                .workers()
+                .next()
+                .is_some_and(|first| is_pushed(&first.worker))
+    }
 }
 
 /// Sends events to subscribers. See the module's documentation.
@@ -124,7 +153,8 @@ pub struct Events {
 struct State {
     last_id: u64,
     recent: VecDeque<Arc<Event>>,
-    /// Those of runs, apart: programs make many, and must not displace the loss of a worker.
+    /// Those of workers and of runs, apart: there may be many, which must not displace others.
+    recent_workers: VecDeque<Arc<Event>>,
     recent_runs: VecDeque<Arc<Event>>,
     /// `None` before the first subscriber, and after the server ended.
     sender: Option<Sender<Arc<Event>>>,
@@ -151,6 +181,7 @@ impl Default for Events {
         let state = State {
             last_id: 0,
             recent: VecDeque::new(),
+            recent_workers: VecDeque::new(),
             recent_runs: VecDeque::new(),
             sender: None,
             is_closed: false,
@@ -205,6 +236,7 @@ impl Events {
         let mut events: Vec<_> = state
             .recent
             .iter()
+            .chain(&state.recent_workers)
             .chain(&state.recent_runs)
             .cloned()
             .collect();
@@ -274,7 +306,6 @@ impl Events {
 
     fn send(&self, kind: EventKind, subject: Subject, at: Timestamp) {
         let is_kept = !matches!(subject, Subject::Task(_));
-        let is_run = matches!(subject, Subject::Run(_));
         let has_subscribers = self.has_subscribers();
         if self.is_paused.load(Ordering::Relaxed) || (!is_kept && !has_subscribers) {
             return;
@@ -286,22 +317,42 @@ impl Events {
             kind,
             at,
             subject,
+            others: Vec::new(),
         });
         if is_kept {
-            let (recent, most) = if is_run {
-                (&mut state.recent_runs, EVENTS_RUNS_RECENT_MAX)
-            } else {
-                (&mut state.recent, EVENTS_RECENT_MAX)
-            };
-            if recent.len() >= most {
-                recent.pop_front();
-            }
-            recent.push_back(event.clone());
+            state.keep(&event);
         }
         if let Some(sender) = state.sender.as_ref().filter(|_| has_subscribers) {
             // Fails only if the last subscriber has just left.
             let _: Result<usize, broadcast::error::SendError<_>> = sender.send(event);
         }
+    }
+}
+
+impl State {
+    fn keep(&mut self, event: &Arc<Event>) {
+        let (recent, most) = match &event.subject {
+            Subject::Run(_) => (&mut self.recent_runs, EVENTS_RUNS_RECENT_MAX),
+            Subject::Worker(_) => (&mut self.recent_workers, EVENTS_RECENT_MAX),
+            Subject::Task(_) | Subject::Damage { .. } | Subject::IngestStatus(_) => {
+                (&mut self.recent, EVENTS_RECENT_MAX)
+            }
+        };
+        if let Subject::Worker(series) = &event.subject
+            && is_pushed(&series.worker)
+            && let Some(earlier) = recent
+                .iter_mut()
+                .rev()
+                .take(EVENTS_MERGED_MAX)
+                .find(|earlier: &&mut Arc<Event>| earlier.takes(event.kind, event.at))
+        {
+            Arc::make_mut(earlier).others.push((**series).clone());
+            return;
+        }
+        if recent.len() >= most {
+            recent.pop_front();
+        }
+        recent.push_back(event.clone());
     }
 }
 
@@ -358,6 +409,49 @@ mod tests {
                 .eq((newest - 8..=newest).rev())
         );
         assert_eq!(events.recent(1)[0].id, newest);
+    }
+
+    #[test]
+    fn series_of_one_second_are_one_event_and_displace_no_others() {
+        let events = Events::default();
+        damage(&events, 1);
+        let mut subscription = events.subscribe().unwrap();
+        let cell = |worker: String| SessionCell {
+            worker: WorkerId(worker.into()),
+            epoch: Epoch(1),
+            state: Mutex::default(),
+            commit_lock: Arc::default(),
+        };
+        let session = Session::default();
+        let series = EVENT_WORKERS_MAX + 3;
+        for number in 0..series {
+            for kind in [EventKind::WorkerGone, EventKind::WorkerConnected] {
+                let cell = cell(format!("pyroscope:s{number}"));
+                events.worker(kind, &cell, &session, at(1));
+            }
+        }
+        for number in 0..EVENTS_RECENT_MAX - 5 {
+            let agent = cell(format!("w{number}"));
+            events.worker(EventKind::WorkerGone, &agent, &session, at(1));
+        }
+        let pushed = cell("pyroscope:s".to_owned());
+        events.worker(EventKind::WorkerGone, &pushed, &session, at(2));
+        let kept = events.recent(usize::MAX);
+        assert_eq!(kept.len(), EVENTS_RECENT_MAX + 1);
+        assert_eq!(kept.last().unwrap().id, 1, "the damage is still there");
+        let merged: Vec<usize> = kept
+            .iter()
+            .rev()
+            .map(|event| event.workers().count())
+            .collect();
+        assert_eq!(merged[..5], [0, EVENT_WORKERS_MAX, EVENT_WORKERS_MAX, 3, 3]);
+        assert!(merged[5..].iter().all(|workers| *workers == 1));
+        let received = subscription.receiver.try_recv().unwrap();
+        assert_eq!(received.others, []);
+        assert_eq!(
+            subscription.receiver.len(),
+            2 * series + EVENTS_RECENT_MAX - 5
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::parameters::params::{LABEL, Params, TASK, WORKER, named_workers};
 use crate::tasks::{LIMIT, OUTCOME, limit, outcome_choices};
 use base::sync::lock;
 use state::CollectorState;
-use state::events::{Event, EventKind, Subject};
+use state::events::{Event, EventKind, Subject, WorkerIdentity};
 use store::rows::Names;
 
 /// The events to keep; an empty list keeps all. An event without the property that a filter names
@@ -90,6 +90,22 @@ impl EventFilter {
             && (self.labels.is_empty() || self.keeps_labels(&event.subject, state))
     }
 
+    /// Reduces an event of several workers to those that pass, if any does.
+    fn keep_workers(&self, event: &mut Arc<Event>) {
+        let passes = |worker: &&WorkerIdentity| {
+            self.workers.keeps_some(Some(&*worker.worker.0)) && self.labels.keeps(&worker.labels)
+        };
+        let kept: Vec<_> = event.workers().filter(passes).cloned().collect();
+        let mut workers = kept.into_iter();
+        if let Some(first) = workers.next() {
+            *event = Arc::new(Event {
+                subject: Subject::Worker(Box::new(first)),
+                others: workers.collect(),
+                ..Event::clone(event)
+            });
+        }
+    }
+
     fn keeps_labels(&self, subject: &Subject, state: &CollectorState) -> bool {
         let keeps = |worker: &WorkerId, epoch: Epoch| {
             let lives = lock(&state.registry).of_worker(worker);
@@ -117,7 +133,12 @@ pub fn recent_events(
     let limit = limit(params.one("limit")?)?;
     let filter = EventFilter::of(&params, state, Names::default(), Vec::new())?;
     let mut events = state.events.recent(usize::MAX);
-    events.retain(|event| filter.keeps(event, state));
+    events.retain_mut(|event| {
+        if !event.others.is_empty() {
+            filter.keep_workers(event);
+        }
+        filter.keeps(event, state)
+    });
     events.truncate(limit);
     Ok(events)
 }

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use super::telemetry::run;
-use super::workers::{how_it_ended, ingest_status};
+use super::workers::{EndOfLife, how_it_ended, ingest_status};
 use query::{format_time, task_body};
 use state::events::{Event, EventKind, Subject, WorkerIdentity};
+
+/// Most further workers that an event names.
+const WORKERS_NAMED_MAX: usize = 5;
 
 /// Answer of `/api/v1/events/recent`.
 pub(crate) fn events(events: &[Arc<Event>]) -> api::EventsAnswer {
@@ -45,7 +48,22 @@ pub(crate) fn subject(event: &Event) -> api::Subject {
                 pid: *pid,
                 labels: labels.clone(),
                 last_seen: format_time(*last_seen),
-                disconnect: disconnect.map(|disconnect| how_it_ended(disconnect, *pid, host)),
+                disconnect: disconnect.map(|disconnect| {
+                    how_it_ended(EndOfLife {
+                        disconnect,
+                        worker,
+                        pid: *pid,
+                        host,
+                        last_seen: *last_seen,
+                    })
+                }),
+                others: event.others.len() as u64,
+                other_workers: event
+                    .others
+                    .iter()
+                    .take(WORKERS_NAMED_MAX)
+                    .map(|other| other.worker.to_string())
+                    .collect(),
             })
         }
         Subject::Run(row) => api::Subject::Run(Box::new(run(row, event.at))),

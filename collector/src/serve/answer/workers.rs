@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use profiler_core::limits::bounded;
-use profiler_core::{StateSet, Timestamp};
+use profiler_core::{StateSet, Timestamp, WorkerId};
 
 use super::{state_names, time_range};
+use api::Word;
 use base::limits::CLOCK_OFFSET_SHOWN;
-use base::limits::{AUDIT_TEXT_BYTES_MAX, nanoseconds};
+use base::limits::{AUDIT_TEXT_BYTES_MAX, PUSHED_IDLE_MAX, nanoseconds};
 use query::{EpochView, FleetView, ServiceView, format_time};
 use state::QuotaView;
 use state::follow::StoreStatus;
@@ -16,7 +17,7 @@ use state::ingest::SettingsView;
 use state::ingest_status::IngestBlocked;
 use state::pushed::{PushCounts, Pushed, ScrapeStatus};
 use state::session::Presence;
-use store::rows::Disconnect;
+use store::rows::{Disconnect, DisconnectReason};
 
 /// Answer of `/api/v1/workers`.
 pub(crate) fn workers(
@@ -212,10 +213,15 @@ fn epoch(view: &EpochView) -> api::Epoch {
         connected,
         first_seen: format_time(view.first_seen),
         last_seen: format_time(view.last_seen),
-        disconnect: view
-            .presence
-            .disconnect()
-            .map(|disconnect| how_it_ended(disconnect, agent.pid, &agent.host)),
+        disconnect: view.presence.disconnect().map(|disconnect| {
+            how_it_ended(EndOfLife {
+                disconnect,
+                worker: &view.worker,
+                pid: agent.pid,
+                host: &agent.host,
+                last_seen: view.last_seen,
+            })
+        }),
         clock: view.clock.map(|clock| api::Clock {
             offset_ns: clock.offset_ns,
             error_ns: clock.error_ns,
@@ -232,13 +238,41 @@ fn epoch(view: &EpochView) -> api::Epoch {
     }
 }
 
-/// How the stream of that process ended.
-pub(super) fn how_it_ended(disconnect: Disconnect, pid: u32, host: &str) -> api::Disconnect {
-    let Disconnect { at, reason } = disconnect;
+/// The end of a life of a worker, with the facts that explain it.
+#[derive(Clone, Copy)]
+pub(super) struct EndOfLife<'a> {
+    pub(super) disconnect: Disconnect,
+    pub(super) worker: &'a WorkerId,
+    pub(super) pid: u32,
+    pub(super) host: &'a str,
+    pub(super) last_seen: Timestamp,
+}
+
+impl EndOfLife<'_> {
+    /// The reason in words.
+    fn cause(&self) -> Word {
+        let Disconnect { at, reason } = self.disconnect;
+        if self.worker.has_agent() || reason != DisconnectReason::Clean {
+            return reason.cause().into();
+        }
+        if self.worker.is_import() {
+            return "the import ended".into();
+        }
+        if self.last_seen.shifted(nanoseconds(PUSHED_IDLE_MAX)) > at {
+            return "its pushes ended".into();
+        }
+        let minutes = PUSHED_IDLE_MAX.as_secs() / 60;
+        format!("no push for {minutes} min").into()
+    }
+}
+
+/// How the stream of that life ended.
+pub(super) fn how_it_ended(end: EndOfLife<'_>) -> api::Disconnect {
+    let Disconnect { at, reason } = end.disconnect;
     api::Disconnect {
         reason: reason.name().into(),
-        cause: reason.cause().into(),
-        next_step: reason.next_step(pid, host),
+        cause: end.cause(),
+        next_step: reason.next_step(end.pid, end.host),
         at: format_time(at),
         at_ns: at.unix_ns(),
     }

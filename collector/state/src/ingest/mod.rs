@@ -614,9 +614,11 @@ impl Ingest {
         session.presence = Presence::Away(disconnect);
         // Ends the wait of pending requests.
         session.control = None;
-        self.state
-            .events
-            .worker(EventKind::WorkerAway, cell, &session, now);
+        let events = &self.state.events;
+        // Without an agent, nothing comes back to a life.
+        if cell.worker.has_agent() {
+            events.worker(EventKind::WorkerAway, cell, &session, now);
+        }
         if disconnect.reason == DisconnectReason::Clean || self.grace_ns == 0 {
             self.state.end_life(cell, &mut session, disconnect);
         }

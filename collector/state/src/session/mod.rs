@@ -25,6 +25,7 @@ use store::rows::{AgentInfo, Disconnect, DisconnectReason, FlushFacts, SessionRe
 pub use flush::{FlushChecker, FlushError, Retained};
 pub use hello::{HelloError, check_hello};
 use refused::RefusedWeight;
+pub(crate) use registry::is_pushed;
 pub use registry::{NoRoom, OpenSession, Registry};
 pub use thread_time::ThreadTimeLeft;
 

@@ -294,7 +294,7 @@ impl Registry {
 }
 
 /// Whether a worker is a series that a client of another profiler pushes.
-fn is_pushed(worker: &WorkerId) -> bool {
+pub(crate) fn is_pushed(worker: &WorkerId) -> bool {
     !worker.has_agent() && !worker.is_import()
 }
 

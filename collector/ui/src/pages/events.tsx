@@ -127,14 +127,26 @@ export function EventRows({ events, rowsMax }: { events: FleetEvent[]; rowsMax: 
   );
 }
 
+/** The process of a worker; nothing for what other profilers push. */
+function processOf({ pid, host }: FleetEvent['data']): string {
+  return pid === 0 ? '' : `process ${text(pid)} on ${text(host)}`;
+}
+
 /** How a worker's life ended, with the process and what to do. */
-function endOf({ disconnect, host, pid, last_seen }: FleetEvent['data']): string {
-  if (!disconnect) return '';
-  const { cause, next_step } = disconnect as Disconnect;
-  const parts = [`${cause} (process ${text(pid)} on ${text(host)}`];
-  if (typeof last_seen === 'string') parts.push(`, last seen ${clock(Date.parse(last_seen))}`);
-  parts.push(')', next_step ? `. Next: ${next_step}` : '');
-  return parts.join('');
+function endOf(data: FleetEvent['data']): string {
+  if (!data.disconnect) return '';
+  const { cause, next_step } = data.disconnect as Disconnect;
+  const seen = typeof data.last_seen === 'string' ? `last seen ${clock(Date.parse(data.last_seen))}` : '';
+  const facts = [processOf(data), seen].filter((fact) => fact !== '').join(', ');
+  return `${cause}${facts && ` (${facts})`}${next_step ? `. Next: ${next_step}` : ''}`;
+}
+
+/** Further series of which an event is true. */
+function othersOf({ others, other_workers }: FleetEvent['data']): string {
+  if (typeof others !== 'number' || others === 0) return '';
+  const names = Array.isArray(other_workers) ? other_workers.map(text) : [];
+  const rest = others - names.length;
+  return `also ${names.join(', ')}${rest > 0 ? ` and ${count(rest)} more` : ''}`;
 }
 
 const text = (value: unknown) => (typeof value === 'string' ? value : typeof value === 'number' ? String(value) : '');
@@ -155,7 +167,8 @@ function EventRow({ event }: { event: FleetEvent }) {
     text(data.file),
     text(data.reason),
     endOf(data),
-    kind === 'worker_connected' ? `process ${text(data.pid)} on ${text(data.host)}` : '',
+    kind === 'worker_connected' ? processOf(data) : '',
+    othersOf(data),
     kind === 'missed' ? `${text(data.count)} events` : '',
   ]
     .filter((part) => part !== '')

@@ -98,6 +98,12 @@ async fn a_series_ends_when_nothing_comes_and_begins_again_with_the_next_push() 
         "clean"
     );
     assert_eq!(workers["pushes"][0]["series"], 0);
+    let events = running.json("/api/v1/events/recent").await;
+    let [gone, connected] = [0, 1].map(|index| events["events"][index].clone());
+    assert_eq!(gone["kind"], "worker_gone");
+    assert_eq!(gone["data"]["disconnect"]["cause"], "no push for 3 min");
+    assert_eq!(connected["kind"], "worker_connected");
+    assert_eq!(events["events"].as_array().unwrap().len(), 2);
     running
         .ingest(&format!("name=idle&{TIMES}"), &[], b"main 1")
         .await;
