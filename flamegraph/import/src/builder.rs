@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use flamegraph::messages::pprof::NO_STACK;
 use profiler_core::hash::KeyedMap;
 use profiler_core::limits::{AGENT_TASK_NAMES_MAX, LABELS_MAX, bounded_name};
 use profiler_core::{
@@ -162,6 +163,11 @@ impl<'a> Builder<'a> {
             });
         }
         Ok(id)
+    }
+
+    /// Whether a frame is what our exports have in place of a stack.
+    pub(super) fn is_no_stack(&self, frame: FrameId) -> bool {
+        self.symbols.frame(frame) == Frame::function(NO_STACK, "", 0)
     }
 
     /// The node of a task, and of its phase.
@@ -436,11 +442,12 @@ pub(super) fn may_be_label(name: &str) -> bool {
 }
 
 /// A frame of the kind that its name stands for in our exports.
-pub(super) fn frame_of_label(frame: Frame<&str>) -> Frame<&str> {
+pub(super) fn frame_of_label<'f>(frame: Frame<&'f str>, options: &ImportOptions) -> Frame<&'f str> {
     if let Some(unresolved) = unresolved(&frame) {
         return unresolved;
     }
     match frame.function {
+        name if options.has_own_names && !name.trim().is_empty() => frame,
         "[truncated]" => Frame::truncated(),
         "[overflow]" => Frame::overflow(),
         name => match NoStack::ALL

@@ -293,7 +293,10 @@ fn nodes(
             "" => 0,
             _ => u32::try_from(call.line_number.saturating_add(1)).unwrap_or(0),
         };
-        let frame = builder.frame(&frame_of_label(Frame::function(frame, &call.url, line)))?;
+        let frame = builder.frame(&frame_of_label(
+            Frame::function(frame, &call.url, line),
+            builder.options,
+        ))?;
         // Frames beyond the limit count for the deepest one.
         let is_own = !is_root && depth < FRAMES_MAX;
         let node = if is_own {

@@ -181,8 +181,10 @@ impl Parser<'_> {
                 None if self.is_ours => Frame::function(name, "", 0),
                 None => foreign_frame(name),
             };
-            self.frames
-                .push(self.builder.frame(&frame_of_label(frame))?);
+            self.frames.push(
+                self.builder
+                    .frame(&frame_of_label(frame, self.builder.options))?,
+            );
         }
         let node = self.builder.stack(top, &self.frames)?;
         let thread = self.builder.thread(top, name, id)?;

@@ -632,7 +632,10 @@ impl<'f> Parser<'_, 'f> {
                 inlined,
                 ..Frame::function(function, file, line)
             };
-            frames.push(self.builder.frame(&frame_of_label(frame))?);
+            frames.push(
+                self.builder
+                    .frame(&frame_of_label(frame, self.builder.options))?,
+            );
         }
         Ok(frames)
     }

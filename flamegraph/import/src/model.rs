@@ -101,6 +101,8 @@ pub struct ImportOptions {
     /// Whether [`ImportedSample::labels`] keeps the labels of pprof's samples that have no place in our
     /// profiles.
     pub keep_labels: bool,
+    /// Whether a name such as `[overflow]` is that of a function, and not what it stands for in our own exports.
+    pub has_own_names: bool,
     /// The state of time whose state the file does not say. If `None`: `cpu`, or `other` where the file says that
     /// it measures all time that passes.
     pub state: Option<State>,
@@ -125,6 +127,7 @@ impl Default for ImportOptions {
             task_default: TASK_DEFAULT.to_owned(),
             task_label: TASK_LABEL_DEFAULT.to_owned(),
             keep_labels: false,
+            has_own_names: false,
             state: None,
             unit: None,
             interval_ns: None,

@@ -374,6 +374,10 @@ impl<'t> Parser<'_, 't> {
             let frames = self.stacks.interned(*id, &mut self.builder)?;
             self.frames.extend_from_slice(frames);
         }
+        // Another collector sends the time of a task without a stack so. Below callers it is a name.
+        if matches!(self.frames[..], [only] if self.builder.is_no_stack(only)) {
+            self.frames.clear();
+        }
         let top = self.builder.top(labels.task, labels.phase)?;
         Ok(SampleStack {
             node: self.builder.stack(top, &self.frames)?,

@@ -101,7 +101,7 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
                 module,
                 ..Frame::function(&frame.name, source, line)
             };
-            builder.frame(&frame_of_label(function))
+            builder.frame(&frame_of_label(function, builder.options))
         })
         .collect::<Result<_, _>>()?;
     // Profiles may have different units.

@@ -28,7 +28,9 @@ const PATTERN_BYTES_MAX: usize = 256 << 10;
 /// | `re:PATTERN` | whose full name matches the regular expression, in any case |
 /// | `file:PATTERN` | whose file matches it |
 /// | `part:TEXT` | whose full name or label has that text, in any case |
-/// | any other | of that full name, or with that label if none has that full name |
+/// | any other | with that label |
+///
+/// A text that is the full name of a function selects these functions, whatever it begins with.
 #[derive(Clone, Debug)]
 pub struct Selector {
     text: String,
@@ -98,7 +100,7 @@ impl Selector {
         let of_crate = self.text.strip_prefix(CRATE).unwrap_or_default();
         let is_full = full_names.contains(&self.text);
         of_frames(profile, |id, frame| match &self.matcher {
-            Matcher::Name if is_full => full_names[id] == self.text,
+            _ if is_full => full_names[id] == self.text,
             Matcher::Name => label(frame) == self.text,
             Matcher::Crate => is_code(frame) && crate_of(frame) == of_crate,
             Matcher::Names(pattern) => pattern.is_match(&full_names[id]),

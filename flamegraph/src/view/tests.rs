@@ -369,12 +369,17 @@ fn crates_and_patterns_select_functions() {
             vec![Frame::task("t"), function_of("crate::run", "/src/b.rs")],
             16,
         ),
+        (
+            vec![Frame::task("t"), function_of("crate:foo", "/src/c.rs")],
+            32,
+        ),
     ];
     let whole = from_rows(stacks.map(|(stack, weight)| (stack, State::Cpu, weight)));
     for (hide, hidden_ns) in [
         ("crate:tokio", 10),
         ("crate:Tokio", 0),
         ("crate:", 0),
+        ("crate:foo", 32),
         ("re:^TOKIO", 3),
         ("re:run$", 22),
         ("file:/registry/", 8),

@@ -136,6 +136,7 @@ pub(super) fn profiles(
                     ..ImportOptions::default()
                 },
                 client: format!("pyroscope {client}"),
+                    has_own_names: true,
                 mode: format!("pushed as {kind}"),
                 interval_ns: 0,
                 is_time: true,

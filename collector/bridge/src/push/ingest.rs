@@ -179,6 +179,7 @@ impl Query {
             interval_default_ns: interval_ns.filter(|_| has_period),
             keep_labels: true,
             ..ImportOptions::default()
+            has_own_names: true,
         };
         Profile {
             is_time: !is_text || self.units.as_deref().is_none_or(|units| units == "samples"),

@@ -308,6 +308,7 @@ fn profile(profile: OtlpProfile) -> Result<Profile, Failure> {
         options: ImportOptions {
             format: Some(ImportFormat::Pprof),
             keep_labels: false,
+            has_own_names: true,
             ..ImportOptions::default()
         },
         client: format!("OTLP {client}"),

@@ -95,6 +95,7 @@ async fn once(sender: &Sender, target: &ScrapeTarget) -> Result<(), Failure> {
         interval_ns: 0,
         is_time: true,
         is_lines: false,
+            has_own_names: true,
         is_expanded: false,
     };
     let outcome = sender.counted(Source::Scrape, sender.store_profiles(vec![profile]).await)?;

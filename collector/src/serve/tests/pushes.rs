@@ -8,6 +8,7 @@ mod dropped;
 mod fleet;
 mod idle_names;
 mod jfr;
+mod names;
 mod otlp;
 mod pprof;
 

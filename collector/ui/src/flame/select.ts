@@ -68,6 +68,7 @@ export function selected(functions: Functions, selectors: string[]): Uint8Array 
 
 function testOf(functions: Functions, selector: string): (fn: number) => boolean {
   const { names, kinds, files, crates } = functions;
+  if (names.includes(selector)) return (fn) => names[fn] === selector;
   const isCode = (fn: number) => kinds[fn] === 'function' || kinds[fn] === 'unresolved';
   if (selector.startsWith(CRATE)) {
     const crate = selector.slice(CRATE.length);
@@ -86,6 +87,5 @@ function testOf(functions: Functions, selector: string): (fn: number) => boolean
     const has = (text: string) => text.toLowerCase().includes(part);
     return (fn) => has(names[fn]) || has(labelOf(functions, fn));
   }
-  if (names.includes(selector)) return (fn) => names[fn] === selector;
   return (fn) => plainLabelOf(functions, fn) === selector;
 }

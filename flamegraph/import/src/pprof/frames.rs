@@ -171,7 +171,7 @@ impl<'t> Stacks<'t> {
         })?;
         let name = self.tables.text(builder, function.name)?;
         // Our own exports have time at a task itself there.
-        if name == NO_STACK {
+        if name == NO_STACK && !builder.options.has_own_names {
             return Ok(None);
         }
         let file = self.tables.text(builder, function.filename)?;
@@ -182,7 +182,10 @@ impl<'t> Stacks<'t> {
             ..Frame::function(name, file, u32::try_from(line.line).unwrap_or(0))
         };
         if may_be_label(name) || valid_build_id(build_id) != build_id {
-            return Ok(Some(NamedFrame::Other(frame_of_label(frame))));
+            return Ok(Some(NamedFrame::Other(frame_of_label(
+                frame,
+                builder.options,
+            ))));
         }
         Ok(Some(NamedFrame::Numbered(Frame {
             kind: frame.kind,
