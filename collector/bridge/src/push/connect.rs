@@ -10,7 +10,7 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_f
 use serde::Deserialize;
 
 use super::failure::{Failure, Kind};
-use super::profile::{Profile, Span};
+use super::profile::{OF_MUTEXES, Profile, Span};
 use super::series::{NAME_LABEL, Series, Source};
 use base::limits::{PUSH_LABELS_MAX, PUSH_PROFILES_MAX};
 
@@ -19,6 +19,9 @@ pub(super) const UNNAMED: &str = "unknown_service";
 
 /// The label with the kind of a profile, such as `process_cpu`.
 const KIND_LABEL: &str = "__name__";
+
+/// The kind of Go's mutex profiles.
+const MUTEX_KIND: &str = "mutex";
 
 /// How a message is encoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,13 +136,13 @@ pub(super) fn profiles(
                 options: ImportOptions {
                     format: Some(ImportFormat::Pprof),
                     keep_labels: true,
+                    has_own_names: true,
                     ..ImportOptions::default()
                 },
                 client: format!("pyroscope {client}"),
-                    has_own_names: true,
                 mode: format!("pushed as {kind}"),
                 interval_ns: 0,
-                is_time: true,
+                without_time: (kind == MUTEX_KIND).then_some(OF_MUTEXES),
                 is_lines: false,
                 is_expanded: false,
             });

@@ -11,7 +11,7 @@ use profiler_core::{TimeRange, Timestamp};
 use serde::Deserialize;
 
 use super::failure::{Failure, Kind};
-use super::profile::{Profile, Span};
+use super::profile::{OF_MUTEXES, Profile, Span};
 use super::series::Series;
 use base::limits::{PUSH_CONTENT_BYTES_MAX, PUSH_SPAN_MAX, PUSH_TEXT_BYTES_MAX, nanoseconds};
 
@@ -157,6 +157,7 @@ impl Query {
             profile.options.jfr_labels = form.labels.into();
         } else {
             profile.earlier = form.earlier.filter(|_| form.is_cumulative);
+            profile.without_time = form.is_of_mutexes.then_some(OF_MUTEXES);
         }
         Ok(profile)
     }
@@ -178,11 +179,16 @@ impl Query {
             interval_ns: interval_ns.filter(|_| !has_period),
             interval_default_ns: interval_ns.filter(|_| has_period),
             keep_labels: true,
-            ..ImportOptions::default()
             has_own_names: true,
+            ..ImportOptions::default()
         };
         Profile {
-            is_time: !is_text || self.units.as_deref().is_none_or(|units| units == "samples"),
+            without_time: (is_text
+                && self
+                    .units
+                    .as_deref()
+                    .is_some_and(|units| units != "samples"))
+            .then_some("only units=samples is time"),
             is_lines: format == Format::Lines,
             is_expanded: false,
             client: format!("pyroscope {}", self.spy),
@@ -249,6 +255,7 @@ struct Form {
     profile: Option<Bytes>,
     earlier: Option<Bytes>,
     is_cumulative: bool,
+    is_of_mutexes: bool,
     /// Of Java's Flight Recorder.
     recording: Option<Bytes>,
     /// The labels of the recording's samples.
@@ -260,6 +267,9 @@ struct Form {
 struct SampleType {
     #[serde(default)]
     cumulative: bool,
+    /// Go's client calls the columns of mutexes `mutex_count` and `mutex_duration`, those of blocks `block_…`.
+    #[serde(default, rename = "display-name")]
+    display_name: String,
 }
 
 impl Form {
@@ -280,7 +290,11 @@ impl Form {
                 Some("prev_profile") => form.earlier = Some(part.bytes().await.map_err(invalid)?),
                 Some("sample_type_config") => {
                     let text = part.bytes().await.map_err(invalid)?;
-                    form.is_cumulative = is_any_cumulative(&text)?;
+                    let types = sample_types(&text)?;
+                    form.is_cumulative = types.iter().any(|kind| kind.cumulative);
+                    form.is_of_mutexes = types
+                        .iter()
+                        .any(|kind| kind.display_name.starts_with("mutex_"));
                 }
                 Some("jfr") => form.recording = Some(part.bytes().await.map_err(invalid)?),
                 Some("labels") => form.labels = part.bytes().await.map_err(invalid)?,
@@ -291,10 +305,10 @@ impl Form {
     }
 }
 
-fn is_any_cumulative(text: &[u8]) -> Result<bool, Failure> {
+fn sample_types(text: &[u8]) -> Result<Vec<SampleType>, Failure> {
     let types: std::collections::BTreeMap<String, SampleType> = serde_json::from_slice(text)
         .map_err(|error| Failure::invalid(format!("invalid sample_type_config: {error}")))?;
-    Ok(types.values().any(|kind| kind.cumulative))
+    Ok(types.into_values().collect())
 }
 
 #[cfg(test)]

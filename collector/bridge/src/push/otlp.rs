@@ -318,7 +318,7 @@ fn profile(profile: OtlpProfile) -> Result<Profile, Failure> {
             format!("pushed by {scope}")
         },
         interval_ns: 0,
-        is_time: true,
+        without_time: None,
         is_lines: false,
         is_expanded: false,
     })

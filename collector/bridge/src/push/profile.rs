@@ -21,6 +21,9 @@ use state::CollectorState;
 use state::ingest::KnownNames;
 use state::pushed::{Description, PushedProfile, PushedSeries};
 
+/// Why a mutex profile of Go is dropped: each nanosecond counts once.
+pub(super) const OF_MUTEXES: &str = "a mutex profile has the waits of the block profile again, where the lock was held: push the block profile";
+
 /// When a profile was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Span {
@@ -42,8 +45,8 @@ pub(super) struct Profile {
     pub(super) client: String,
     pub(super) mode: String,
     pub(super) interval_ns: u64,
-    /// Whether the numbers of stacks are samples of time.
-    pub(super) is_time: bool,
+    /// Why it is not read: its numbers are no time, or time that another profile has.
+    pub(super) without_time: Option<&'static str>,
     /// Whether each line is a sample, without a number.
     pub(super) is_lines: bool,
     /// Whether the contents were compressed and are not any more.
@@ -204,8 +207,8 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn parse(&mut self, profile: Profile) -> Result<Parsed, Failure> {
-        if !profile.is_time {
-            return Ok(Parsed::WithoutTime("only units=samples is time".to_owned()));
+        if let Some(reason) = profile.without_time {
+            return Ok(Parsed::WithoutTime(reason.to_owned()));
         }
         let mut series = profile.series;
         let source = series.source();
@@ -340,7 +343,7 @@ mod tests {
             client: String::new(),
             mode: String::new(),
             interval_ns: 0,
-            is_time: true,
+            without_time: None,
             is_lines: false,
             is_expanded: false,
         }

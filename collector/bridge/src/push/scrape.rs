@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Sender;
 use super::failure::{Failure, Kind};
-use super::profile::{Profile, Span};
+use super::profile::{OF_MUTEXES, Profile, Span};
 use super::series::{Series, Source};
 use base::limits::PUSH_BODY_BYTES_MAX;
 
@@ -29,6 +29,13 @@ pub struct ScrapeTarget {
     pub every: Duration,
     /// Fetches a profile of that length and at most that many bytes, in pprof's format. It blocks.
     pub fetch: Arc<Fetch>,
+}
+
+impl ScrapeTarget {
+    fn is_of_mutexes(&self) -> bool {
+        let path = self.url.split('?').next().unwrap_or_default();
+        path.ends_with("/mutex")
+    }
 }
 
 impl fmt::Debug for ScrapeTarget {
@@ -88,14 +95,14 @@ async fn once(sender: &Sender, target: &ScrapeTarget) -> Result<(), Failure> {
         options: ImportOptions {
             format: Some(ImportFormat::Pprof),
             keep_labels: true,
+            has_own_names: true,
             ..ImportOptions::default()
         },
         client: format!("pprof of {}", target.url),
         mode: "pushed by a scrape".to_owned(),
         interval_ns: 0,
-        is_time: true,
+        without_time: target.is_of_mutexes().then_some(OF_MUTEXES),
         is_lines: false,
-            has_own_names: true,
         is_expanded: false,
     };
     let outcome = sender.counted(Source::Scrape, sender.store_profiles(vec![profile]).await)?;
