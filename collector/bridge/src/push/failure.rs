@@ -91,6 +91,15 @@ impl Failure {
         Failure::new(Kind::Invalid, text)
     }
 
+    /// The same for a profile of a worker, which the text names if the request has several.
+    pub(super) fn of(self, worker: &str, profiles: usize) -> Failure {
+        if profiles < 2 {
+            return self;
+        }
+        let text = format!("a profile of {worker}: {}", self.text);
+        Failure { text, ..self }
+    }
+
     pub(super) fn after(self, retry_after: Duration) -> Failure {
         Failure {
             retry_after: Some(retry_after),

@@ -9,6 +9,7 @@ mod profile;
 mod scrape;
 mod series;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -26,13 +27,15 @@ use self::ingest::Query;
 use self::otlp::{ExportProfilesServiceResponse, Transport};
 use self::profile::{Parsed, Parser, Profile};
 use self::series::Source;
-use base::limits::{LARGE_PUSH_BYTES, PUSH_BODIES_BYTES_MAX, PUSH_CONTENT_BYTES_MAX};
+use base::limits::{
+    LARGE_PUSH_BYTES, PUSH_BODIES_BYTES_MAX, PUSH_CONTENT_BYTES_MAX, PUSHED_LABEL_SETS_MAX,
+};
 use base::log_limit::{Admitted, LineLimit};
 use front::gate::Caller;
 use shares::identity::Identity;
 use shares::{Account, MemoryPool, Quota};
 use state::Collector;
-use state::pushed::PushedSeries;
+use state::pushed::{PushedSeries, StoredPush};
 use state::tree::KnownTree;
 
 pub(crate) use self::body::decoded;
@@ -105,7 +108,10 @@ pub async fn scrape(
 #[derive(Debug, Default)]
 struct Outcome {
     stored_ns: u64,
-    series: usize,
+    /// The workers in which something is stored.
+    series: BTreeSet<String>,
+    /// Number of sets of labels of samples that count without them.
+    merged: usize,
     /// Why profiles were dropped: they have samples, but these measure no time.
     dropped: Vec<String>,
     /// Why series were dropped next to others that are stored.
@@ -120,12 +126,18 @@ impl Outcome {
     /// The answer of `/ingest`, for people.
     fn text(&self) -> String {
         let seconds = self.stored_ns as f64 / 1e9;
-        let mut text = format!("stored {seconds:.3} s in {} series\n", self.series);
+        let mut text = format!("stored {seconds:.3} s in {} series\n", self.series.len());
         for reason in self.dropped.iter().chain(&self.refused) {
             text.push_str(&format!("dropped: {reason}\n"));
         }
         for reason in &self.empty {
             text.push_str(&format!("empty: {reason}\n"));
+        }
+        if self.merged > 0 {
+            text.push_str(&format!(
+                "note: samples with {} further sets of labels count without these: a name keeps {PUSHED_LABEL_SETS_MAX}\n",
+                self.merged
+            ));
         }
         for note in &self.notes {
             text.push_str(&format!("note: {note}\n"));
@@ -143,10 +155,10 @@ impl Outcome {
             .take(REASONS_MAX)
             .map(String::as_str)
             .collect();
-        match (self.series, reasons.is_empty()) {
-            (0, true) => "nothing is stored: the request has no samples".to_owned(),
-            (0, false) => format!("nothing is stored: {}", reasons.join("; ")),
-            (_, _) => reasons.join("; "),
+        match (self.series.is_empty(), reasons.is_empty()) {
+            (true, true) => "nothing is stored: the request has no samples".to_owned(),
+            (true, false) => format!("nothing is stored: {}", reasons.join("; ")),
+            (false, _) => reasons.join("; "),
         }
     }
 
@@ -434,9 +446,15 @@ impl Sender {
     ) -> Result<Vec<Parsed>, Failure> {
         let now = self.inlet.collector.state.clock.now();
         let mut parser = Parser::new(&self.inlet.task_label, now, known);
+        let count = profiles.len();
         profiles
             .into_iter()
-            .map(|profile| parser.parse(profile))
+            .map(|profile| {
+                let worker = profile.series.worker();
+                parser
+                    .parse(profile)
+                    .map_err(|failure| failure.of(&worker, count))
+            })
             .collect()
     }
 
@@ -466,12 +484,15 @@ impl Sender {
         for pushed in series {
             let worker = pushed.description.worker.clone();
             match self.store_series(pushed).await {
-                Ok(stored_ns) => {
-                    outcome.stored_ns += stored_ns;
-                    outcome.series += 1;
+                Ok(stored) => {
+                    outcome.stored_ns += stored.weight_ns;
+                    outcome.merged += usize::from(stored.is_merged);
+                    outcome.series.insert(stored.worker);
                 }
                 // It may be stored when it comes again, and nothing would be stored twice then.
-                Err(failure) if failure.is_retried() && outcome.series == 0 => return Err(failure),
+                Err(failure) if failure.is_retried() && outcome.series.is_empty() => {
+                    return Err(failure);
+                }
                 Err(failure) => {
                     first_failed.get_or_insert(failure.kind);
                     outcome.refused.push(format!("{worker}: {}", failure.text));
@@ -479,12 +500,12 @@ impl Sender {
             }
         }
         match first_failed {
-            Some(kind) if outcome.series == 0 => Err(Failure::new(kind, outcome.warning())),
+            Some(kind) if outcome.series.is_empty() => Err(Failure::new(kind, outcome.warning())),
             _ => Ok(outcome),
         }
     }
 
-    async fn store_series(&self, pushed: PushedSeries) -> Result<u64, Failure> {
+    async fn store_series(&self, pushed: PushedSeries) -> Result<StoredPush, Failure> {
         let collector = &self.inlet.collector;
         let now = collector.state.clock.now();
         Ok(collector.pushed.store(&self.account, pushed, now).await?)
@@ -526,10 +547,10 @@ impl Sender {
                     ..
                 } = outcome;
                 counters.count(source.name(), |counts| {
-                    counts.stored += u64::from(*series > 0);
+                    counts.stored += u64::from(!series.is_empty());
                     counts.stored_ns += stored_ns;
                     counts.without_time += u64::from(!dropped.is_empty());
-                    counts.empty += u64::from(*series == 0 && dropped.is_empty());
+                    counts.empty += u64::from(series.is_empty() && dropped.is_empty());
                 });
                 if !refused.is_empty() {
                     self.count_rejection(source, &outcome.warning());
@@ -573,11 +594,14 @@ struct Expanded {
 /// measured.
 fn expanded(mut profiles: Vec<Profile>) -> Result<Expanded, Failure> {
     let mut bytes = 0_usize;
+    let count = profiles.len();
     for profile in &mut profiles {
-        bytes += profile.expand(
+        let expanded = profile.expand(
             LARGE_PUSH_BYTES.saturating_sub(bytes),
             PUSH_CONTENT_BYTES_MAX.saturating_sub(bytes),
-        )?;
+        );
+        bytes +=
+            expanded.map_err(|error| Failure::from(error).of(&profile.series.worker(), count))?;
     }
     Ok(Expanded { profiles, bytes })
 }

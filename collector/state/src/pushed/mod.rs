@@ -47,6 +47,16 @@ pub enum PushError {
     Panicked,
 }
 
+/// A push of a series that is stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredPush {
+    pub weight_ns: u64,
+    /// The worker in which it counts.
+    pub worker: String,
+    /// Whether it counts without the labels of its samples.
+    pub is_merged: bool,
+}
+
 /// Owner and worker of a series.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct SeriesKey {
@@ -91,14 +101,15 @@ impl Pushed {
         }
     }
 
-    /// Stores the samples of a series. Returns their weight when they are acknowledged. Past the limit on
-    /// series that differ in the labels of samples, they count in the series without these.
+    /// Stores the samples of a series. Returns when they are acknowledged. Past the limit on series that differ in
+    /// the labels of samples, they count in the series without these.
     pub async fn store(
         &self,
         account: &Arc<Account>,
         mut pushed: PushedSeries,
         now: Timestamp,
-    ) -> Result<u64, PushError> {
+    ) -> Result<StoredPush, PushError> {
+        let pushed_as = pushed.description.worker.clone();
         let sender = self.sender(&account.identity, &mut pushed, now)?;
         let mut sending = sender.lock().await;
         let inlet = Inlet {
@@ -107,7 +118,13 @@ impl Pushed {
             memory: &self.memory,
             now,
         };
-        sending.send(inlet, &pushed).await
+        let weight_ns = sending.send(inlet, &pushed).await?;
+        let worker = pushed.description.worker;
+        Ok(StoredPush {
+            weight_ns,
+            is_merged: worker != pushed_as,
+            worker,
+        })
     }
 
     fn sender(

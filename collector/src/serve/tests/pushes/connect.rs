@@ -188,7 +188,13 @@ async fn bad_connect_messages_are_answered_in_the_form_of_the_protocol() {
             "invalid_argument",
             "invalid message",
         ),
-        (proto, &with_bad, 400, "invalid_argument", "invalid pprof"),
+        (
+            proto,
+            &with_bad,
+            400,
+            "invalid_argument",
+            "a profile of pyroscope:shop{a.b=c}: invalid pprof",
+        ),
         (
             proto,
             &late,

@@ -116,9 +116,13 @@ async fn samples_with_too_many_labels_count_in_the_series_without_them() {
     }
     for _ in 0..2 {
         let query = format!("name=shop&{TIMES}&format=pprof");
-        running
+        let text = running
             .ingest(&query, &[], &pprof.clone().encode_to_vec())
             .await;
+        let stored = "stored 0.000 s in 101 series\n";
+        let merged =
+            "note: samples with 50 further sets of labels count without these: a name keeps 100\n";
+        assert_eq!(text, format!("{stored}{merged}"));
     }
     assert_eq!(running.stacks("").await, ["shop;work 03000"]);
     assert_eq!(
