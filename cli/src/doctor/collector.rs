@@ -218,7 +218,7 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
             "collector",
             format!("responds at {url}, but ingestion is stopped: {reason}"),
             "fix the cause: ingestion then resumes by itself; until then agents keep their samples and \
-             retry",
+             retry; pushes of other profilers are refused",
         ),
     }];
     if let Some(refused) = listed(&refused) {
@@ -274,7 +274,13 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
             "give each process a worker id of its own: their time is summed as one worker's",
         ));
     }
-    if off.is_none() && partial.is_none() && blocked.is_none() {
+    if !fleet.ingest.open {
+        findings.push(Finding::warn(
+            "workers",
+            format!("{count} connected; nothing of them is stored at present"),
+            "see collector above",
+        ));
+    } else if off.is_none() && partial.is_none() && blocked.is_none() {
         findings.push(Finding::ok(
             "workers",
             format!("{count} connected, fully sampled"),
@@ -622,7 +628,8 @@ mod tests {
                 bad   collector          responds at http://c:1, but ingestion is stopped: the
                                          disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
                                          → fix the cause: ingestion then resumes by itself;
-                                           until then agents keep their samples and retry
+                                           until then agents keep their samples and retry;
+                                           pushes of other profilers are refused
                 warn  workers            none connected
                                          → agents are rejected; they reconnect by themselves
                                            when ingestion resumes
@@ -636,8 +643,10 @@ mod tests {
                 bad   collector          responds at http://c:1, but ingestion is stopped: the
                                          disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
                                          → fix the cause: ingestion then resumes by itself;
-                                           until then agents keep their samples and retry
-                ok    workers            1 connected, fully sampled
+                                           until then agents keep their samples and retry;
+                                           pushes of other profilers are refused
+                warn  workers            1 connected; nothing of them is stored at present
+                                         → see collector above
             "#]],
         );
     }

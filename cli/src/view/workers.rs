@@ -43,7 +43,7 @@ fn ingest_note(ingest: &IngestStatus, now: &str) -> Option<String> {
         .map(|since| format!(" (for {})", elapsed(since, now)))
         .unwrap_or_default();
     Some(format!(
-        "ingestion is stopped{since}: {reason}; agents keep their samples and retry"
+        "ingestion is stopped{since}: {reason}; agents keep their samples and retry, pushes are refused"
     ))
 }
 
@@ -664,7 +664,7 @@ mod tests {
         );
         let reason = "the disk is full: 12 MiB free of 64 MiB, 32 MiB needed in /d\u{1b}";
         let note = "ingestion is stopped (for 12.0 s): the disk is full: 12 MiB free of 64 MiB, \
-                    32 MiB needed in /d\\u{1b}; agents keep their samples and retry";
+                    32 MiB needed in /d\\u{1b}; agents keep their samples and retry, pushes are refused";
         let stopped = IngestStatus {
             open: false,
             reason: Some(reason.to_owned()),

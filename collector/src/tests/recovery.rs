@@ -486,7 +486,7 @@ fn a_full_disk_blocks_ingest_until_there_is_space() {
     assert_eq!(
         refused.unwrap_err().to_string(),
         "the collector's disk is full (31 MiB free, 32 MiB needed): \
-         ingest is blocked until there is space; agents keep and merge their samples"
+         ingest is blocked until there is space"
     );
     lock(&fleet.disk.0).free_bytes = 32 << 20;
     fleet.flush(&[0], "load;main");

@@ -113,7 +113,7 @@ impl IngestStatus {
                 tracing::error!(
                     cause,
                     reason,
-                    "ingest is blocked: agents keep their samples and retry"
+                    "ingest is blocked: agents keep their samples and retry, pushes are refused"
                 );
                 Some(StatusChange::Stopped(blocked.clone()))
             }

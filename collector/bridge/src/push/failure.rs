@@ -163,7 +163,8 @@ pub(super) fn kind_of(error: &ImportError) -> Kind {
 
 impl From<NotLogged> for Failure {
     fn from(error: NotLogged) -> Failure {
-        Failure::new(Kind::Unavailable, error.to_string())
+        let text = format!("{error}; the push is not stored and must be sent again");
+        Failure::new(Kind::Unavailable, text)
     }
 }
 

@@ -481,16 +481,20 @@ impl Sender {
             self.check_worker(&base.worker)?;
         }
         let mut first_failed = None;
-        for pushed in series {
+        let mut series = series.into_iter();
+        while let Some(pushed) = series.next() {
             let worker = pushed.description.worker.clone();
-            match self.store_series(pushed).await {
+            // The collector itself asks a service for its next profile only.
+            let is_final = self.caller.is_none() || !outcome.series.is_empty();
+            match self.store_series(pushed, is_final).await {
                 Ok(stored) => {
                     outcome.stored_ns += stored.weight_ns;
                     outcome.merged += usize::from(stored.is_merged);
                     outcome.series.insert(stored.worker);
                 }
                 // It may be stored when it comes again, and nothing would be stored twice then.
-                Err(failure) if failure.is_retried() && outcome.series.is_empty() => {
+                Err(failure) if failure.is_retried() && !is_final => {
+                    self.note_refused(series.as_slice(), &failure.text).await;
                     return Err(failure);
                 }
                 Err(failure) => {
@@ -505,10 +509,21 @@ impl Sender {
         }
     }
 
-    async fn store_series(&self, pushed: PushedSeries) -> Result<StoredPush, Failure> {
-        let collector = &self.inlet.collector;
-        let now = collector.state.clock.now();
-        Ok(collector.pushed.store(&self.account, pushed, now).await?)
+    async fn store_series(
+        &self,
+        pushed: PushedSeries,
+        is_final: bool,
+    ) -> Result<StoredPush, Failure> {
+        let all = &self.inlet.collector.pushed;
+        Ok(all.store(&self.account, pushed, is_final).await?)
+    }
+
+    /// Notes that these series keep pushing.
+    async fn note_refused(&self, series: &[PushedSeries], reason: &str) {
+        for pushed in series {
+            let all = &self.inlet.collector.pushed;
+            all.note_refused(&self.account, pushed, reason).await;
+        }
     }
 
     fn check_worker(&self, worker: &str) -> Result<(), Failure> {

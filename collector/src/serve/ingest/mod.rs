@@ -522,9 +522,13 @@ fn is_flush(next: &NextMessage) -> bool {
 fn not_logged_status(error: &NotLogged) -> Status {
     match error {
         NotLogged::Full { .. } | NotLogged::Behind { .. } | NotLogged::Late => {
-            resource_exhausted(error.to_string())
+            resource_exhausted(format!("{error}; agents keep and merge their samples"))
         }
-        NotLogged::Failed { .. } | NotLogged::Closed => Status::unavailable(error.to_string()),
+        NotLogged::Failed { .. } => {
+            let text = format!("{error}; unacknowledged flushes must be sent again");
+            Status::unavailable(text)
+        }
+        NotLogged::Closed => Status::unavailable(error.to_string()),
     }
 }
 

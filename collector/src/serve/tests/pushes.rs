@@ -11,6 +11,7 @@ mod jfr;
 mod names;
 mod otlp;
 mod pprof;
+mod refused;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

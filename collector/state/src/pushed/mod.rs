@@ -102,14 +102,16 @@ impl Pushed {
     }
 
     /// Stores the samples of a series. Returns when they are acknowledged. Past the limit on series that differ in
-    /// the labels of samples, they count in the series without these.
+    /// the labels of samples, they count in the series without these. The client of a push
+    /// that `is_final` does not send it again: a part that is refused is lost.
     pub async fn store(
         &self,
         account: &Arc<Account>,
         mut pushed: PushedSeries,
-        now: Timestamp,
+        is_final: bool,
     ) -> Result<StoredPush, PushError> {
         let pushed_as = pushed.description.worker.clone();
+        let now = self.ingest.state.clock.now();
         let sender = self.sender(&account.identity, &mut pushed, now)?;
         let mut sending = sender.lock().await;
         let inlet = Inlet {
@@ -117,6 +119,7 @@ impl Pushed {
             account,
             memory: &self.memory,
             now,
+            is_final,
         };
         let weight_ns = sending.send(inlet, &pushed).await?;
         let worker = pushed.description.worker;
@@ -125,6 +128,22 @@ impl Pushed {
             is_merged: worker != pushed_as,
             worker,
         })
+    }
+
+    /// Notes that a push came for a series and is not stored, perhaps for the sake of another of its series.
+    pub async fn note_refused(&self, account: &Account, pushed: &PushedSeries, reason: &str) {
+        let now = self.ingest.state.clock.now();
+        let key = SeriesKey {
+            identity: account.identity.clone(),
+            worker: pushed.description.worker.clone(),
+        };
+        let sender = lock(&self.live).get_mut(&key).map(|series: &mut Live| {
+            series.used_at = series.used_at.max(now);
+            series.sender.clone()
+        });
+        if let Some(sender) = sender {
+            sender.lock().await.note_refused(reason, None, now);
+        }
     }
 
     fn sender(

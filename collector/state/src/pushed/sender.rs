@@ -12,7 +12,9 @@ use tokio::task::spawn_blocking;
 
 use super::PushError;
 use super::parts::{Part, parts};
-use crate::ingest::{Attachment, Ingest, KnownNames, OpenStream, ReceivedFlush, StreamError};
+use crate::ingest::{
+    AttachError, Attachment, Ingest, KnownNames, OpenStream, ReceivedFlush, StreamError,
+};
 use base::limits::DICTIONARY_SLICE_ENTRIES;
 use base::sync::{lock, read};
 use shares::{Account, DecodeBudget};
@@ -118,6 +120,21 @@ impl PushedSeries {
         let known = known_samples.iter().filter(of_series).copied();
         parts(&own.chain(known).collect::<Vec<_>>(), self.range)
     }
+
+    /// The weight of its samples.
+    pub(super) fn weight_ns(&self) -> u64 {
+        let Imported {
+            samples,
+            known_samples,
+            ..
+        } = &self.profile.imported;
+        samples
+            .iter()
+            .chain(known_samples)
+            .filter(|sample: &&ImportedSample| sample.labels == self.label_set)
+            .map(|sample| sample.nanoseconds)
+            .sum()
+    }
 }
 
 /// Parts of the collector that a push needs.
@@ -127,20 +144,68 @@ pub(super) struct Inlet<'a> {
     pub(super) account: &'a Arc<Account>,
     pub(super) memory: &'a DecodeBudget,
     pub(super) now: Timestamp,
+    /// Whether a push that is not stored does not come again.
+    pub(super) is_final: bool,
 }
 
 /// Sends what is pushed of one series, as one life of an agent or several in a row. It keeps no names and no
 /// stacks: those of a service are the same for all of its series.
 #[derive(Debug, Default)]
 pub(super) struct Sender {
-    /// `None` before the first push and after a failure.
+    /// `None` before the first push and after a failure of the collector's own.
     attachment: Option<Attachment>,
+    answered: Answered,
+}
+
+/// The flushes of a life that were answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answered {
     seq: u64,
+    /// Weight of all of them.
     accepted_ns: u64,
+    /// Weight of those that were refused for good.
+    rejected_ns: u64,
+}
+
+impl Answered {
+    fn add(&mut self, weight_ns: u64) {
+        self.seq += 1;
+        self.accepted_ns = self.accepted_ns.saturating_add(weight_ns);
+    }
+
+    /// One that was refused for good.
+    fn reject(&mut self, weight_ns: u64) {
+        self.seq += 1;
+        self.lose(weight_ns);
+    }
+
+    /// The rest of a push, which is not sent.
+    fn lose(&mut self, weight_ns: u64) {
+        self.accepted_ns = self.accepted_ns.saturating_add(weight_ns);
+        self.rejected_ns = self.rejected_ns.saturating_add(weight_ns);
+    }
+
+    /// The flush after them.
+    fn next(&mut self, cycle: v1::Cycle, weight_ns: u64, now: Timestamp) -> v1::Flush {
+        self.add(weight_ns);
+        v1::Flush {
+            seq: self.seq,
+            sent_at_ns: now.unix_ns(),
+            clock: Some(v1::Clock::default()),
+            account: Some(v1::LossAccount {
+                accepted_ns: self.accepted_ns,
+                lost_rejected_ns: self.rejected_ns,
+                ..v1::LossAccount::default()
+            }),
+            cycle: Some(cycle),
+            ..v1::Flush::default()
+        }
+    }
 }
 
 impl Sender {
-    /// Stores one push. Returns its weight when it is acknowledged.
+    /// Stores one push. Returns its weight when it is acknowledged. While nothing can be logged, the life goes on:
+    /// a client that pushes is connected, whether its pushes are stored or not.
     pub(super) async fn send(
         &mut self,
         inlet: Inlet<'_>,
@@ -152,10 +217,32 @@ impl Sender {
             self.end(inlet.ingest, inlet.now);
             sent = self.try_send(inlet, pushed).await;
         }
-        if sent.is_err() {
+        let goes_on = matches!(
+            sent,
+            Ok(_)
+                | Err(PushError::Refused { .. }
+                    | PushError::Attach(AttachError::NotLogged(_))
+                    | PushError::Stream(StreamError::NotLogged(_)))
+        );
+        if !goes_on {
             self.end(inlet.ingest, inlet.now);
         }
         sent
+    }
+
+    /// Notes that a push is not stored, and why. `lost_ns` is its weight if it does not come again.
+    pub(super) fn note_refused(&mut self, reason: &str, lost_ns: Option<u64>, now: Timestamp) {
+        let Some(attachment) = &self.attachment else {
+            return;
+        };
+        let Ok(mut session) = attachment.session(now) else {
+            return;
+        };
+        session.note_refusal(reason);
+        if let Some(lost_ns) = lost_ns {
+            session.refuse_next_flush(lost_ns);
+            self.answered.reject(lost_ns);
+        }
     }
 
     /// Ends the life. The next push begins another one.
@@ -179,15 +266,16 @@ impl Sender {
         let nodes = read(&inlet.ingest.state.tree).node_count();
         let of_tree = Arc::new(Translation::of_receiver(nodes));
         let mut waiting = VecDeque::new();
-        let mut total_ns = 0;
+        let mut weights_ns = VecDeque::new();
+        let mut sent = self.answered;
         for Part {
             cycle,
             weight_ns,
             samples,
         } in parts_of(pushed, translation).await?
         {
-            total_ns += weight_ns;
-            let flush = self.flush(cycle, weight_ns, inlet.now);
+            weights_ns.push_back(weight_ns);
+            let flush = sent.next(cycle, weight_ns, inlet.now);
             let charge = inlet
                 .memory
                 .charge(inlet.account, samples * SAMPLE_BYTES)
@@ -206,37 +294,29 @@ impl Sender {
             Some(attachment) => attachment.clone(),
             None => self.attachment.insert(attach(inlet, pushed).await?).clone(),
         };
+        let total_ns = weights_ns.iter().sum();
         while !waiting.is_empty() {
-            for answer in inlet
+            let received = inlet
                 .ingest
                 .receive_flushes(&attachment, &mut waiting)
-                .await?
-            {
+                .await;
+            if let Err(StreamError::NotLogged(reason)) = &received {
+                let lost_ns = inlet.is_final.then(|| weights_ns.iter().sum());
+                self.note_refused(&reason.to_string(), lost_ns, inlet.now);
+            }
+            for answer in received? {
+                let weight_ns = weights_ns.pop_front().unwrap_or_default();
                 if let Kind::Refusal(refusal) = answer {
+                    self.answered.reject(weight_ns);
+                    self.answered.lose(weights_ns.iter().sum());
                     return Err(PushError::Refused {
                         reason: refusal.reason,
                     });
                 }
+                self.answered.add(weight_ns);
             }
         }
         Ok(total_ns)
-    }
-
-    fn flush(&mut self, cycle: v1::Cycle, weight_ns: u64, now: Timestamp) -> v1::Flush {
-        self.seq += 1;
-        self.accepted_ns = self.accepted_ns.saturating_add(weight_ns);
-        let accepted_ns = self.accepted_ns;
-        v1::Flush {
-            seq: self.seq,
-            sent_at_ns: now.unix_ns(),
-            clock: Some(v1::Clock::default()),
-            account: Some(v1::LossAccount {
-                accepted_ns,
-                ..v1::LossAccount::default()
-            }),
-            cycle: Some(cycle),
-            ..v1::Flush::default()
-        }
     }
 }
 

@@ -69,27 +69,23 @@ pub enum WalError {
     },
 }
 
-/// The reason why a flush was not logged. It is not stored; its agent keeps it and sends it again.
+/// The reason why a flush was not logged. It is not stored; its agent keeps it and sends it again, the client of a push
+/// perhaps not.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotLogged {
-    #[error(
-        "the collector's disk is full ({reason}): ingest is blocked until there is space; agents keep \
-         and merge their samples"
-    )]
+    #[error("the collector's disk is full ({reason}): ingest is blocked until there is space")]
     Full { reason: Arc<str> },
     #[error(
         "{bytes} bytes in memory wait for sealing into tables, which fails or is too slow (see the \
-         collector's log): ingest is blocked until there is memory; agents keep and merge their samples"
+         collector's log): ingest is blocked until there is memory"
     )]
     Behind { bytes: usize },
     #[error(
         "the late data in memory is from {LATE_HOURS_MAX} different hours: data of another late hour is \
-         rejected until these are sealed into tables; agents keep and merge their samples"
+         rejected until these are sealed into tables"
     )]
     Late,
-    #[error(
-        "the collector's log could not be written ({reason}); unacknowledged flushes must be sent again"
-    )]
+    #[error("the collector's log could not be written ({reason})")]
     Failed { reason: Arc<str> },
     #[error("the collector is shutting down")]
     Closed,

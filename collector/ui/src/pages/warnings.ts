@@ -131,14 +131,17 @@ export interface Alert {
 /** Grows with the size of a loss: a dismissed alert returns when the loss has doubled. */
 const magnitude = (value: number) => Math.floor(Math.log2(Math.max(1, value)));
 
-const REJECTED_NEXT = 'compare the versions of agent and collector, and look into the log of the collector';
+const rejectedNext = (epoch: Epoch) =>
+  isPushed(epoch)
+    ? 'fix the cause: clients of other profilers may not send again what was refused'
+    : 'compare the versions of agent and collector, and look into the log of the collector';
 
 /** Alerts of one life of a worker. */
 function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: number): Alert[] {
   const { account } = epoch;
   const seenMs = Date.parse(epoch.last_seen);
   const startedMs = Date.parse(epoch.first_seen);
-  const process = `process ${epoch.pid} on ${epoch.host}`;
+  const process = isPushed(epoch) ? 'pushed by another profiler' : `process ${epoch.pid} on ${epoch.host}`;
   const alerts: Alert[] = [];
   const silentNs = nowNs - seenMs * 1e6;
   if (isNewest && epoch.state === 'connected' && silentNs > LATE_NS && !isPushed(epoch))
@@ -174,7 +177,7 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
       isSince: true,
       cause: `${causes.join('; ')} (${process})`,
       next: isRejected
-        ? REJECTED_NEXT
+        ? rejectedNext(epoch)
         : isUnseen && !isQueue
           ? 'begin tasks in short threads, or give the worker more processor time'
           : isQueue
@@ -190,7 +193,7 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
       atMs: startedMs,
       isSince: true,
       cause: `${epoch.last_rejection ?? 'the reason is not known'} (${process})`,
-      next: REJECTED_NEXT,
+      next: rejectedNext(epoch),
     });
   if (!isNewest || epoch.state === 'gone' || isPushed(epoch)) return alerts;
   const mode = epoch.sampler_mode ?? 'full';
