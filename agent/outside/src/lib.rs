@@ -5,7 +5,8 @@
 //! moment on request ([`stopped`]). Unwinding, names, the account of time and shipping are those of the agent
 //! ([`agent::outside`]), so the profile is the same as from inside.
 //!
-//! Reading order: [`target`] (which process), [`recording`] (the loop), [`watched`] (one thread in one tick),
+//! Reading order: [`target`] (which process), [`recording`] (the loop), [`thread_changes`] (starts
+//! and ends), [`watched`] (one thread in one tick),
 //! [`running`] (sources of samples of running threads).
 
 mod interpreter;
@@ -15,6 +16,7 @@ mod running;
 mod stopped;
 mod sys;
 mod target;
+mod thread_changes;
 mod thread_files;
 mod watched;
 

@@ -1,6 +1,5 @@
 //! The loop: visits the threads of a process once in each 10 ms, at a random moment of them, and ends a cycle each second.
 
-use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,9 +19,10 @@ use crate::random::{Random, sample_period_ns};
 use crate::running::{Refused, RunningSamples, RunningSource};
 use crate::stopped::Stopper;
 use crate::sys::perf::Event;
-use crate::target::{Target, thread_count};
+use crate::target::Target;
+use crate::thread_changes::{Ended, ThreadChanges};
 use crate::thread_files::{OpenFiles, inner_id};
-use crate::watched::{End, Tick, Watched};
+use crate::watched::{End, Since, Tick, Watched};
 
 /// Mean time between two ticks, and about the CPU time between two samples of a running thread.
 pub(crate) const INTERVAL_NS: u64 = 10_000_000;
@@ -32,6 +32,9 @@ const CYCLE_NS: u64 = 1_000_000_000;
 const THREADS_MAX: usize = 16_384;
 /// Most visits in a tick; further threads have their turn in the next one. A visit takes some microseconds.
 const VISITS_MAX: usize = 512;
+/// Idle threads that are visited in a tick, as long as each then has a visit in ten ticks.
+const IDLE_VISITS: u64 = 16;
+const IDLE_TICKS_MAX: u64 = 10;
 /// Most threads that the kernel samples at the same time, each with a ring of 256 KiB: 16 MiB. It is the next thread's
 /// turn when one has not run for a while.
 const EVENTS_MAX: usize = 64;
@@ -258,10 +261,7 @@ struct Watch {
     shared: Shared,
     python: PythonSearch,
     threads: Vec<Watched>,
-    /// Number of threads when they were last listed.
-    listed: u64,
-    /// When that was.
-    listed_ns: u64,
+    changes: ThreadChanges,
     /// The first thread of the next tick's visits.
     next: usize,
     ticks: Ticks,
@@ -320,8 +320,9 @@ impl Watch {
         python: PythonSearch,
         start_ns: u64,
     ) -> Watch {
+        let target_id = target.process;
         let audit = Audit {
-            process_cpu_before_ns: process_cpu_ns_of(target.process).unwrap_or(0),
+            process_cpu_before_ns: process_cpu_ns_of(target_id).unwrap_or(0),
             ..Audit::default()
         };
         Watch {
@@ -330,8 +331,7 @@ impl Watch {
             shared,
             python,
             threads: Vec::new(),
-            listed: 0,
-            listed_ns: start_ns,
+            changes: ThreadChanges::new(target_id, start_ns),
             next: 0,
             ticks: Ticks::default(),
             cycle_start_ns: start_ns,
@@ -345,7 +345,12 @@ impl Watch {
         let mut number = 0;
         while !stop.load(Ordering::Acquire) && !self.target.has_ended() {
             let now_ns = monotonic_ns();
-            self.tick(Tick { number, now_ns });
+            let idle_ticks_max = idle_ticks_max(self.threads.len());
+            self.tick(Tick {
+                number,
+                now_ns,
+                idle_ticks_max,
+            });
             if now_ns.saturating_sub(self.cycle_start_ns) >= CYCLE_NS {
                 self.seal(now_ns, false);
             }
@@ -393,17 +398,15 @@ impl Watch {
         is_stopping
     }
 
-    /// Lists the threads, if their number has changed, and visits those that are due.
+    /// Finds threads that have started or ended, and visits those that are due.
     fn tick(&mut self, tick: Tick) {
         self.shared.samples.begin_tick();
         let process_cpu_ns = process_cpu_ns_of(self.target.process);
         self.audit.process_cpu_ns = process_cpu_ns.unwrap_or(self.audit.process_cpu_ns);
-        if thread_count(self.target.process) != self.listed {
-            self.list(tick.now_ns);
-        }
+        self.find_changes(tick.now_ns);
         let count = self.threads.len();
         let mut visits = 0;
-        let mut is_any_gone = false;
+        let mut gone = Vec::new();
         let mut index = self.next;
         for _ in 0..count {
             index = if index >= count { 0 } else { index };
@@ -414,7 +417,7 @@ impl Watch {
             }
             visits += 1;
             if thread.visit(tick, &mut self.shared).is_err() {
-                is_any_gone = true;
+                gone.push(self.changes.set_gone(thread.id, tick.now_ns));
             } else if thread.event.is_none() && thread.ran_ns == tick.now_ns {
                 self.add_event(index - 1, tick.now_ns);
             }
@@ -423,60 +426,54 @@ impl Watch {
             }
         }
         self.next = index;
-        if is_any_gone {
-            self.list(tick.now_ns);
-        }
+        self.remove(&gone);
     }
 
-    /// Reads the list of threads.
-    fn list(&mut self, now_ns: u64) {
-        let Ok(folder) = fs::read_dir(format!("/proc/{}/task", self.target.process)) else {
-            return;
-        };
-        let mut ids: Vec<u32> = folder
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .collect();
-        ids.sort_unstable();
-        self.listed = ids.len() as u64;
-        let about_ns = self.listed_ns.midpoint(now_ns);
-        let threads = std::mem::take(&mut self.threads);
-        let (live, ended): (Vec<Watched>, Vec<Watched>) = threads
-            .into_iter()
-            .partition(|thread| ids.binary_search(&thread.id).is_ok());
-        self.threads = live;
-        self.finish_ended(ended, about_ns);
-        let is_first = self.listed_ns == self.cycle_start_ns && self.threads.is_empty();
-        let since_ns = if is_first { self.listed_ns } else { about_ns };
-        ids.retain(|id| self.threads.iter().all(|thread| thread.id != *id));
-        ids.truncate(THREADS_MAX.saturating_sub(self.threads.len()));
-        for id in ids {
-            self.threads
-                .extend(Watched::new(id, since_ns, &self.shared));
+    /// Adds the threads that have started since the last tick, and removes those that ended.
+    fn find_changes(&mut self, now_ns: u64) {
+        let is_first = self.threads.is_empty();
+        let changes = self.changes.find(now_ns);
+        self.remove(&changes.ended);
+        let room = THREADS_MAX.saturating_sub(self.threads.len());
+        for id in changes.started.into_iter().take(room) {
+            let since = if is_first {
+                Since::Recording(changes.since_ns)
+            } else {
+                Since::Start(changes.since_ns..now_ns)
+            };
+            let Some(thread) = Watched::new(id, since, &self.shared) else {
+                continue;
+            };
+            self.threads.push(thread);
             self.add_event(self.threads.len() - 1, now_ns);
         }
-        self.listed_ns = now_ns;
     }
 
-    /// Counts the rest of the time of threads that have ended. Of the CPU time that the process has used, they have at most
-    /// what no other thread has: on a busy machine a thread that is ready mostly waits.
-    fn finish_ended(&mut self, ended: Vec<Watched>, about_ns: u64) {
-        let of_ended: u64 = ended.iter().map(Watched::counted_cpu_ns).sum();
-        self.audit.ended_cpu_ns += of_ended;
-        let is_any_ready = ended.iter().any(|thread| !thread.is_blocked());
-        let mut ran_ns_max = if is_any_ready {
-            self.unclaimed_cpu_ns()
-        } else {
-            0
-        };
-        for mut thread in ended {
-            let end = End::OfThread {
-                about_ns,
-                ran_ns_max,
-            };
-            let ran_ns = thread.finish(end, &mut self.shared);
-            ran_ns_max -= ran_ns;
-            self.audit.ended_cpu_ns += ran_ns;
+    /// Removes threads that have ended.
+    fn remove(&mut self, ended: &[Ended]) {
+        for end in ended {
+            let at = self.threads.iter().position(|thread| thread.id == end.id);
+            if let Some(at) = at {
+                let thread = self.threads.swap_remove(at);
+                self.finish_ended(thread, end.about_ns);
+            }
         }
+    }
+
+    /// Counts the rest of the time of a thread that has ended. Of the CPU time that the process has used, it has at most
+    /// what no other thread has: on a busy machine a thread that is ready mostly waits.
+    fn finish_ended(&mut self, mut thread: Watched, about_ns: u64) {
+        self.audit.ended_cpu_ns += thread.counted_cpu_ns();
+        let ran_ns_max = if thread.is_blocked() {
+            0
+        } else {
+            self.unclaimed_cpu_ns()
+        };
+        let end = End::OfThread {
+            about_ns,
+            ran_ns_max,
+        };
+        self.audit.ended_cpu_ns += thread.finish(end, &mut self.shared);
     }
 
     /// CPU time that the process has used and that was not counted yet.
@@ -532,11 +529,10 @@ impl Watch {
 
     fn finish(mut self) -> Watching {
         let now_ns = monotonic_ns();
-        let about_ns = self.listed_ns.midpoint(now_ns);
         let has_ended = self.target.has_ended();
         let end = if has_ended {
             End::OfThread {
-                about_ns: about_ns.max(now_ns.saturating_sub(INTERVAL_NS / 2)),
+                about_ns: now_ns.saturating_sub(INTERVAL_NS / 2),
                 // Its clock can not be read any more.
                 ran_ns_max: INTERVAL_NS,
             }
@@ -559,6 +555,11 @@ impl Watch {
             refused_stops: self.shared.refused_stops.is_some(),
         }
     }
+}
+
+/// Most ticks between two visits of an idle thread among as many threads.
+fn idle_ticks_max(threads: usize) -> u64 {
+    (threads as u64 / IDLE_VISITS).clamp(1, IDLE_TICKS_MAX)
 }
 
 #[cfg(test)]

@@ -94,6 +94,11 @@ impl ThreadFiles {
         ThreadActivity::parse(self.syscall.read(&self.folder, &mut buffer)?)
     }
 
+    /// Whether a thread that was blocked and has not run since waits for a processor now, as far as that costs little.
+    pub(crate) fn is_woken(&mut self) -> bool {
+        self.syscall.file.is_some() && self.activity() == Some(ThreadActivity::Running)
+    }
+
     /// Whether a signal or a debugger has stopped it.
     pub(crate) fn is_stopped(&self) -> bool {
         let stat = std::fs::read_to_string(format!("{}/stat", self.folder)).unwrap_or_default();

@@ -1,5 +1,7 @@
 //! One thread of the process, in one tick.
 
+use std::ops::Range;
+
 use agent::outside::{
     BlockedPlace, BlockedSite, BlockedThread, ProcessSamples, RunningStack, SampleAttribution,
     ThreadActivity, ThreadLabel, ThreadTime,
@@ -24,8 +26,6 @@ const RENAMED_AFTER_NS: u64 = 1_000_000_000;
 const ATTEMPTS_MAX: u32 = 2;
 /// Samples of a period; the next ones have another period.
 const PERIOD_SAMPLES: u32 = 4;
-/// An idle thread is visited each tenth tick.
-const IDLE_TICKS_MAX: u64 = 10;
 
 /// A thread of the process.
 pub(crate) struct Watched {
@@ -40,6 +40,8 @@ pub(crate) struct Watched {
     /// Its CPU time before it was first seen.
     cpu_before_ns: u64,
     blocked: Option<Blocked>,
+    /// Whether it ran or waited for a processor at the last visit, maybe after it was blocked.
+    is_ready: bool,
     /// Where it was last sampled while it ran, and when.
     last_sample: Option<LastSample>,
     /// Its samples by the kernel, while it has some.
@@ -74,13 +76,54 @@ struct LastSample {
 pub(crate) struct Tick {
     pub(crate) number: u64,
     pub(crate) now_ns: u64,
+    /// Most ticks until the next visit of an idle thread.
+    pub(crate) idle_ticks_max: u64,
+}
+
+/// From when on the time of a thread counts.
+#[derive(Clone, Debug)]
+pub(crate) enum Since {
+    /// It may have run before.
+    Recording(u64),
+    /// It has started in this time, so all that it ran counts.
+    Start(Range<u64>),
+}
+
+impl Since {
+    /// The beginning of its account, when the kernel has these counts.
+    fn account_begin(&self, counts: &Counts) -> AccountBegin {
+        match self {
+            Since::Recording(at_ns) => AccountBegin {
+                at_ns: *at_ns,
+                counts: *counts,
+            },
+            Since::Start(within) => {
+                let has_lived_ns = counts.cpu_ns + counts.delay_ns;
+                let latest_ns = within.end.saturating_sub(has_lived_ns).max(within.start);
+                AccountBegin {
+                    at_ns: within.start.midpoint(within.end).min(latest_ns),
+                    counts: Counts::default(),
+                }
+            }
+        }
+    }
+}
+
+/// Where the account of a thread begins.
+struct AccountBegin {
+    at_ns: u64,
+    /// The kernel's counts from before.
+    counts: Counts,
 }
 
 impl Watched {
-    /// A thread that is first seen now; its time counts from `since_ns` on. `None` if it has ended.
-    pub(crate) fn new(id: u32, since_ns: u64, shared: &Shared) -> Option<Watched> {
+    /// A thread that is first seen now. `None` if it has ended.
+    pub(crate) fn new(id: u32, since: Since, shared: &Shared) -> Option<Watched> {
         let mut files = ThreadFiles::new(shared.process, id, &shared.open_files);
-        let counts = files.counts().ok()?;
+        let AccountBegin {
+            at_ns: since_ns,
+            counts,
+        } = since.account_begin(&files.counts().ok()?);
         Some(Watched {
             id,
             inner_id: if shared.has_own_ids {
@@ -94,6 +137,7 @@ impl Watched {
             counts,
             cpu_before_ns: counts.cpu_ns,
             blocked: None,
+            is_ready: false,
             last_sample: None,
             event: None,
             event_since_cpu_ns: 0,
@@ -112,7 +156,7 @@ impl Watched {
 
     /// Whether it was blocked when it was last visited.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.is_some()
+        self.blocked.is_some() && !self.is_ready
     }
 
     /// The same at present, if it ran when it was last visited.
@@ -129,7 +173,8 @@ impl Watched {
     /// Begins to take samples by the kernel. Without an event, its time is shown without a stack.
     pub(crate) fn set_event(&mut self, event: Option<Event>) {
         self.event = event;
-        self.event_since_cpu_ns = self.time.cpu_ns();
+        let counts = self.files.counts().ok();
+        self.event_since_cpu_ns = counts.map_or(self.time.cpu_ns(), |counts| counts.cpu_ns);
     }
 
     pub(crate) fn is_due(&self, tick: u64) -> bool {
@@ -152,10 +197,16 @@ impl Watched {
         }
         self.take_events(shared);
         if let Some(blocked) = self.blocked.filter(|_| !has_run) {
-            let weight = self.time.take_off_cpu(blocked.state);
-            shared.samples.add(blocked.place, weight);
-            self.idle_visits += 1;
-            self.due_tick = tick.number + self.idle_visits.min(IDLE_TICKS_MAX);
+            self.is_ready = self.files.is_woken();
+            if self.is_ready {
+                // The kernel tells for how long when it gets a processor.
+                self.idle_visits = 0;
+            } else {
+                let weight = self.time.take_off_cpu(blocked.state);
+                shared.samples.add(blocked.place, weight);
+                self.idle_visits += 1;
+                self.due_tick = tick.number + self.idle_visits.min(tick.idle_ticks_max);
+            }
         } else {
             self.idle_visits = 0;
             if has_run {
@@ -177,10 +228,16 @@ impl Watched {
     /// Finds out what the thread does.
     fn look(&mut self, tick: Tick, has_run: bool, shared: &mut Shared) -> Result<(), Gone> {
         let before = self.blocked.take();
+        self.is_ready = false;
         for _ in 0..ATTEMPTS_MAX {
             match self.files.activity() {
                 None => return Ok(()),
                 Some(ThreadActivity::Running) => {
+                    self.is_ready = true;
+                    if let Some(before) = before {
+                        let weight = self.time.take_off_cpu(before.state);
+                        shared.samples.add(before.place, weight);
+                    }
                     if has_run {
                         self.ask_to_stop(shared);
                     }
@@ -335,14 +392,15 @@ impl Watched {
     }
 
     fn count_off_cpu(&mut self, samples: &mut ProcessSamples) {
-        let blocked = self.blocked;
-        let weight = self
-            .time
-            .take_off_cpu(blocked.map_or(State::Other, |blocked| blocked.state));
+        let weight = match self.blocked {
+            _ if self.is_ready => self.time.take_off_cpu_as_runnable(),
+            Some(blocked) => self.time.take_off_cpu(blocked.state),
+            None => self.time.take_off_cpu(State::Other),
+        };
         if weight == Weight::ZERO {
             return;
         }
-        let place = match blocked {
+        let place = match self.blocked {
             Some(blocked) => blocked.place,
             None => samples.place_without_stack(&mut self.label, NoStack::NotSampled),
         };
@@ -360,7 +418,7 @@ impl Watched {
                 }
                 now_ns
             }
-            End::OfThread { about_ns, .. } if self.blocked.is_some() => {
+            End::OfThread { about_ns, .. } if self.is_blocked() => {
                 self.time.advance_blocked(about_ns);
                 about_ns
             }

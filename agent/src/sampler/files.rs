@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::wait::WaitSite;
 use system::file::CheckedFile;
+use system::newest_id::{NewIds, NewestId};
 use system::task_list::{self, TaskPath, ThreadStat};
 
 const TASKS: &str = "/proc/self/task";
@@ -59,6 +60,7 @@ pub(super) struct ThreadFiles {
 pub(super) struct Files {
     tasks: Option<CheckedFile>,
     keep_tasks: bool,
+    newest_id: NewestId,
     kept: u64,
     kept_max: u64,
     short_ticks: u32,
@@ -71,6 +73,7 @@ impl Files {
         Files {
             tasks: None,
             keep_tasks: kept_max > 0,
+            newest_id: NewestId::default(),
             kept: 0,
             kept_max,
             short_ticks: 0,
@@ -97,6 +100,15 @@ impl Files {
         let links = opened.as_ref().and_then(CheckedFile::links_if_same);
         self.tasks = opened.filter(|_| self.keep_tasks);
         links.or_else(|| Some(fs::metadata(TASKS).ok()?.nlink()))
+    }
+
+    /// Ids that threads of any process have got lately.
+    pub(super) fn new_ids(&mut self) -> NewIds {
+        if self.keep_tasks && self.short_ticks == 0 {
+            self.newest_id.read()
+        } else {
+            NewIds::Unknown
+        }
     }
 
     /// The thread's activity, read without a signal.

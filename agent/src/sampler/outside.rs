@@ -131,6 +131,11 @@ impl ThreadTime {
         self.account.take_off_cpu(state, self.quantum_ns)
     }
 
+    /// Takes the time off the processor of a thread that waits for one.
+    pub fn take_off_cpu_as_runnable(&mut self) -> Weight {
+        self.account.take_all_off_cpu_as_delay(self.quantum_ns)
+    }
+
     /// How long time of running has had no sample.
     #[must_use]
     pub fn running_unattributed_for_ns(&self) -> u64 {

@@ -1,15 +1,18 @@
 //! Finds the threads that have started or ended since the last tick, at a cost that depends on the
 //! number of these threads.
 //!
-//! The kernel tells the number of threads for the price of one `fstat`, and lists them in the order
-//! in which they started: new ones are read from the end of the list ([`task_list`]). Only for those
-//! that ended must the whole list be read, which is therefore done rarely, and later the more
-//! threads there are. How many ended at which tick is remembered until then, so their times are right
-//! all the same.
+//! The kernel tells the number of threads for the price of one `fstat`, and the newest id of any thread
+//! for that of one `read`. The ids since the last tick are asked one by one whether they are of this
+//! process; many, and those of a number that rose without them, are read from the end of the kernel's
+//! list, which has threads in the order in which they started ([`task_list`]). So a thread is found at the
+//! next tick also if another one has ended. Only for those that ended must the whole list be read,
+//! which is therefore done rarely, and later the more threads there are. How many ended at which tick is
+//! remembered until then, so their times are right all the same.
 
 use super::pages::page_queue::PageQueue;
 use super::schedule::TickTimes;
 use super::thread_table::ThreadTable;
+use system::newest_id::NewIds;
 use system::page_vec::PageVec;
 use system::{process, task_list};
 
@@ -17,8 +20,8 @@ use system::{process, task_list};
 const REST_PER_READING: u64 = 300;
 /// Entries that are read from the end of the list in addition to the expected ones.
 const TAIL: u64 = 4;
-/// Ticks after which new threads are looked for although the number of threads is the same: as many
-/// may have ended as started. The shorter time holds while threads start or end.
+/// Ticks after which new threads are looked for although nothing shows any: where the newest id is not
+/// known, as many may have ended as started. The shorter time holds while threads start or end.
 const LOOK_TICKS: u32 = 100;
 const LOOK_TICKS_BUSY: u32 = 5;
 /// For so many ticks after a change threads are taken to start and end.
@@ -28,6 +31,8 @@ const BUSY_TICKS: u32 = 200;
 #[derive(Debug, Default)]
 pub(super) struct ThreadList {
     count: Option<u64>,
+    /// Whether the system tells which ids are new.
+    has_new_ids: bool,
     /// When threads ended that have not been found to be gone: time and number, the earliest first.
     ends: PageQueue<(u64, u64)>,
     /// When the list was last known to be complete up to the newest thread.
@@ -36,6 +41,15 @@ pub(super) struct ThreadList {
     whole_after_ns: u64,
     ticks_since_look: u32,
     ticks_since_change: u32,
+}
+
+/// The kernel's view of the threads at a tick.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ThreadsShown {
+    /// Ids that threads of any process have got lately.
+    pub(super) new_ids: NewIds,
+    /// The number of threads of this one, after these ids were read.
+    pub(super) count: Option<u64>,
 }
 
 /// The difference between the known threads and those that there are.
@@ -57,21 +71,19 @@ impl ThreadList {
         *self = ThreadList::default();
     }
 
-    /// Reads what has changed since the last tick, when the process has `count` threads. `known` are
-    /// all threads but `own_id`, whose samples nobody takes.
+    /// Reads what has changed since the last tick. `known` are all threads but `own_id`, whose samples nobody takes.
     pub(super) fn update(
         &mut self,
         tick: TickTimes,
-        count: Option<u64>,
+        shown: ThreadsShown,
         known: &ThreadTable,
         own_id: u32,
     ) -> ThreadChanges {
         let now = tick.now_ns;
-        let is_new = |id: &u32| *id != own_id && !known.contains(*id);
         let is_first = self.count.is_none();
-        let changed = count != self.count;
-        self.count = count.or(Some(0));
-        self.ticks_since_change = if changed {
+        let has_changed = shown.count != self.count;
+        self.count = shown.count.or(Some(0));
+        self.ticks_since_change = if has_changed {
             0
         } else {
             self.ticks_since_change.saturating_add(1)
@@ -88,20 +100,32 @@ impl ThreadList {
             is_first,
             ..Default::default()
         };
-        if !changed && self.ticks_since_look < self.look_ticks() && self.ends.is_empty() {
-            return changes;
-        }
-        let Some(count) = count.filter(|_| !is_first) else {
+        self.has_new_ids = shown.new_ids != NewIds::Unknown;
+        let Some(count) = shown.count.filter(|_| !is_first) else {
             if now >= self.whole_after_ns {
                 self.read_whole(now, known, own_id, &mut changes);
             }
             return changes;
         };
         let known_count = known.len() as u64 + 1;
-        if changed || self.ticks_since_look >= self.look_ticks() {
+        let is_new = |id: &u32| *id != own_id && !known.contains(*id);
+        let is_complete = match shown.new_ids {
+            NewIds::Among(ids) => {
+                // Some 200 ns each.
+                let is_own = |id: &u32| process::thread_cpu_ns(*id).is_some();
+                changes.started.extend(ids.filter(is_new).filter(is_own));
+                known_count + changes.started.len() as u64 >= count
+            }
+            NewIds::Many => false,
+            NewIds::Unknown => !has_changed,
+        };
+        if is_complete && self.has_new_ids {
+            self.complete_ns = now;
+        }
+        if !is_complete || self.ticks_since_look >= self.look_ticks() {
             self.ticks_since_look = 0;
             match newest(count, count.saturating_sub(known_count) + TAIL, known) {
-                Some(ids) => changes.started.extend(ids.into_iter().filter(is_new)),
+                Some(ids) => changes.started = ids.into_iter().filter(is_new).collect(),
                 None => return changes,
             }
             self.complete_ns = now;
@@ -121,7 +145,7 @@ impl ThreadList {
     }
 
     fn look_ticks(&self) -> u32 {
-        if self.ticks_since_change < BUSY_TICKS {
+        if self.ticks_since_change < BUSY_TICKS && !self.has_new_ids {
             LOOK_TICKS_BUSY
         } else {
             LOOK_TICKS
@@ -212,6 +236,7 @@ mod tests {
 
     use super::super::thread::Thread;
     use super::*;
+    use system::newest_id::NewestId;
     use system::process::thread_id;
 
     #[test]
@@ -249,6 +274,7 @@ mod tests {
         let (old_id, end_old, old) = start();
         let mut table = ThreadTable::default();
         let mut list = ThreadList::default();
+        let mut newest_id = NewestId::default();
         // Long after any reading of the clock, so that the whole list is always read.
         let mut now = 1 << 60;
         // Other tests of this process start and end threads meanwhile.
@@ -258,7 +284,11 @@ mod tests {
                 now_ns: now,
                 last_ns: now,
             };
-            let changes = list.update(tick, Some(count), table, 0);
+            let shown = ThreadsShown {
+                new_ids: newest_id.read(),
+                count: Some(count),
+            };
+            let changes = list.update(tick, shown, table, 0);
             for id in changes.started.iter() {
                 table.insert(Thread::new(*id, now));
             }

@@ -23,7 +23,7 @@ use super::stops::Stops;
 use super::sys::slots::Slots;
 use super::task_words::TaskWords;
 use super::thread::Thread;
-use super::thread_list::ThreadList;
+use super::thread_list::{ThreadList, ThreadsShown};
 use super::thread_probe::ThreadProbe;
 use super::thread_table::ThreadTable;
 use super::time_account::TimeAccount;
@@ -448,15 +448,20 @@ impl Sampler {
 
     /// Adds threads that have started. Returns those that ended.
     fn refresh_threads(&mut self, now: u64) -> PageVec<u32> {
-        let count = self.probe.files.thread_count();
+        // The ids first: a thread that starts meanwhile is in the number, and is looked for.
+        let new_ids = self.probe.files.new_ids();
+        let shown = ThreadsShown {
+            new_ids,
+            count: self.probe.files.thread_count(),
+        };
         let times = TickTimes {
             now_ns: now,
             last_ns: self.last_tick_ns,
         };
-        self.audit.pass(now, count.unwrap_or(0));
+        self.audit.pass(now, shown.count.unwrap_or(0));
         let changes = self
             .thread_list
-            .update(times, count, &self.threads, self.own_id);
+            .update(times, shown, &self.threads, self.own_id);
         for id in changes.started.iter() {
             self.add_thread(*id, changes.started_after_ns..now, changes.is_first);
         }

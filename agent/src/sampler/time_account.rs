@@ -395,6 +395,14 @@ impl TimeAccount {
         self.take_delayed(delayed, quantum_ns)
     }
 
+    /// The same if all of that time is known to be such a wait.
+    #[cfg(feature = "outside")]
+    pub(super) fn take_all_off_cpu_as_delay(&mut self, quantum_ns: u64) -> Weight {
+        let delayed = self.unattributed.off_cpu_ns;
+        self.delay_ahead_ns += delayed;
+        self.take_delayed(delayed, quantum_ns)
+    }
+
     /// Takes the unattributed time off the processor of a thread that ended after its run delay was
     /// last read, when `known_ns` of that time were not run delay.
     pub(super) fn take_off_cpu_of_ended(&mut self, known_ns: u64, quantum_ns: u64) -> Weight {

@@ -8,6 +8,7 @@ pub mod directory;
 pub mod file;
 pub mod fork;
 pub mod marker;
+pub mod newest_id;
 pub mod page_vec;
 pub mod pages;
 pub mod preloaded;

@@ -26,10 +26,6 @@ impl<T> PageQueue<T> {
         self.length
     }
 
-    pub(in crate::sampler) fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
     /// Returns `false` and drops the value if there is no memory.
     pub(in crate::sampler) fn push_back(&mut self, value: T) -> bool {
         if !self.has_room() {
@@ -131,7 +127,7 @@ mod tests {
                 prop_assert!(queue.iter().eq(expected.iter()));
             }
             queue.clear();
-            prop_assert!(queue.is_empty());
+            prop_assert_eq!(queue.len(), 0);
         }
     }
 }

@@ -8,6 +8,7 @@ mod programs;
 mod python;
 mod record;
 mod refused;
+mod truth;
 
 use std::fs;
 use std::path::{Path, PathBuf};

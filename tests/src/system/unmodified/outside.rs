@@ -1,6 +1,6 @@
 //! Processes that already run, profiled from outside (`--pid`, `--name`).
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Child;
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use super::*;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A process that runs until it is dropped.
-struct Target(Child);
+pub(super) struct Target(Child);
 
 impl Target {
     /// Starts a program and waits for its first line.
-    fn start(program: &Path, arguments: &[&str]) -> Target {
+    pub(super) fn start(program: &Path, arguments: &[&str]) -> Target {
         let mut command = plain(program);
         command.args(arguments).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -24,6 +24,8 @@ impl Target {
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         lines.read_line(&mut ready).unwrap();
         assert_eq!(ready, "ready\n");
+        // The program wrote nothing else yet, so nothing is lost with the buffer.
+        child.stdout = Some(lines.into_inner());
         Target(child)
     }
 
@@ -70,7 +72,7 @@ fn compiled(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
 }
 
 /// Compiles a file of this folder.
-fn compiled_from(source: &str, folder: &Path, name: &str, options: &[&str]) -> PathBuf {
+pub(super) fn compiled_from(source: &str, folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/system/unmodified");
     let program = folder.join(name);
     let mut command = Command::new("cc");
@@ -112,8 +114,28 @@ fn attach(collector: &Collector, target: &Target, options: &[&str], cpu_ns: u64)
     said
 }
 
+/// Profiles a process that waits for `SIGUSR1` to begin, until it ends. Returns what it wrote.
+pub(super) fn attach_until_the_end(collector: &Collector, target: Target) -> String {
+    let mut command = plain(emberline());
+    command.args(["run", "--collector", &collector.url()]);
+    command.args(["--pid", &target.id()]).stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let mut lines = BufReader::new(running.stderr.take().unwrap());
+    let mut said = String::new();
+    lines.read_line(&mut said).unwrap();
+    assert!(said.contains("from outside"), "{said}");
+    let mut target = target;
+    kill(Pid::from_raw(target.0.id().cast_signed()), Signal::SIGUSR1).unwrap();
+    let mut written = String::new();
+    let mut stdout = target.0.stdout.take().unwrap();
+    stdout.read_to_string(&mut written).unwrap();
+    target.0.wait().unwrap();
+    assert!(running.wait().unwrap().success());
+    written
+}
+
 /// Time of the lines of a profile that have all these parts, in its unit.
-fn time_of(collapsed: &str, parts: &[&str]) -> u64 {
+pub(super) fn time_of(collapsed: &str, parts: &[&str]) -> u64 {
     let matching = collapsed
         .lines()
         .filter(|line| parts.iter().all(|part| line.contains(part)));

@@ -1,0 +1,107 @@
+//! Programs that know how long their threads did what.
+
+use super::outside::{Target, attach_until_the_end, compiled_from, time_of};
+use super::*;
+
+/// Threads that start when others end, as those of a server with one for each request: their number stays the same.
+const SLEEPERS: Known = Known {
+    name: "turns",
+    arguments: &["sleep", "700", "8"],
+};
+const BURNERS: Known = Known {
+    name: "turns",
+    arguments: &["burn", "300", "10"],
+};
+
+/// A program of this folder that writes how long its threads did their work.
+struct Known {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+/// The collector's data about such a program.
+struct Measured {
+    collector: Collector,
+    true_ns: u64,
+}
+
+impl Known {
+    fn compiled(&self, folder: &Path) -> PathBuf {
+        compiled_from(&format!("{}.c", self.name), folder, self.name, &[])
+    }
+
+    fn from_inside(&self) -> Measured {
+        let folder = tempfile::tempdir().unwrap();
+        let collector = Collector::start();
+        let mut command = under_emberline(&collector.url(), &[]);
+        command.arg(self.compiled(folder.path()));
+        let done = output(command.args(self.arguments));
+        let written = String::from_utf8_lossy(&done.stdout);
+        let true_ns = written.trim().parse().unwrap();
+        ended_workers(&collector, self.name, 1);
+        Measured { collector, true_ns }
+    }
+
+    fn from_outside(&self) -> Measured {
+        let folder = tempfile::tempdir().unwrap();
+        let collector = Collector::start();
+        let arguments = [self.arguments, &["at-signal"]].concat();
+        let target = Target::start(&self.compiled(folder.path()), &arguments);
+        let written = attach_until_the_end(&collector, target);
+        let true_ns = written.trim().parse().unwrap();
+        Measured { collector, true_ns }
+    }
+}
+
+impl Measured {
+    /// The part of the program's time that stacks with this function have, in these states.
+    fn share(&self, states: &[&str], function: &str) -> f64 {
+        let times = states
+            .iter()
+            .map(|state| time_in(&self.collector, state, function));
+        times.sum::<u64>() as f64 / self.true_ns as f64
+    }
+}
+
+fn time_in(collector: &Collector, state: &str, function: &str) -> u64 {
+    let (status, text) = collector.get(&format!("/api/v1/profile.collapsed?state={state}"));
+    assert_eq!(status, 200, "{text}");
+    time_of(&text, &[function])
+}
+
+/// Also how long they waited for a processor at the end.
+const OF_SLEEP: [&str; 2] = ["sleep", "runnable"];
+
+#[test]
+fn sleeps_of_threads_that_follow_each_other_count() {
+    let measured = SLEEPERS.from_inside();
+    let share = measured.share(&OF_SLEEP, ";sleep_once;");
+    assert!((0.93..1.05).contains(&share), "{share}");
+    let (_, epoch) = &workers_of(&measured.collector, "turns")[0];
+    let lost_ns = epoch["account"]["lost_unseen_ns"].as_u64().unwrap();
+    let lost = lost_ns as f64 / measured.true_ns as f64;
+    assert!(lost < 0.05, "{lost}");
+}
+
+#[test]
+fn work_of_threads_that_follow_each_other_has_stacks() {
+    let measured = BURNERS.from_inside();
+    let share = measured.share(&["cpu"], ";burner");
+    assert!((0.9..1.02).contains(&share), "{share}");
+}
+
+#[test]
+fn sleeps_of_threads_that_follow_each_other_count_once_from_outside() {
+    let measured = SLEEPERS.from_outside();
+    let share = measured.share(&OF_SLEEP, ";sleep_once;");
+    assert!((0.93..1.05).contains(&share), "{share}");
+}
+
+#[test]
+fn work_of_threads_that_follow_each_other_is_no_wait_from_outside() {
+    let measured = BURNERS.from_outside();
+    let share = measured.share(&["cpu"], ";burner");
+    assert!((0.9..1.02).contains(&share), "{share}");
+    let waits = measured.share(&["other"], "[no stack: not sampled]");
+    assert!(waits < 0.05, "{waits}");
+}
