@@ -331,9 +331,7 @@ impl ThreadProbe {
                     .time
                     .take_off_cpu_of_ended(known_ns, self.quantum_of(thread))
             }
-            LastObservation::Ready if where_last_seen && thread.last.is_some() => {
-                self.take_off_cpu_of_ready(thread)
-            }
+            LastObservation::Ready if where_last_seen => self.take_off_cpu_of_ready(thread),
             LastObservation::Ready => thread
                 .time
                 .take_off_cpu(State::Other, self.quantum_of(thread)),

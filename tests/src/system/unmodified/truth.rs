@@ -12,6 +12,11 @@ const BURNERS: Known = Known {
     name: "turns",
     arguments: &["burn", "300", "10"],
 };
+/// Many new threads that wait for one processor.
+const CROWD: Known = Known {
+    name: "crowd",
+    arguments: &[],
+};
 
 /// A program of this folder that writes how long its threads did their work.
 struct Known {
@@ -104,4 +109,15 @@ fn work_of_threads_that_follow_each_other_is_no_wait_from_outside() {
     assert!((0.9..1.02).contains(&share), "{share}");
     let waits = measured.share(&["other"], "[no stack: not sampled]");
     assert!(waits < 0.05, "{waits}");
+}
+
+/// They wait for nothing else. Their time is some hundred times that of the program.
+#[test]
+fn waits_of_new_threads_for_a_processor_are_no_other_waits() {
+    for measured in [CROWD.from_inside(), CROWD.from_outside()] {
+        let others = measured.share(&["other"], "[no stack: not sampled]");
+        assert!(others < 0.005, "{others}");
+        let runnable = measured.share(&["runnable"], "");
+        assert!((0.9..1.1).contains(&runnable), "{runnable}");
+    }
 }
