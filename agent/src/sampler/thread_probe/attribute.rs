@@ -313,13 +313,9 @@ impl ThreadProbe {
                 self.without_stack_below(thread, &thread.levels(task_word), reason)
             }
         };
-        let stopped = match thread.observation {
-            LastObservation::Blocked(_) => Weight::ZERO,
-            LastObservation::Ready => {
-                let quantum_ns = self.quantum_of(thread);
-                thread.time.take_stopped(&self.stop, quantum_ns)
-            }
-        };
+        if matches!(thread.observation, LastObservation::Ready) {
+            self.count_stopped(thread, task_word);
+        }
         let weight = match thread.observation {
             LastObservation::Blocked(at) => {
                 thread.time.take_off_cpu(at.state, self.quantum_of(thread))
@@ -336,8 +332,21 @@ impl ThreadProbe {
                 .time
                 .take_off_cpu(State::Other, self.quantum_of(thread)),
         };
-        self.add(thread, attribution, stopped + weight);
+        self.add(thread, attribution, weight);
         self.add_remainder(thread, attribution, |state| state != State::Cpu);
+    }
+
+    /// Counts the time in which the whole process was stopped while the thread was ready. Nobody saw where it was then:
+    /// neither where it was last sampled nor where it is now.
+    pub(super) fn count_stopped(&mut self, thread: &mut Thread, task_word: u64) {
+        let quantum_ns = self.quantum_of(thread);
+        let weight = thread.time.take_stopped(&self.stop, quantum_ns);
+        if weight == Weight::ZERO {
+            return;
+        }
+        let levels = thread.levels(task_word);
+        let attribution = self.without_stack_below(thread, &levels, NoStack::NotSampled);
+        self.add(thread, attribution, weight);
     }
 
     /// Takes the time off the processor of a thread that was ready when it was last seen.

@@ -175,6 +175,9 @@ impl ThreadProbe {
                     seen_ns: now,
                     verify_at_ns: now + FIRST_VERIFY_NS,
                 });
+                if matches!(before, LastObservation::Ready) {
+                    self.count_stopped(thread, task_word);
+                }
                 self.count_blocked(thread, attribution, state);
                 if site.waits_for_signals() {
                     // It must not receive ours.

@@ -121,3 +121,21 @@ fn waits_of_new_threads_for_a_processor_are_no_other_waits() {
         assert!((0.9..1.1).contains(&runnable), "{runnable}");
     }
 }
+
+#[test]
+fn a_stop_counts_at_no_function_that_the_thread_was_not_in() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from("stopped.c", folder.path(), "stopped", &[]);
+    let collector = Collector::start();
+    let done = output(under_emberline(&collector.url(), &[]).arg(program));
+    assert!(done.status.success(), "{done:?}");
+    ended_workers(&collector, "stopped", 2);
+    for function in [";burner", ";wait4"] {
+        let stopped_ns = time_in(&collector, "other", function);
+        assert!(stopped_ns < SECOND_NS / 5, "{function} {stopped_ns}");
+    }
+    let stopped_ns = time_in(&collector, "other", "");
+    // The sampler may have waited for a processor in the second before.
+    assert!(stopped_ns > SECOND_NS, "{stopped_ns}");
+}
