@@ -120,21 +120,6 @@ impl PushedSeries {
         let known = known_samples.iter().filter(of_series).copied();
         parts(&own.chain(known).collect::<Vec<_>>(), self.range)
     }
-
-    /// The weight of its samples.
-    pub(super) fn weight_ns(&self) -> u64 {
-        let Imported {
-            samples,
-            known_samples,
-            ..
-        } = &self.profile.imported;
-        samples
-            .iter()
-            .chain(known_samples)
-            .filter(|sample: &&ImportedSample| sample.labels == self.label_set)
-            .map(|sample| sample.nanoseconds)
-            .sum()
-    }
 }
 
 /// Parts of the collector that a push needs.
