@@ -402,7 +402,7 @@ fn crates_and_patterns_select_functions() {
     };
     assert_eq!(
         collapsed(&view.apply(whole).profile),
-        "t;crate::run 00016\ntokio 00001\n"
+        "t;crate::run 00016\nt;crate:foo 00032\ntokio 00001\n"
     );
 }
 
