@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #define SECOND_NS 1000000000l
-#define THREADS 100
-#define BURN_NS 50000000l
-#define START_DISTANCE_US 20000
+#define THREADS 60
+#define BURN_NS 40000000l
+#define START_DISTANCE_US 10000
 
 static long lived_ns;
 
