@@ -458,7 +458,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     const entries = await page.$$eval('.node-menu button span', (all) => all.map((one) => one.textContent.trim()));
     checks.equal(entries.join(', '), 'Zoom, Find in the graph, Copy name', 'the menu offers what a comparison can do');
     await page.click('.node-menu >> text=Find in the graph');
-    await page.waitForFunction(() => /^\^.*\$$/.test(document.querySelector('.search input').value));
+    await page.waitForFunction(() => /^re:\^.*\$$/.test(document.querySelector('.search input').value));
     await page.mouse.click(box.x + 20, box.y + 48);
     await page.waitForFunction(() => new URL(location.href).searchParams.has('zoom'));
     await page.selectOption('.toolbar select >> nth=0', 'time');

@@ -71,7 +71,7 @@ export function reportChecks({ browser, checks, open, target, token, program, pi
         checks.equal(Number(tasks), json.columns.columns.id.length, 'tasks in the report');
         const beyond = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         checks.expect(beyond <= 0, `the report fits a ${size} window`, `${beyond} px beyond`);
-        await page.fill('input[type=search]', '.');
+        await page.fill('input[type=search]', 're:.');
         await page.waitForFunction(() => document.querySelector('.search output')?.textContent.includes('100%'));
         await page.focus('.flame');
         await page.keyboard.press('ArrowDown');
