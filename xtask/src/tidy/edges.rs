@@ -329,7 +329,7 @@ mod tests {
                 ("agent", "symbol-files", Some("dev")),
             ],
             expect![[r#"
-                agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbols, system, ship [edges]
+                agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbolize, system, ship [edges]
                 collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, import, tls, collector-base, naming, shares, store, front, state, query, bridge [edges]
                 diagnostics/Cargo.toml: diagnostics must not depend on store; it may use profiler-core, agent [edges]
             "#]],
