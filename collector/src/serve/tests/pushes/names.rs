@@ -47,7 +47,9 @@ async fn names_of_clients_stay_names() {
     for name in ["t", "u"] {
         let query = format!("name={name}&{TIMES}&format=pprof");
         running.ingest(&query, &[], &exported.bytes).await;
-        let pushed = running.stacks(&format!("&label=service_name%3D{name}")).await;
+        let pushed = running
+            .stacks(&format!("&label=service_name%3D{name}"))
+            .await;
         assert_eq!(pushed, stacks, "{name}");
     }
 }
