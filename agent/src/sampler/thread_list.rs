@@ -24,6 +24,8 @@ const TAIL: u64 = 4;
 /// known, as many may have ended as started. The shorter time holds while threads start or end.
 const LOOK_TICKS: u32 = 100;
 const LOOK_TICKS_BUSY: u32 = 5;
+/// Ticks from one reading of the newest id to the next one while threads neither start nor end: it takes up to 10 us.
+const ID_TICKS: u32 = 4;
 /// For so many ticks after a change threads are taken to start and end.
 const BUSY_TICKS: u32 = 200;
 
@@ -33,6 +35,7 @@ pub(super) struct ThreadList {
     count: Option<u64>,
     /// Whether the system tells which ids are new.
     has_new_ids: bool,
+    ticks_since_ids: u32,
     /// When threads ended that have not been found to be gone: time and number, the earliest first.
     ends: PageQueue<(u64, u64)>,
     /// When the list was last known to be complete up to the newest thread.
@@ -46,8 +49,8 @@ pub(super) struct ThreadList {
 /// The kernel's view of the threads at a tick.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThreadsShown {
-    /// Ids that threads of any process have got lately.
-    pub(super) new_ids: NewIds,
+    /// Ids that threads of any process have got lately, if they were read.
+    pub(super) new_ids: Option<NewIds>,
     /// The number of threads of this one, after these ids were read.
     pub(super) count: Option<u64>,
 }
@@ -69,6 +72,11 @@ impl ThreadList {
     /// Forgets everything: all threads are new at the next update.
     pub(super) fn clear(&mut self) {
         *self = ThreadList::default();
+    }
+
+    /// Whether the newest id is to be read in the next tick.
+    pub(super) fn wants_new_ids(&self) -> bool {
+        self.ticks_since_change < BUSY_TICKS || self.ticks_since_ids >= ID_TICKS
     }
 
     /// Reads what has changed since the last tick. `known` are all threads but `own_id`, whose samples nobody takes.
@@ -100,7 +108,12 @@ impl ThreadList {
             is_first,
             ..Default::default()
         };
-        self.has_new_ids = shown.new_ids != NewIds::Unknown;
+        self.ticks_since_ids += 1;
+        if let Some(new_ids) = &shown.new_ids {
+            self.has_new_ids = *new_ids != NewIds::Unknown;
+            self.ticks_since_ids = 0;
+        }
+        let are_ids_read = self.has_new_ids && shown.new_ids.is_some();
         let Some(count) = shown.count.filter(|_| !is_first) else {
             if now >= self.whole_after_ns {
                 self.read_whole(now, known, own_id, &mut changes);
@@ -110,16 +123,19 @@ impl ThreadList {
         let known_count = known.len() as u64 + 1;
         let is_new = |id: &u32| *id != own_id && !known.contains(*id);
         let is_complete = match shown.new_ids {
-            NewIds::Among(ids) => {
+            Some(NewIds::Among(ids)) => {
                 // Some 200 ns each.
                 let is_own = |id: &u32| process::thread_cpu_ns(*id).is_some();
                 changes.started.extend(ids.filter(is_new).filter(is_own));
+                if changes.started.len() > 0 {
+                    self.ticks_since_change = 0;
+                }
                 known_count + changes.started.len() as u64 >= count
             }
-            NewIds::Many => false,
-            NewIds::Unknown => !has_changed,
+            Some(NewIds::Many) => false,
+            Some(NewIds::Unknown) | None => !has_changed,
         };
-        if is_complete && self.has_new_ids {
+        if is_complete && are_ids_read {
             self.complete_ns = now;
         }
         if !is_complete || self.ticks_since_look >= self.look_ticks() {
@@ -285,7 +301,7 @@ mod tests {
                 last_ns: now,
             };
             let shown = ThreadsShown {
-                new_ids: newest_id.read(),
+                new_ids: Some(newest_id.read()),
                 count: Some(count),
             };
             let changes = list.update(tick, shown, table, 0);

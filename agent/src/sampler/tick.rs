@@ -449,7 +449,8 @@ impl Sampler {
     /// Adds threads that have started. Returns those that ended.
     fn refresh_threads(&mut self, now: u64) -> PageVec<u32> {
         // The ids first: a thread that starts meanwhile is in the number, and is looked for.
-        let new_ids = self.probe.files.new_ids();
+        let is_wanted = self.thread_list.wants_new_ids();
+        let new_ids = is_wanted.then(|| self.probe.files.new_ids());
         let shown = ThreadsShown {
             new_ids,
             count: self.probe.files.thread_count(),

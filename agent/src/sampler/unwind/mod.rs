@@ -34,6 +34,8 @@ use system::processor::{FP, PC, REGISTERS, SP, code_address};
 const CACHED_MAX: usize = 65_536;
 /// Most words of the stack that are tried as the return address of code without unwind tables.
 const SCANNED_WORDS_MAX: u64 = 512;
+/// The same for words that must follow a call of this very code: frames of such code are small.
+const SURE_WORDS_MAX: u64 = 64;
 /// Most steps from a frame to its caller for one stack, all attempts of a scan together. A stack takes as many as it
 /// has frames, and more if the tables need other registers than the standard ones.
 const STEPS_MAX: u32 = 16_384;
@@ -462,6 +464,10 @@ impl Unwinder {
     /// The frame that `word` returns to, if it is after a call in code with unwind tables.
     fn caller_at(&mut self, word: u64) -> Option<FrameAddress> {
         use UnwindMethod::{AnyRegister, StandardRegisters};
+        // Most words are no addresses of code.
+        if !self.is_in_module(word) {
+            return None;
+        }
         let has_table = matches!(
             self.method(word.wrapping_sub(1)),
             StandardRegisters | AnyRegister
@@ -510,7 +516,12 @@ impl Unwinder {
         let [Some(pc), Some(sp)] = [values[PC], values[SP]] else {
             return;
         };
-        for slot in 0..SCANNED_WORDS_MAX {
+        let words_max = if called.is_some() {
+            SURE_WORDS_MAX
+        } else {
+            SCANNED_WORDS_MAX
+        };
+        for slot in 0..words_max {
             // Registers may hold anything.
             let at = (sp & !7).wrapping_add(slot * 8);
             let Ok(word) = read(at) else { break };
