@@ -5,11 +5,10 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::Builder;
-use std::time::Duration;
 
 use system::signals::BlockedSignals;
 
-use crate::lifecycle::keeper_side;
+use crate::lifecycle::{self, keeper_side};
 use crate::profiler::{self, Profiled};
 use crate::sys::process;
 
@@ -21,7 +20,6 @@ const NAME: &str = "emberline-keep";
 
 /// Longest wait for the removal of threads, in steps. An id of theirs may be another thread's by then.
 const REMOVAL_STEPS_MAX: u32 = 2_000;
-const REMOVAL_STEP: Duration = Duration::from_millis(1);
 
 /// The keeper's id: 0 for none, [`ABOUT_TO_RUN`] before it runs.
 static KEEPER: AtomicI32 = AtomicI32::new(0);
@@ -85,12 +83,7 @@ fn run() {
 /// Waits until the kernel has removed the agent's threads: a program that is alone may make calls that others may not. The
 /// program waits for this thread, no longer than for the agent's end.
 fn await_removal() {
-    for _ in 0..REMOVAL_STEPS_MAX {
-        if !agent::any_left_thread_exists() {
-            return;
-        }
-        std::thread::sleep(REMOVAL_STEP);
-    }
+    lifecycle::wait_until(REMOVAL_STEPS_MAX, || !agent::any_left_thread_exists());
 }
 
 /// Ends the process after its last thread, as the C library does: by `exit`, unless a thread has ended without it.

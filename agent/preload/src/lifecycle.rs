@@ -174,7 +174,8 @@ pub(crate) fn stop() -> bool {
     was_canceled || was_running
 }
 
-fn wait_until(steps_max: u32, is_so: impl Fn() -> bool) {
+/// Waits until something is so, at most that many steps.
+pub(crate) fn wait_until(steps_max: u32, is_so: impl Fn() -> bool) {
     for _ in 0..steps_max {
         if is_so() {
             return;
