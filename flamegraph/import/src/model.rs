@@ -110,7 +110,7 @@ pub struct ImportOptions {
     pub unit: Option<CollapsedUnit>,
     /// The time of one sample where the file has only samples.
     pub interval_ns: Option<u64>,
-    /// The same, for a pprof profile without a period.
+    /// The time of one sample of a pprof profile that states no period.
     pub interval_default_ns: Option<u64>,
     /// The labels of the samples of a recording of Java's Flight Recorder, as Pyroscope's agent sends them with it;
     /// empty if there are none.

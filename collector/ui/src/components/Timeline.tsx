@@ -140,7 +140,7 @@ export function Timeline({
         )}
       </div>
       <figcaption class="legend">
-        <span class="when" title="Over the selected range, as far as the collector has data">
+        <span class="when" title="Averages over the part of the selected range that has data">
           {at === null
             ? `average ${measure === 'cpu' ? 'cores' : 'threads'}`
             : clock((answer.first_ns + at * answer.step_ns) / 1e6)}
