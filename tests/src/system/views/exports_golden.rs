@@ -134,4 +134,19 @@ fn a_range_without_data_writes_no_file() {
         }
     }
     assert_eq!(fs::read_dir(&files).unwrap().count(), 0);
+    for (command, format) in [
+        ("profile", "collapsed"),
+        ("profile", "json"),
+        ("profile", "pprof"),
+        ("tasks", "csv"),
+    ] {
+        let options = [
+            &[command, "--url", &url, "--format", format][..],
+            &before_all,
+        ]
+        .concat();
+        let done = run(&options);
+        assert_eq!(done.status.code(), Some(2), "{command} {format}: {done:?}");
+        assert_eq!(done.stdout, b"", "{command} {format}");
+    }
 }
