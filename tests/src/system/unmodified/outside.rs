@@ -404,13 +404,14 @@ fn stopped_threads_show_the_same_split() {
     assert!((share - 0.75).abs() < SHARE_ERROR_MAX, "{share}: {text}");
 }
 
-/// Two threads that need the interpreter's lock, and one that sleeps.
+/// Two threads that need the interpreter's lock, and one that sleeps. The sleep outlives the test:
+/// a thread that woke up would wait for the lock too, on a busy machine for long.
 const PYTHON: &str = "
 import threading, time
 def spin(number):
     while True: number * number
 def rest():
-    while True: time.sleep(0.2)
+    time.sleep(3600)
 for run in (lambda: spin(1), lambda: spin(2), rest): threading.Thread(target=run, daemon=True).start()
 print('ready', flush=True)
 threading.Event().wait()
