@@ -127,7 +127,7 @@ impl ThreadList {
                 // Some 200 ns each.
                 let is_own = |id: &u32| process::thread_cpu_ns(*id).is_some();
                 changes.started.extend(ids.filter(is_new).filter(is_own));
-                if changes.started.len() > 0 {
+                if !changes.started.is_empty() {
                     self.ticks_since_change = 0;
                 }
                 known_count + changes.started.len() as u64 >= count
