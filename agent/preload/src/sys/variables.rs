@@ -23,8 +23,7 @@ unsafe extern "C" {
 
 /// Variables with a 0 at the end of each.
 struct Copy {
-    bytes: [u8; COPY_BYTES_MAX],
-    used: usize,
+    bytes: Vec<u8>,
 }
 
 static COPY: OnceLock<Copy> = OnceLock::new();
@@ -76,23 +75,21 @@ fn value_of<'v>(variable: &'v [u8], name: &[u8]) -> Option<&'v [u8]> {
 
 impl Copy {
     fn of<'v>(variables: impl Iterator<Item = &'v CStr>) -> Copy {
-        let mut copy = Copy {
-            bytes: [0; COPY_BYTES_MAX],
-            used: 0,
-        };
+        let mut bytes = Vec::new();
         for variable in variables {
             let variable = variable.to_bytes_with_nul();
-            let end = copy.used + variable.len();
-            if variable.starts_with(PREFIX) && end <= COPY_BYTES_MAX {
-                copy.bytes[copy.used..end].copy_from_slice(variable);
-                copy.used = end;
+            let is_copied =
+                variable.starts_with(PREFIX) && bytes.len() + variable.len() <= COPY_BYTES_MAX;
+            // Without memory, the program starts all the same.
+            if is_copied && bytes.try_reserve(variable.len()).is_ok() {
+                bytes.extend_from_slice(variable);
             }
         }
-        copy
+        Copy { bytes }
     }
 
     fn value(&self, name: &[u8]) -> Option<&CStr> {
-        let mut variables = self.bytes[..self.used].split_inclusive(|byte| *byte == 0);
+        let mut variables = self.bytes.split_inclusive(|byte| *byte == 0);
         let value = variables.find_map(|variable| value_of(variable, name))?;
         CStr::from_bytes_with_nul(value).ok()
     }

@@ -55,16 +55,20 @@ impl Chunk {
 struct Region {
     /// Null before it is mapped.
     start: AtomicPtr<Chunk>,
-    /// The free ones with memory, and those without.
+    /// Number of those that were taken once, from the first on; more if some were asked for in vain.
+    begun: AtomicUsize,
+    /// Of these, the free ones with memory, and those without.
     warm: Bits,
     cold: Bits,
 }
 
+/// All bytes are 0, so that they take no room in the file of a library.
 static REGIONS: [Region; REGIONS_MAX] = [const {
     Region {
         start: AtomicPtr::new(ptr::null_mut()),
+        begun: AtomicUsize::new(0),
         warm: Bits([const { AtomicU64::new(0) }; WORDS]),
-        cold: Bits([const { AtomicU64::new(u64::MAX) }; WORDS]),
+        cold: Bits([const { AtomicU64::new(0) }; WORDS]),
     }
 }; REGIONS_MAX];
 
@@ -127,11 +131,22 @@ fn take_cold() -> Option<usize> {
         if region.start.load(Ordering::Acquire).is_null() {
             map(region)?;
         }
-        if let Some(index) = region.cold.take() {
+        if let Some(index) = region.cold.take().or_else(|| region.begin()) {
             return Some(number * REGION_CHUNKS + index);
         }
     }
     None
+}
+
+impl Region {
+    /// Takes a chunk that was never taken.
+    fn begin(&self) -> Option<usize> {
+        if self.begun.load(Ordering::Relaxed) >= REGION_CHUNKS {
+            return None;
+        }
+        let index = self.begun.fetch_add(1, Ordering::Relaxed);
+        (index < REGION_CHUNKS).then_some(index)
+    }
 }
 
 /// Maps a region, unless another thread does so at the same time.
@@ -208,6 +223,9 @@ pub(super) fn bytes_with_memory() -> usize {
     };
     REGIONS
         .iter()
-        .map(|region| (REGION_CHUNKS - cold(region)) * CHUNK_BYTES)
+        .map(|region| {
+            let begun = region.begun.load(Ordering::Relaxed).min(REGION_CHUNKS);
+            (begun - cold(region)) * CHUNK_BYTES
+        })
         .sum()
 }
