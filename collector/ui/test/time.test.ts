@@ -16,6 +16,7 @@ import {
   rangeText,
   resolveRange,
   ticksMs,
+  timeAxis,
   timeStepMs,
   utcOffset,
 } from '../src/core/time';
@@ -132,4 +133,10 @@ test('labels of an axis are times of day, and dates where a day begins that is n
   expect(axisLabels([noon, noon + 200], 200)).toEqual(['12:00:00.000', '12:00:00.200']);
   const days = axisLabels([noon - 24 * hour, noon - 18 * hour, today, noon], 6 * hour);
   expect(days).toEqual([clock(noon - 24 * hour).slice(0, 10), '18:00:00', expect.stringMatching(/^2026-/), '12:00:00']);
+});
+
+test('the axis of a single point is the minute around it', () => {
+  expect(timeAxis(100, 160)).toEqual([100, 160]);
+  expect(timeAxis(100, 100)).toEqual([70, 130]);
+  expect(timeAxis(null, null)).toEqual([-30, 30]);
 });

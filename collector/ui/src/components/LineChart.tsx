@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { onTheme, variable } from '../core/colors';
-import { axisLabels, duration } from '../core/time';
+import { axisLabels, duration, timeAxis } from '../core/time';
 
 export interface Line {
   name: string;
@@ -72,7 +72,10 @@ export function LineChart({ lines, limit, label, height, isAligned, hasPoints, w
         padding: [8, 38, 0, 0],
         legend: { show: false },
         cursor: { drag: { x: onSelect !== undefined, y: false, setScale: false, dist: 4 }, points: { show: false } },
-        scales: { x: { time: !isAligned }, y: { range: (_u, _min, max) => [0, topOf(max ?? 0, limit)] } },
+        scales: {
+          x: { time: !isAligned, range: (_u, first, last) => timeAxis(first, last) },
+          y: { range: (_u, _min, max) => [0, topOf(max ?? 0, limit)] },
+        },
         axes: [
           {
             ...axis,

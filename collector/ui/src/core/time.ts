@@ -249,6 +249,13 @@ export function ticksMs(fromMs: number, toMs: number, stepMs: number): number[] 
   return Array.from({ length: count }, (_, i) => (first + i) * stepMs);
 }
 
+/** The first and last second of an axis, from those of its data. A single point is in the middle of a minute. */
+export function timeAxis(first: number | null, last: number | null): [number, number] {
+  const from = first ?? 0;
+  const to = last ?? 0;
+  return from < to ? [from, to] : [from - 30, to + 30];
+}
+
 /** Labels of a time axis: times of day. The first of each day is its date instead, unless all are of today. */
 export function axisLabels(allMs: number[], stepMs: number): string[] {
   const times = allMs.map((ms) => new Date(ms));
