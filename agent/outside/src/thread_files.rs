@@ -1,6 +1,6 @@
 //! Files of one thread in `/proc`, kept open up to a limit: opening one costs three times as much as reading it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,11 +25,7 @@ pub(crate) struct Counts {
 
 /// The id of a thread in the namespace of its process; the same one if that has ended.
 pub(crate) fn inner_id(process: u32, thread: u32) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status"));
-    let ids = status.unwrap_or_default();
-    let line = ids.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    line.and_then(|ids| ids.split_ascii_whitespace().last()?.parse().ok())
-        .unwrap_or(thread)
+    system::process::innermost_id(&format!("/proc/{process}/task/{thread}")).unwrap_or(thread)
 }
 
 /// The thread has ended.

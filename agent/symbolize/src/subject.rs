@@ -55,12 +55,9 @@ impl Subject {
             }
         };
         let has_own_root = !same("ns/mnt") || !same("root");
-        let status = read_text(&format!("{folder}/status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        let innermost = line.and_then(|ids| ids.split_ascii_whitespace().last()?.parse().ok());
         let identity = Identity {
             user: fs::metadata(&folder).map_or(u32::MAX, |facts| facts.uid()),
-            inner_id: innermost.unwrap_or(process),
+            inner_id: system::process::innermost_id(&folder).unwrap_or(process),
         };
         Subject {
             memory: Memory::Of(process),

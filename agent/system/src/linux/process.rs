@@ -14,7 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 use super::descriptors;
-use super::file::CheckedFile;
+use super::file::{CheckedFile, read_text};
 use super::task_list::{TaskPath, ThreadName};
 
 /// Most bytes of a thread's name, with the 0 at its end.
@@ -111,6 +111,16 @@ pub fn has_pending(thread_id: u32, signal: Signal) -> Option<bool> {
     let mut buffer = [0; STATUS_BYTES];
     let set = u64::from_str_radix(status_value(thread_id, "SigPnd:", &mut buffer)?, 16).ok()?;
     Some(set & 1 << (signal as i32 - 1) != 0)
+}
+
+/// The id of a process or thread in its own namespace, from its folder in `/proc`; `None` if it has ended.
+#[must_use]
+pub fn innermost_id(folder: &str) -> Option<u32> {
+    let status = read_text(&format!("{folder}/status")).ok()?;
+    let ids = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_ascii_whitespace().last()?.parse().ok()
 }
 
 /// Whether a thread may only read, write and exit (strict seccomp); `None` if its status cannot be
