@@ -513,6 +513,9 @@ pub const OPEN_FILES_MAX: usize = 512;
 /// Most bytes of the lists of workers of the store's files; past it, all are read again on demand.
 pub const FILE_WORKERS_BYTES_MAX: usize = 16 << 20;
 
+/// Most bytes of the sums of a store's files that are kept for queries that are asked again; past it, all are read again.
+pub const FILE_SUMS_BYTES_MAX: usize = 16 << 20;
+
 /// How long sums by second are kept.
 pub const SECONDS_KEPT: Duration = Duration::from_secs(7 * 86_400);
 

@@ -131,7 +131,10 @@ pub(crate) struct ScanFilter<'a> {
     pub tasks: Option<&'a [NodeId]>,
     /// Ascending; `None` for all.
     pub workers: Option<&'a [WorkerNumber]>,
+    /// Those that the visitor reads.
     pub columns: &'a [Column],
+    /// Whether the visitor does not ask when a row is from.
+    pub sums_only: bool,
 }
 
 /// A file of a piece of the plan.
@@ -317,6 +320,7 @@ impl<'a> TableReader<'a> {
                 tasks: asked.tasks,
                 workers: asked.workers,
                 columns: asked.columns,
+                sums_only: asked.sums_only,
             };
             let mut each = |batch: &Batch| {
                 self.cancel.count_rows(batch.row_count());
@@ -588,6 +592,9 @@ impl Rows<'_> {
     /// Whether every row is requested. Most batches lie within the periods, and the check costs a
     /// tenth of a sum.
     fn are_all(&self) -> bool {
+        if self.batch.is_summed {
+            return true;
+        }
         let ts = self.batch.ts.iter();
         let bounds = ts.fold((u32::MAX, 0), |(min, max), ts| (min.min(*ts), max.max(*ts)));
         self.workers.is_none() && self.periods.start.0 <= bounds.0 && bounds.1 < self.periods.end.0

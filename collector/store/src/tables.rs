@@ -1,5 +1,6 @@
 //! The tables of a store: the manifest of their files, reads and new versions.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use super::versions::Versions;
 use crate::lists::links::{Link, Links};
 use crate::lists::{SealedTask, WorkerRow};
 use crate::seal::seal_buffer::SealBuffer;
+use crate::sums::file_sums::{Adding, FileSums, Selection};
 use crate::sums::row::WorkerNumber;
 use crate::sums::table::TableName;
 use base::clock::Clock;
@@ -48,6 +50,7 @@ pub struct Tables {
     /// Lock order: after `workers`.
     pub(super) links: RwLock<Links, rank::TablesLinks>,
     open_files: Mutex<OpenFiles, rank::TablesOpen>,
+    file_sums: Mutex<FileSums, rank::FileSums>,
     /// The stores of which this is the union; otherwise none.
     pub(super) parts: RwLock<Vec<Arc<UnionPart>>, rank::TablesParts>,
     /// Damaged files that the manifest still lists, and the reasons.
@@ -218,6 +221,7 @@ impl Tables {
             workers: RwLock::default(),
             links: RwLock::default(),
             open_files: Mutex::default(),
+            file_sums: Mutex::default(),
             parts: RwLock::default(),
             damaged: Mutex::default(),
         }
@@ -321,9 +325,43 @@ impl Tables {
         if let Some(of_part) = self.part_of(file) {
             return of_part.scan(scan, visit);
         }
-        if !scan.workers.is_none_or(|asked| self.may_have(file, asked)) {
+        let workers = scan.workers.map(|asked| self.workers_in(file, asked));
+        if workers.as_ref().is_some_and(|workers| workers.is_empty()) {
             return Ok(());
         }
+        let scan = &Scan {
+            workers: workers.as_deref(),
+            ..scan.clone()
+        };
+        let Some(selection) = Selection::of(file, scan) else {
+            return self.read_rows(file, scan, visit);
+        };
+        let known = lock(&self.file_sums).get(&selection);
+        if let Some(sums) = known {
+            // Nothing follows.
+            let _ = visit(&sums);
+            return Ok(());
+        }
+        let mut adding = Adding::new(selection, file);
+        let mut is_whole = true;
+        self.read_rows(file, scan, &mut |batch| {
+            adding.add(batch);
+            let flow = visit(batch);
+            is_whole &= flow.is_continue();
+            flow
+        })?;
+        if is_whole {
+            adding.keep(&self.file_sums);
+        }
+        Ok(())
+    }
+
+    fn read_rows(
+        &self,
+        file: &FileEntry,
+        scan: &Scan<'_>,
+        visit: &mut dyn FnMut(&Batch) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
         let segment = self.segment(file)?;
         let mut cursor = segment.cursor(scan);
         let mut batch = Batch::default();
@@ -361,18 +399,20 @@ impl Tables {
         Ok(())
     }
 
-    /// Whether a file may have rows of one of the workers, by its footer. Files that are not merged do not tell.
-    fn may_have(&self, file: &FileEntry, asked: &[WorkerNumber]) -> bool {
+    /// Those of the workers of which a file may have rows, by its footer. Files that are not merged do not tell.
+    fn workers_in<'a>(
+        &self,
+        file: &FileEntry,
+        asked: &'a [WorkerNumber],
+    ) -> Cow<'a, [WorkerNumber]> {
         if file.level == 0 {
-            return true;
+            return Cow::Borrowed(asked);
         }
-        let known = {
-            let open = lock(&self.open_files);
-            if open.sum_table.contains_key(&file.id) {
-                return true;
-            }
-            open.workers.by_file.get(&file.id).cloned()
-        };
+        let known = lock(&self.open_files)
+            .workers
+            .by_file
+            .get(&file.id)
+            .cloned();
         let workers = known.unwrap_or_else(|| {
             let workers = WorkerRanges::read(&self.objects, file).map(Arc::new);
             lock(&self.open_files)
@@ -380,7 +420,10 @@ impl Tables {
                 .insert(file.id, workers.clone());
             workers
         });
-        workers.is_none_or(|workers| workers.may_have(asked))
+        match workers {
+            Some(workers) => Cow::Owned(workers.among(asked)),
+            None => Cow::Borrowed(asked),
+        }
     }
 
     /// Opens a sum table's file. Verifies its checksum the first time.
@@ -461,6 +504,7 @@ impl Tables {
         for id in ids {
             open.close(id);
             open.workers.remove(id);
+            lock(&self.file_sums).remove(id);
         }
     }
 

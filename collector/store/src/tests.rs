@@ -3,6 +3,7 @@
 mod columns;
 mod damage;
 mod faults;
+mod file_sums;
 mod file_workers;
 mod fleet;
 mod lookup;

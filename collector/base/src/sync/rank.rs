@@ -114,6 +114,8 @@ ranks! {
     TablesDamaged,
     /// Tables that are open.
     TablesOpen,
+    /// Sums of whole files of tables.
+    FileSums,
     /// Uploads to a bucket that run.
     BucketUploads,
     /// The cache of a bucket's tables.

@@ -86,6 +86,7 @@ impl Cycles {
             tasks: None,
             workers: numbers,
             columns: &[Column::Worker, Column::Kind],
+            sums_only: true,
         };
         let scanned = stored.scan(
             |_| SumTable::Cycles,

@@ -98,6 +98,7 @@ impl Queries<'_> {
             tasks: tasks.as_deref(),
             workers: numbers.as_deref(),
             columns,
+            sums_only: false,
         };
         if tops.is_empty() {
             return Ok(GroupedProfile {

@@ -447,7 +447,7 @@ fn add_stored(
     numbers: Option<&[WorkerNumber]>,
     cluster: Option<&dyn SumCluster>,
 ) -> Result<(), QueryError> {
-    let (tasks, columns) = sample_columns(filter, tops, numbers.is_some());
+    let (tasks, columns) = sample_columns(filter, tops, false);
     let table_of = |piece: &Piece| match numbers {
         None if SumTable::SamplesAll.has(piece.tier) => SumTable::SamplesAll,
         _ => SumTable::Samples,
@@ -456,6 +456,7 @@ fn add_stored(
         tasks: tasks.as_deref(),
         workers: numbers,
         columns,
+        sums_only: true,
     };
     let by_cluster = match cluster {
         Some(cluster) => add_by_cluster(stored, cluster, &table_of, asked, sums)?,

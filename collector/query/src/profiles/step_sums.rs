@@ -307,7 +307,7 @@ impl<'a> StepScan<'a> {
         // Totals by task have no phases.
         let by_node = self.nodes.is_some() || self.node_groups.is_some();
         let by_worker = self.groups.is_some() || self.long.is_some();
-        let columns: &[Column] = match (by_node, by_worker || self.numbers.is_some()) {
+        let columns: &[Column] = match (by_node, by_worker) {
             (true, _) => &[Column::Task, Column::Worker, Column::Kind, Column::Node],
             (false, true) => &[Column::Task, Column::Worker, Column::Kind],
             (false, false) => &[Column::Task, Column::Kind],
@@ -317,6 +317,7 @@ impl<'a> StepScan<'a> {
             tasks: Some(&tasks),
             workers: self.numbers,
             columns,
+            sums_only: false,
         };
         let mut sums = NeighborSums::new(visit);
         stored.scan(

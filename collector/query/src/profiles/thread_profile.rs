@@ -476,6 +476,7 @@ impl Rows {
             tasks: narrow.as_deref(),
             workers: numbers.as_deref(),
             columns,
+            sums_only: false,
         };
         stored.scan_while(
             |_| table,

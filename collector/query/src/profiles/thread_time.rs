@@ -259,6 +259,7 @@ fn add_stored(
         tasks: None,
         workers: numbers.as_deref(),
         columns,
+        sums_only: true,
     };
     stored.scan(
         |_| SumTable::Threads,
@@ -281,6 +282,7 @@ fn add_stored(
         tasks: None,
         workers: numbers.as_deref(),
         columns,
+        sums_only: true,
     };
     stored.scan(
         |_| SumTable::Cycles,

@@ -156,6 +156,7 @@ pub(crate) fn scan_ended(
         tasks: Some(&tasks),
         workers: None,
         columns: sum_table.columns(),
+        sums_only: false,
     };
     stored.scan(
         |_| sum_table,

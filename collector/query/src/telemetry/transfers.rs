@@ -238,6 +238,7 @@ impl Queries<'_> {
             tasks: Some(&kept),
             workers: numbers.as_deref(),
             columns,
+            sums_only: true,
         };
         stored.scan(
             |_| SumTable::TransferSums,

@@ -59,6 +59,7 @@ impl FilesCluster {
             tasks: tasks.as_deref(),
             workers: workers.as_deref(),
             columns: &[Column::Task, Column::Worker, Column::Kind, Column::Node],
+            sums_only: false,
         };
         let mut visit = |batch: &Batch| {
             for row in 0..batch.row_count() {

@@ -45,8 +45,10 @@ pub struct Scan<'a> {
     pub tasks: Option<&'a [NodeId]>,
     /// In rising order; `None` for all.
     pub workers: Option<&'a [WorkerNumber]>,
-    /// In addition to periods and sums, which are always read.
+    /// In addition to periods and sums, which are always read. If `workers` are requested, so is their column.
     pub columns: &'a [Column],
+    /// Whether the periods do not matter: rows of a whole file may come added up.
+    pub sums_only: bool,
 }
 
 /// Rows by column. Columns that were not requested, or that the table does not have, are empty.
@@ -59,9 +61,17 @@ pub struct Batch {
     pub kind: Vec<u8>,
     pub node: Vec<u32>,
     pub values: Vec<u64>,
+    /// Whether these are the sums of all requested rows of a file, and of no others.
+    pub is_summed: bool,
 }
 
 impl Batch {
+    /// Memory of the columns.
+    pub(crate) fn bytes(&self) -> usize {
+        let numbers = self.ts.len() + self.task.len() + self.worker.len() + self.node.len();
+        numbers * size_of::<u32>() + self.kind.len() + self.values.len() * size_of::<u64>()
+    }
+
     /// Number of rows.
     pub fn row_count(&self) -> usize {
         self.values.len()
@@ -90,7 +100,9 @@ impl Batch {
             kind,
             node,
             values,
+            is_summed,
         } = self;
+        *is_summed = false;
         for column in [ts, task, worker, node] {
             column.clear();
         }
@@ -195,7 +207,10 @@ impl Segment {
                 .sum_table
                 .columns()
                 .iter()
-                .map(|column: &Column| scan.columns.contains(column))
+                .map(|column: &Column| {
+                    let is_filtered = *column == Column::Worker && scan.workers.is_some();
+                    is_filtered || scan.columns.contains(column)
+                })
                 .collect(),
             next_group: 0,
             group: None,

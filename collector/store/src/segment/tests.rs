@@ -95,6 +95,7 @@ fn everything() -> Scan<'static> {
         tasks: None,
         workers: None,
         columns: &ALL_COLUMNS,
+        sums_only: false,
     }
 }
 
@@ -383,6 +384,7 @@ fn a_scan_returns_all_matches_and_few_other_rows() {
             tasks: tasks.as_deref(),
             workers: None,
             columns: &ALL_COLUMNS,
+            sums_only: false,
         };
         let found = read(&segment, &scan, tier).unwrap();
         assert!(
@@ -418,6 +420,7 @@ fn unrequested_columns_are_empty() {
         tasks: None,
         workers: None,
         columns: &[Column::Node],
+        sums_only: false,
     };
     let mut cursor = segment.cursor(&scan);
     let mut batch = Batch::default();

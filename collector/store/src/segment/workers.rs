@@ -60,14 +60,15 @@ impl WorkerRanges {
         self.ranges = joined.collect();
     }
 
-    /// Whether the file may have rows of one of the workers, which rise.
-    pub(crate) fn may_have(&self, asked: &[WorkerNumber]) -> bool {
-        asked.iter().any(|worker| {
+    /// Those of the workers of which the file may have rows.
+    pub(crate) fn among(&self, asked: &[WorkerNumber]) -> Vec<WorkerNumber> {
+        let may_have = |worker: &&WorkerNumber| {
             let at = self.ranges.partition_point(|range| *range.end() < worker.0);
             self.ranges
                 .get(at)
                 .is_some_and(|range| range.contains(&worker.0))
-        })
+        };
+        asked.iter().filter(may_have).copied().collect()
     }
 
     /// Memory of the ranges.
@@ -132,10 +133,13 @@ mod tests {
     fn few_ranges_have_exactly_the_workers() {
         let found = ranges([1, 2, 3, 7, 9, 10]);
         assert!(found.fact().value.unwrap().ends_with(" 1-3,7,9-10"));
-        let has = (0..12).filter(|worker| found.may_have(&[WorkerNumber(*worker)]));
-        assert_eq!(has.collect::<Vec<_>>(), [1, 2, 3, 7, 9, 10]);
-        assert!(found.may_have(&[WorkerNumber(4), WorkerNumber(9)]));
-        assert!(!found.may_have(&[]));
+        let numbers = |numbers: &[u32]| -> Vec<WorkerNumber> {
+            numbers.iter().copied().map(WorkerNumber).collect()
+        };
+        let all = numbers(&(0..12).collect::<Vec<_>>());
+        assert_eq!(found.among(&all), numbers(&[1, 2, 3, 7, 9, 10]));
+        assert_eq!(found.among(&numbers(&[4, 9])), numbers(&[9]));
+        assert_eq!(found.among(&[]), []);
     }
 
     #[test]
@@ -143,7 +147,8 @@ mod tests {
         let workers = || (0..5_000).map(|n| 3 * n).chain([100_000]);
         let found = ranges(workers());
         assert_eq!(found.ranges.len(), RANGES_MAX);
-        assert!(workers().all(|worker| found.may_have(&[WorkerNumber(worker)])));
-        assert!(!found.may_have(&[WorkerNumber(50_000)]));
+        let all: Vec<WorkerNumber> = workers().map(WorkerNumber).collect();
+        assert_eq!(found.among(&all), all);
+        assert_eq!(found.among(&[WorkerNumber(50_000)]), []);
     }
 }

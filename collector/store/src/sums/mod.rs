@@ -1,6 +1,7 @@
 //! Tables of sums: their rows, tiers and periods.
 
 pub(crate) mod cluster;
+pub(crate) mod file_sums;
 pub(crate) mod plan;
 pub(crate) mod row;
 pub(crate) mod table;

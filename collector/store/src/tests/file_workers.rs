@@ -47,6 +47,7 @@ fn opened(tables: &Tables, files: &[FileEntry], workers: &[WorkerNumber]) -> usi
         tasks: None,
         workers: Some(workers),
         columns: &[Column::Worker],
+        sums_only: false,
     };
     let opened = files.iter().filter(|file| {
         match tables.scan(file, &scan, &mut |_| ControlFlow::Continue(())) {

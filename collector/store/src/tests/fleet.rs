@@ -602,6 +602,7 @@ pub(crate) fn rows(tables: &Tables) -> BTreeMap<Numbers, u64> {
             tasks: None,
             workers: None,
             columns: &columns,
+            sums_only: false,
         };
         let mut visit = |batch: &segment::Batch| {
             for index in 0..batch.row_count() {

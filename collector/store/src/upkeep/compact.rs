@@ -244,6 +244,7 @@ impl RowStream {
             tasks: None,
             workers: None,
             columns: &ALL_COLUMNS,
+            sums_only: false,
         };
         let cursor = tables.segment(file)?.cursor(&scan);
         let batch = Batch::default();

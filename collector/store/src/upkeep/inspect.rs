@@ -468,6 +468,7 @@ impl Check<'_> {
             tasks: None,
             workers: None,
             columns: &ALL_COLUMNS,
+            sums_only: false,
         };
         let mut days: BTreeMap<Day, u128> = BTreeMap::new();
         let mut rows = 0;

@@ -28,6 +28,15 @@ pub(crate) fn zone(worker: usize) -> String {
     format!("zone-{}", worker % ZONES)
 }
 
+/// A label that few workers share: ten of 100,000.
+pub(crate) const TEAM: &str = "team";
+const TEAMS: usize = 10_000;
+
+/// The value of the label [`TEAM`] of a worker.
+pub(crate) fn team(worker: usize) -> String {
+    format!("team-{}", worker % TEAMS)
+}
+
 /// The end of the last whole hour, in seconds since the Unix epoch.
 pub(crate) fn last_whole_hour() -> i64 {
     let now = SystemTime::now()
@@ -111,7 +120,11 @@ impl Feed<'_> {
             };
             let setup = Setup {
                 worker: format!("{}-{index}", self.name),
-                labels: [(ZONE.to_owned(), zone(index))].into(),
+                labels: [
+                    (ZONE.to_owned(), zone(index)),
+                    (TEAM.to_owned(), team(index)),
+                ]
+                .into(),
                 program: program.clone(),
                 pattern: pattern.clone(),
                 time,

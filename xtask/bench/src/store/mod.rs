@@ -18,7 +18,7 @@ use simulation::process::{Running, Serve, folder_bytes};
 use simulation::record::Detail;
 use simulation::{Api, Timed};
 
-pub(crate) use self::feed::{Contents, Fed, Feed, ZONE, last_whole_hour, zone};
+pub(crate) use self::feed::{Contents, Fed, Feed, TEAM, ZONE, last_whole_hour, team, zone};
 use super::contest::Timings;
 use super::sampler::machine;
 
