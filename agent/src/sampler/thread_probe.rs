@@ -451,13 +451,9 @@ impl ThreadProbe {
         let sp = sample.sp();
         self.unwind_sample(sample);
         let own = (thread.span.low..thread.span.end).contains(&sp);
-        if own && sample.cut && !self.stack.complete && !thread.span.deep {
-            // Ask again with a larger buffer; its time waits for that.
-            thread.span.deep = true;
+        if own && sample.cut && !self.stack.complete && !signal::use_deep_buffers() {
+            // The first one of the process: its time waits for a sample in a larger buffer. One sample is no bias.
             return;
-        }
-        if sample.deep && sample.is_common() {
-            thread.span.deep = false;
         }
         if !own && learn_span(thread, sample) && !self.stack.complete && sample.stack.is_empty() {
             // Its time waits for the next sample.

@@ -65,7 +65,7 @@ pub(crate) fn work(length: Duration) {
 }
 
 /// CPU time of this thread.
-fn processor_time() -> Duration {
+pub(crate) fn processor_time() -> Duration {
     nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
         .unwrap()
         .into()

@@ -56,8 +56,6 @@ pub(super) struct Slot {
     /// The range `[low, end)` in which a direct copy is safe; empty if there is none.
     pub(super) low: AtomicU64,
     pub(super) end: AtomicU64,
-    /// Whether the stack is known to be deeper than a common buffer.
-    pub(super) deep: AtomicBool,
     /// Whether a stack outside of the range may be copied by a system call.
     pub(super) checked: AtomicBool,
     /// Whether every signal is answered, not just one, until the sampler changes it.
@@ -109,7 +107,6 @@ impl Slot {
             word: SlotWord(AtomicU64::new(0)),
             low: AtomicU64::new(0),
             end: AtomicU64::new(0),
-            deep: AtomicBool::new(false),
             checked: AtomicBool::new(false),
             repeat: AtomicBool::new(false),
             task: AtomicPtr::new(ptr::null_mut()),
@@ -199,6 +196,9 @@ pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64], &[Forei
 
 /// Number of the next sample.
 static NEXT_SAMPLE: AtomicU64 = AtomicU64::new(0);
+/// Whether handlers use the deep buffers: only once a stack needed one. Much of what is above a thread's frames, such as
+/// long arguments of the program, would be copied in vain.
+static USES_DEEP: AtomicBool = AtomicBool::new(false);
 /// The process in which handlers may copy memory by a checked system call; 0 for none.
 static CHECKED_IN: AtomicI32 = AtomicI32::new(0);
 /// The handler that was installed before ours; it is called for every signal that is not ours.
@@ -260,6 +260,11 @@ pub(super) fn other(signal: Signal) -> Signal {
 /// Whether the program does not handle the signal.
 pub(super) fn is_free(signal: Signal) -> bool {
     current_action(signal).is_ok_and(|action| is_unused(&action))
+}
+
+/// Lets handlers copy stacks that do not fit a common buffer into a deep one. Returns whether they already did.
+pub(in crate::sampler) fn use_deep_buffers() -> bool {
+    USES_DEEP.swap(true, Ordering::Relaxed)
 }
 
 /// Restores the signal action that was installed before our handler. The caller has deleted all timers.
@@ -454,7 +459,10 @@ fn task_word_of(slot: &Slot) -> u64 {
 #[inline(always)]
 fn answer_taken(slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) {
     let deep = COMMON_BUFFERS..COMMON_BUFFERS + DEEP_BUFFERS;
-    let answered = slot.deep.load(Ordering::Relaxed) && answer(deep, slot, machine, stamp);
+    let stack = own_stack(slot, processor::register(machine, SP) & !7);
+    let is_deep = (stack.end - stack.start) / 8 > COMMON_WORDS as u64;
+    let uses_deep = is_deep && USES_DEEP.load(Ordering::Relaxed);
+    let answered = uses_deep && answer(deep, slot, machine, stamp);
     if !answered {
         answer(0..COMMON_BUFFERS, slot, machine, stamp);
     }

@@ -10,8 +10,7 @@ use nix::sys::signal::Signal;
 use super::alternate;
 use super::protocol::BufferWord;
 use super::signal::{
-    self, BUFFER_WORDS, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, EXPIRED, NO_WORD, SLOTS,
-    SLOTS_MAX, Slot,
+    self, BUFFER_WORDS, BUFFERS, Buffer, EXPIRED, NO_WORD, SLOTS, SLOTS_MAX, Slot,
 };
 use crate::registry::ThreadCell;
 use crate::sampler::foreign::Found;
@@ -42,8 +41,6 @@ impl SlotId {
 pub(in crate::sampler) struct StackSpan {
     pub(in crate::sampler) low: u64,
     pub(in crate::sampler) end: u64,
-    /// Whether more of it is in use than a common buffer holds.
-    pub(in crate::sampler) deep: bool,
     /// Whether the thread was seen on another stack, of which the handler may make a checked copy.
     pub(in crate::sampler) checked: bool,
 }
@@ -64,8 +61,6 @@ pub(in crate::sampler) struct Sample<'s> {
     pub(in crate::sampler) foreign: Found<'s>,
     /// Whether the stack continues above the copy.
     pub(in crate::sampler) cut: bool,
-    /// Whether a deep buffer was used.
-    pub(in crate::sampler) deep: bool,
     /// `None` if the handler did not read the time-stamp counter.
     pub(in crate::sampler) time: Option<HandlerTime>,
     /// Samples of the same thread after this one that are harvested with it.
@@ -82,11 +77,6 @@ pub(in crate::sampler) struct HandlerTime {
 impl Sample<'_> {
     pub(in crate::sampler) fn sp(&self) -> u64 {
         self.registers[SP]
-    }
-
-    /// Whether the stack fits a common buffer.
-    pub(in crate::sampler) fn is_common(&self) -> bool {
-        !self.cut && self.stack.len() <= COMMON_WORDS
     }
 }
 
@@ -216,7 +206,6 @@ impl Slots {
             let same = shared.task.load(Ordering::Relaxed) == task
                 && shared.low.load(Ordering::Relaxed) == span.low
                 && shared.end.load(Ordering::Relaxed) == span.end
-                && shared.deep.load(Ordering::Relaxed) == span.deep
                 && shared.checked.load(Ordering::Relaxed) == span.checked
                 && shared.repeat.load(Ordering::Relaxed) == repeat;
             if same && shared.word.is_armed() {
@@ -233,7 +222,6 @@ impl Slots {
         }
         shared.low.store(span.low, Ordering::Relaxed);
         shared.end.store(span.end, Ordering::Relaxed);
-        shared.deep.store(span.deep, Ordering::Relaxed);
         shared.checked.store(span.checked, Ordering::Relaxed);
         shared.repeat.store(repeat, Ordering::Relaxed);
         shared.word.arm();
@@ -297,7 +285,7 @@ impl Slots {
                     frames,
                     is_complete: buffer.foreign_complete.load(Ordering::Relaxed),
                 };
-                let sample = sample_of(buffer, stack, index >= COMMON_BUFFERS);
+                let sample = sample_of(buffer, stack);
                 let whole = Sample {
                     foreign,
                     later: later as u64,
@@ -315,7 +303,7 @@ fn owner_of(index: usize) -> usize {
     BUFFERS[index].slot.load(Ordering::Relaxed)
 }
 
-fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
+fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64]) -> Sample<'s> {
     Sample {
         registers: buffer
             .registers
@@ -326,7 +314,6 @@ fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
         stack,
         foreign: Found::default(),
         cut: buffer.cut.load(Ordering::Relaxed),
-        deep,
         time: Some(HandlerTime {
             begin: buffer.stamp.load(Ordering::Relaxed),
             took: buffer.took.load(Ordering::Relaxed),
