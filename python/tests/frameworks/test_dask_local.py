@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+import warnings
 from collections import Counter
 
 import emberline
@@ -16,12 +18,26 @@ from support import PATIENCE_S, CollectorCase
 try:
     import dask
     import distributed
+    from dask._task_spec import Dict, Task
+    from dask.diagnostics import Profiler
 except ImportError as error:
     raise unittest.SkipTest("dask is not installed") from error
 
 
 def double(number):
     return 2 * number
+
+
+def spin(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+    return seconds
+
+
+class Unsized:
+    def __sizeof__(self):
+        raise TypeError("no size")
 
 
 def fail(number):
@@ -70,6 +86,34 @@ class Local(CollectorCase):
         emberline.stop()
         row = self.collector.one_task("local-failing", "fail")
         self.assertEqual((row["outcome"], row["cause"]), ("failed", "ValueError: no 3"))
+
+    def test_every_task_that_dask_runs_is_one_with_its_nested_work(self):
+        graph = {
+            "alias-1": "outer-1",
+            "outer-1": (double, (spin, 0.2)),
+            "list-1": [(spin, 0.1), (spin, 0.1)],
+            "dict-1": Dict({"a": Task(None, spin, 0.2)}),
+        }
+        for scheduler in ("threads", "processes", "synchronous"):
+            get = dask.base.get_scheduler(scheduler=scheduler)
+            expected = get(graph, list(graph))
+            self.start(f"nested-{scheduler}")
+            with emberline.dask.Diagnostics(), Profiler() as profiler:
+                self.assertEqual(get(graph, list(graph)), expected)
+            emberline.stop()
+            rows = self.collector.rows(f"nested-{scheduler}")
+            with self.subTest(scheduler):
+                self.assertEqual(sorted(row["key"] for row in rows), sorted(it.key for it in profiler.results))
+                lengths = {row["name"]: row["duration_ns"] / 1e9 for row in rows}
+                self.assertEqual({name for name, length in lengths.items() if length >= 0.2}, {"outer", "list", "dict"})
+
+    def test_a_result_without_a_size_reaches_the_caller(self):
+        self.start("local-unsized")
+        with emberline.dask.Diagnostics(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.assertIsInstance(dask.delayed(Unsized)().compute(scheduler="threads"), Unsized)
+        emberline.stop()
+        self.assertEqual(self.collector.one_task("local-unsized", "Unsized")["outcome"], "ok")
 
     def test_without_an_agent_nothing_changes(self):
         with emberline.dask.Diagnostics():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dask._task_spec import Task
+from dask._task_spec import GraphNode
 from dask.callbacks import Callback
 from dask.sizeof import sizeof
 from dask.utils import key_split
@@ -16,11 +16,38 @@ from .. import pools
 from . import _process
 
 
-class TracedTask(pools.Traced):
-    """The function of a task."""
+class TracedNode(GraphNode):
+    """A node of a graph that is a task when a scheduler runs it, with all of its nested nodes. Its other attributes are
+    those of the node."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call):
+        self.call = call
+        self.key = call.key
+        self._dependencies = call.func.dependencies
+
+    def __call__(self, values=()):
+        return self.call(values)
+
+    def __getattr__(self, name):
+        return getattr(object.__getattribute__(self, "call").func, name)
+
+    def __reduce__(self):
+        return TracedNode, (self.call,)
+
+    def __repr__(self):
+        return repr(self.call.func)
+
+
+class TracedCall(pools.Traced):
+    """Calls a node."""
 
     def note_result(self, task, result):
-        task.result_bytes(sizeof(result))
+        try:
+            task.result_bytes(sizeof(result))
+        except Exception as error:
+            _process.warn_once(f"the size of a result of Dask was not recorded: {error!r}")
         task.result_type(f"{type(result).__module__}.{type(result).__qualname__}")
         return result
 
@@ -35,14 +62,12 @@ class Diagnostics(Callback):
         super().__init__(start_state=self._wrap)
 
     @staticmethod
-    def _wrap(dsk, _state) -> None:
+    def _wrap(dsk, state) -> None:
         """Dask calls this before it computes `dsk`, a dict of that computation alone."""
-        tasks = [(key, task) for key, task in dsk.items() if type(task) is Task]
-        for key, task in tasks:
-            wrapped = task.copy()
-            wrapped.func = TracedTask(task.func, key_split(key), key)
-            dsk[key] = wrapped
-        for name, number in Counter(key_split(key) for key, _ in tasks).items():
+        keys = [*state["ready"], *state["waiting"]]
+        for key in keys:
+            dsk[key] = TracedNode(TracedCall(dsk[key], key_split(key), key))
+        for name, number in Counter(map(key_split, keys)).items():
             emberline.expect(name, number)
 
 
