@@ -36,7 +36,7 @@ mod _native {
     use crate::records::{Report, Run, Transfer, expect, report, report_memory};
     #[pymodule_export]
     use crate::scopes::{
-        TaskHandle, current_task, handle_for_pool, resume, scope_variable, suspend,
+        TaskHandle, current_task, handle_for_pool, leave_since, next_mark, resume, suspend,
     };
     #[pymodule_export]
     use crate::steps::{Steps, rest};

@@ -2,7 +2,8 @@
 //!
 //! A thread enters a [`Scope`] when a `with` block begins. A step of a coroutine, a callback of an event loop and work in
 //! a thread pool run between [`resume`] and [`suspend`]: there a context variable has the innermost scope, so that a
-//! task follows `await`. `resume` enters that scope, and `suspend` leaves all that were entered since. Elsewhere no
+//! task follows `await`. `resume` enters that scope, and `suspend` leaves all that were entered since. So does
+//! [`leave_since`] for the first step of an eager task of asyncio, which runs inside of its parent's step. Elsewhere no
 //! variable is set, which would take most of the time of an empty task.
 
 use std::cell::{Cell, RefCell};
@@ -139,6 +140,9 @@ fn release(scope: Py<Scope>) {
     IS_RELEASING.set(false);
 }
 
+/// A number for each scope that a thread enters, in this order.
+type Mark = u64;
+
 /// A scope that the thread has entered. The fields are dropped in this order.
 struct Entered {
     _phase: Option<PhaseGuard>,
@@ -146,6 +150,7 @@ struct Entered {
     scope: Py<Scope>,
     /// Whether [`resume`] entered it, so that its end leaves the thread in the outer scope.
     is_resumed: bool,
+    mark: Mark,
 }
 
 impl Entered {
@@ -158,14 +163,22 @@ impl Entered {
             _task: task,
             scope: scope.clone_ref(py),
             is_resumed,
+            mark: NEXT_MARK.replace(next_mark() + 1),
         }
     }
 }
 
 thread_local! {
     static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    static NEXT_MARK: Cell<Mark> = const { Cell::new(0) };
     /// Calls of [`resume`] without their [`suspend`].
     static RESUMED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Returns the mark of the scope that the thread enters next, for [`leave_since`].
+#[pyfunction]
+pub(crate) fn next_mark() -> Mark {
+    NEXT_MARK.get()
 }
 
 /// Whether the context variable counts.
@@ -195,23 +208,13 @@ fn leave_ended() {
     });
 }
 
-/// Leaves all scopes that were entered since there were `depth` of them, the innermost first.
-fn truncate(depth: usize) {
+/// Leaves all scopes that were entered since `mark`, the innermost first. Returns whether there were any.
+fn truncate(mark: Mark) -> bool {
     ENTERED.with_borrow_mut(|all| {
-        while all.len() > depth {
-            all.pop();
-        }
-    });
-}
-
-fn depth() -> usize {
-    ENTERED.with_borrow(Vec::len)
-}
-
-/// Returns the context variable whose value is the innermost scope, or `None`.
-#[pyfunction]
-pub(crate) fn scope_variable(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    Ok(variable(py)?.clone())
+        let count = all.len();
+        while all.pop_if(|last| last.mark >= mark).is_some() {}
+        all.len() < count
+    })
 }
 
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
@@ -243,8 +246,19 @@ fn last_entered(py: Python<'_>) -> Option<Py<Scope>> {
 /// Returns the innermost scope of the calling thread's context.
 pub(crate) fn of_context(py: Python<'_>) -> PyResult<Option<Py<Scope>>> {
     let value = variable(py)?.call_method0(pyo3::intern!(py, "get"))?;
-    // Other values are those of a program that sets the variable itself.
-    Ok(value.cast_into::<Scope>().ok().map(Bound::unbind))
+    Ok(as_scope(value))
+}
+
+/// Returns the innermost scope of a context.
+fn innermost_of(context: &Bound<'_, PyAny>) -> PyResult<Option<Py<Scope>>> {
+    let py = context.py();
+    let value = context.call_method1(pyo3::intern!(py, "get"), (variable(py)?,))?;
+    Ok(as_scope(value))
+}
+
+/// Returns the scope that is a value of the variable; other values are those of a program that sets it itself.
+fn as_scope(value: Bound<'_, PyAny>) -> Option<Py<Scope>> {
+    value.cast_into::<Scope>().ok().map(Bound::unbind)
 }
 
 /// Sets the innermost scope of the calling thread's context.
@@ -288,32 +302,52 @@ pub(crate) fn step_out(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
     Ok(())
 }
 
-/// Puts the thread into the innermost scope of a context that continues. Returns the depth for [`suspend`].
+/// Puts the thread into the innermost scope of a context that continues. Returns the mark for [`suspend`].
 #[pyfunction]
-pub(crate) fn resume(py: Python<'_>, scope: Option<Py<Scope>>) -> usize {
-    leave_ended();
+pub(crate) fn resume(context: &Bound<'_, PyAny>) -> PyResult<Mark> {
+    let py = context.py();
+    Ok(resume_in(py, innermost_of(context)?))
+}
+
+/// Like [`resume`], for a context that continues in `scope`.
+pub(crate) fn resume_in(py: Python<'_>, scope: Option<Py<Scope>>) -> Mark {
     RESUMED.set(RESUMED.get() + 1);
-    let before = depth();
+    let mark = next_mark();
     if let Some(scope) = &scope {
         scope.get().set_waiting(None);
         push(Entered::new(py, scope, true));
     }
-    before
+    mark
 }
 
-/// Takes the thread out of all scopes that it has entered since [`resume`], because its context waits or ends. `scope`
-/// is the context's innermost one.
+/// Takes the thread out of all scopes that it has entered since [`resume`], because its context waits or ends.
 #[pyfunction]
-pub(crate) fn suspend(before: usize, scope: Option<Py<Scope>>) {
+pub(crate) fn suspend(mark: Mark, context: &Bound<'_, PyAny>) -> PyResult<()> {
     RESUMED.set(RESUMED.get().saturating_sub(1));
-    if depth() <= before {
-        return;
-    }
+    leave_since(mark, context)
+}
+
+/// Like [`suspend`], for a context whose innermost scope is `scope`.
+pub(crate) fn suspend_in(mark: Mark, scope: Option<&Py<Scope>>) {
+    RESUMED.set(RESUMED.get().saturating_sub(1));
     // The phase of the thread ends before the other one begins: together they are no longer than their task.
-    truncate(before);
-    if let Some(scope) = &scope {
+    if truncate(mark)
+        && let Some(scope) = scope
+    {
         wait_in(scope.get());
     }
+}
+
+/// Takes the thread out of all scopes that it has entered since [`next_mark`] returned `mark`: `context`, in which it
+/// entered them, waits.
+#[pyfunction]
+pub(crate) fn leave_since(mark: Mark, context: &Bound<'_, PyAny>) -> PyResult<()> {
+    if truncate(mark)
+        && let Some(scope) = innermost_of(context)?
+    {
+        wait_in(scope.get());
+    }
+    Ok(())
 }
 
 /// Continues the phase of a context that waits.
@@ -390,9 +424,9 @@ impl TaskHandle {
         }
         let outer = of_context(py)?;
         set_of_context(py, Some(&self.scope))?;
-        let before = resume(py, Some(self.scope.clone_ref(py)));
+        let mark = resume_in(py, Some(self.scope.clone_ref(py)));
         let result = function.call(args, kwargs);
-        suspend(before, None);
+        suspend_in(mark, None);
         set_of_context(py, outer.as_ref())?;
         result
     }

@@ -79,10 +79,10 @@ impl Steps {
         };
         let outer = scopes::of_context(py)?;
         scopes::set_of_context(py, innermost.as_ref())?;
-        let before = scopes::resume(py, innermost);
+        let mark = scopes::resume_in(py, innermost);
         let result = inner.call_method1(method, args);
         let innermost = scopes::of_context(py)?;
-        scopes::suspend(before, innermost.as_ref().map(|scope| scope.clone_ref(py)));
+        scopes::suspend_in(mark, innermost.as_ref());
         scopes::set_of_context(py, outer.as_ref())?;
         match &result {
             Ok(_) if method != "close" => {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import sys
 
 from . import _native
-
-_scope = _native.scope_variable()
 
 
 class Hooks:
@@ -44,19 +43,36 @@ class Hooks:
 
 
 def _run_of(original, hooks):
-    resume, suspend, scope_of = _native.resume, _native.suspend, _scope
+    resume, suspend = _native.resume, _native.suspend
 
     def _run(self):
         if not hooks.are_on:
             return original(self)
         context = self._context
-        before = resume(context.get(scope_of))
+        mark = resume(context)
         try:
             original(self)
         finally:
-            suspend(before, context.get(scope_of))
+            suspend(mark, context)
 
     return _run
+
+
+def _create_task_of(original, hooks):
+    next_mark, leave_since = _native.next_mark, _native.leave_since
+
+    def create_task(self, *args, **options):
+        if not hooks.are_on:
+            return original(self, *args, **options)
+        mark = next_mark()
+        task = original(self, *args, **options)
+        # An eager task has run until it waits.
+        if next_mark() != mark:
+            context_of = getattr(task, "get_context", contextvars.copy_context)
+            leave_since(mark, context_of())
+        return task
+
+    return create_task
 
 
 def _submit_of(original, hooks):
@@ -76,10 +92,12 @@ _hooks = Hooks()
 
 def install() -> None:
     """Installs the hooks."""
+    import asyncio.base_events
     import asyncio.events
     import concurrent.futures.thread
 
     _hooks.replace(asyncio.events.Handle, "_run", _run_of)
+    _hooks.replace(asyncio.base_events.BaseEventLoop, "create_task", _create_task_of)
     _hooks.replace(concurrent.futures.thread.ThreadPoolExecutor, "submit", _submit_of)
     _hooks.are_on = True
 
