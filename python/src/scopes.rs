@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use agent::{Phase, PhaseGuard, TaskScope};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 
 use crate::detached::DetachedPhase;
 use crate::lifecycle;
@@ -30,6 +30,8 @@ pub(crate) struct Scope {
     handle: usize,
     /// Set at its end, which may be on another thread than its start.
     is_ended: AtomicBool,
+    /// The context in which a `with` block entered it, once that has waited in it.
+    context: Mutex<Option<Py<PyWeakrefReference>>>,
     /// The phase goes on while the context waits.
     waiting: Mutex<Option<Box<DetachedPhase>>>,
 }
@@ -42,6 +44,7 @@ impl Scope {
             outer: Outer::new(outer),
             handle: 0,
             is_ended: AtomicBool::new(false),
+            context: Mutex::default(),
             waiting: Mutex::default(),
         }
     }
@@ -53,6 +56,7 @@ impl Scope {
             outer: Outer::new(outer),
             handle: 0,
             is_ended: AtomicBool::new(false),
+            context: Mutex::default(),
             waiting: Mutex::default(),
         }
     }
@@ -67,6 +71,27 @@ impl Scope {
 
     fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Relaxed)
+    }
+
+    /// Notes that `context` waits in it.
+    fn wait_in(&self, context: &Bound<'_, PyAny>) -> PyResult<()> {
+        let context = PyWeakrefReference::new(context)?.unbind();
+        let mut known = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_insert(context);
+        Ok(())
+    }
+
+    /// Whether it ended elsewhere than in `context`, which entered it and has not left it: a context that has a copy of
+    /// the variable works for a task that has ended.
+    fn has_ended_outside_of(&self, context: &Bound<'_, PyAny>) -> bool {
+        if !self.is_ended() {
+            return false;
+        }
+        let known = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+        let entered = known
+            .as_ref()
+            .and_then(|it| it.bind(context.py()).upgrade());
+        entered.is_some_and(|entered| entered.is(context))
     }
 
     fn set_waiting(&self, waiting: Option<Box<DetachedPhase>>) {
@@ -100,14 +125,9 @@ impl Outer {
 
     /// Replaces it by the next scope that is open, if there is one.
     fn skip_ended(&self, py: Python<'_>) {
-        let mut open = self.get(py);
-        let mut has_skipped = false;
-        while let Some(ended) = open.take_if(|scope| scope.get().is_ended()) {
-            open = ended.get().outer.get(py);
-            has_skipped = true;
-        }
-        if has_skipped {
-            self.exchange(open);
+        let outer = self.get(py);
+        if outer.as_ref().is_some_and(|scope| scope.get().is_ended()) {
+            self.exchange(open_of(py, outer));
         }
     }
 }
@@ -208,13 +228,26 @@ fn leave_ended() {
     });
 }
 
-/// Leaves all scopes that were entered since `mark`, the innermost first. Returns whether there were any.
-fn truncate(mark: Mark) -> bool {
+/// Leaves all scopes that were entered since `mark`, the innermost first. Returns them, and not those of [`resume`].
+fn truncate(mark: Mark) -> Left {
+    let mut left = Left::default();
     ENTERED.with_borrow_mut(|all| {
-        let count = all.len();
-        while all.pop_if(|last| last.mark >= mark).is_some() {}
-        all.len() < count
-    })
+        while let Some(entered) = all.pop_if(|last| last.mark >= mark) {
+            left.are_any = true;
+            if !entered.is_resumed {
+                left.entered.push(entered.scope);
+            }
+        }
+    });
+    left
+}
+
+/// Scopes that a thread has left.
+#[derive(Default)]
+struct Left {
+    are_any: bool,
+    /// By `with` blocks.
+    entered: Vec<Py<Scope>>,
 }
 
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
@@ -254,6 +287,33 @@ fn innermost_of(context: &Bound<'_, PyAny>) -> PyResult<Option<Py<Scope>>> {
     let py = context.py();
     let value = context.call_method1(pyo3::intern!(py, "get"), (variable(py)?,))?;
     Ok(as_scope(value))
+}
+
+/// Returns the innermost scope of a context without those that ended elsewhere, such as that of a generator which the event
+/// loop has closed. The context forgets these.
+fn open_in(context: &Bound<'_, PyAny>) -> PyResult<Option<Py<Scope>>> {
+    let py = context.py();
+    let mut open = innermost_of(context)?;
+    let mut has_ended = false;
+    while let Some(ended) = open.take_if(|scope| scope.get().has_ended_outside_of(context)) {
+        open = ended.get().outer.get(py);
+        has_ended = true;
+    }
+    if has_ended {
+        let set = variable(py)?.getattr("set")?;
+        // Fails if another thread runs in the context.
+        let _ = context.call_method1("run", (set, open.as_ref()));
+    }
+    Ok(open)
+}
+
+/// Returns the first scope that has not ended, of one and those around it.
+pub(crate) fn open_of(py: Python<'_>, scope: Option<Py<Scope>>) -> Option<Py<Scope>> {
+    let mut open = scope;
+    while let Some(ended) = open.take_if(|scope| scope.get().is_ended()) {
+        open = ended.get().outer.get(py);
+    }
+    open
 }
 
 /// Returns the scope that is a value of the variable; other values are those of a program that sets it itself.
@@ -306,7 +366,7 @@ pub(crate) fn step_out(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn resume(context: &Bound<'_, PyAny>) -> PyResult<Mark> {
     let py = context.py();
-    Ok(resume_in(py, innermost_of(context)?))
+    Ok(resume_in(py, open_in(context)?))
 }
 
 /// Like [`resume`], for a context that continues in `scope`.
@@ -331,7 +391,7 @@ pub(crate) fn suspend(mark: Mark, context: &Bound<'_, PyAny>) -> PyResult<()> {
 pub(crate) fn suspend_in(mark: Mark, scope: Option<&Py<Scope>>) {
     RESUMED.set(RESUMED.get().saturating_sub(1));
     // The phase of the thread ends before the other one begins: together they are no longer than their task.
-    if truncate(mark)
+    if truncate(mark).are_any
         && let Some(scope) = scope
     {
         wait_in(scope.get());
@@ -342,9 +402,14 @@ pub(crate) fn suspend_in(mark: Mark, scope: Option<&Py<Scope>>) {
 /// entered them, waits.
 #[pyfunction]
 pub(crate) fn leave_since(mark: Mark, context: &Bound<'_, PyAny>) -> PyResult<()> {
-    if truncate(mark)
-        && let Some(scope) = innermost_of(context)?
-    {
+    let left = truncate(mark);
+    if !left.are_any {
+        return Ok(());
+    }
+    for scope in left.entered {
+        scope.get().wait_in(context)?;
+    }
+    if let Some(scope) = innermost_of(context)? {
         wait_in(scope.get());
     }
     Ok(())

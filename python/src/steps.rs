@@ -78,6 +78,8 @@ impl Steps {
             return inner.call_method1(method, args);
         };
         let outer = scopes::of_context(py)?;
+        // A generator whose scope it was may have been closed elsewhere.
+        let innermost = scopes::open_of(py, innermost);
         scopes::set_of_context(py, innermost.as_ref())?;
         let mark = scopes::resume_in(py, innermost);
         let result = inner.call_method1(method, args);

@@ -49,6 +49,40 @@ class Contexts(CollectorCase):
             self.assertGreaterEqual(sum(phase["duration_ns"] for phase in row["phases"]), 0.45e9)
         self.assertAlmostEqual(self.cpu_seconds("eager")["parent"], 0.5, delta=0.15)
 
+    def test_the_end_of_a_generator_by_the_loop_ends_its_task_for_its_consumer(self):
+        async def rows(closed):
+            try:
+                with emberline.task("rows"):
+                    yield 1
+            finally:
+                closed.set()
+
+        async def consume():
+            """Leaves a generator that is closed in another context, and waits for that."""
+            closed = asyncio.Event()
+            async for _ in rows(closed):
+                break
+            await closed.wait()
+            names.append(emberline.current_task().name)
+            spin(0.5)
+
+        async def main():
+            with emberline.task("job"):
+                await consume()
+            names.append(emberline.current_task().name)
+            await asyncio.sleep(0)
+            with emberline.task("next"):
+                await emberline.task("decorated")(consume)()
+            names.append(emberline.current_task().name)
+
+        names = []
+        self.start("abandoned", cpu_limit=1.0)
+        asyncio.run(main())
+        emberline.stop()
+        self.assertEqual(names, ["job", None, "decorated", None])
+        self.assertIsNone(self.collector.one_task("abandoned", "next")["parent"])
+        self.assertAlmostEqual(self.cpu_seconds("abandoned")["job"], 0.5, delta=0.15)
+
 
 if __name__ == "__main__":
     unittest.main()
