@@ -7,6 +7,7 @@ mod future;
 mod handle;
 #[cfg(feature = "tracing-layer")]
 mod layer;
+mod other_thread;
 mod phase;
 mod running;
 mod scope;
@@ -27,6 +28,7 @@ pub use self::future::{TaskFuture, TaskFutureExt};
 pub use self::handle::{TaskHandle, TaskScope, current_task};
 #[cfg(feature = "tracing-layer")]
 pub use self::layer::TaskLayer;
+pub use self::other_thread::ThreadTask;
 pub use self::phase::{Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, phase};
 use self::running::{
     EarlierPhase, QueueTime, Running, TaskOptions, begin_here, end_here, with_here,

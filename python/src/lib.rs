@@ -11,6 +11,7 @@
 //! - A lock is held only with the GIL, and never while Python code runs: so a forked child finds none of them taken.
 
 mod detached;
+mod entered;
 mod errors;
 mod frames;
 mod lifecycle;
@@ -25,6 +26,8 @@ mod text;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
+    use crate::entered::next_mark;
+    #[pymodule_export]
     use crate::errors::{ReportError, StartError};
     #[pymodule_export]
     use crate::frames::find_interpreter;
@@ -35,9 +38,7 @@ mod _native {
     #[pymodule_export]
     use crate::records::{Report, Run, Transfer, expect, report, report_memory};
     #[pymodule_export]
-    use crate::scopes::{
-        TaskHandle, current_task, handle_for_pool, leave_since, next_mark, resume, suspend,
-    };
+    use crate::scopes::{TaskHandle, current_task, handle_for_pool, leave_since, resume, suspend};
     #[pymodule_export]
     use crate::steps::{Steps, rest};
     #[pymodule_export]

@@ -6,30 +6,32 @@
 //! [`leave_since`] for the first step of an eager task of asyncio, which runs inside of its parent's step. Elsewhere no
 //! variable is set, which would take most of the time of an empty task.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::mem::{self, ManuallyDrop};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use agent::{Phase, PhaseGuard, TaskScope};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 
 use crate::detached::DetachedPhase;
+use crate::entered::{self, EnteringThread, Mark, next_mark};
 use crate::lifecycle;
 
 /// A task, or a phase of a task, in which a context is.
 #[pyclass(frozen, module = "emberline._native")]
 pub(crate) struct Scope {
-    task: agent::TaskHandle,
+    pub(crate) task: agent::TaskHandle,
     /// `None` if the task is in no phase.
-    phase: Option<String>,
+    pub(crate) phase: Option<String>,
     outer: Outer,
     /// The address of the [`TaskHandle`] whose `with` block this is, or 0.
     handle: usize,
     /// Set at its end, which may be on another thread than its start.
     is_ended: AtomicBool,
+    /// The thread on which a `with` block entered it.
+    thread: OnceLock<Arc<EnteringThread>>,
     /// The context in which a `with` block entered it, once that has waited in it.
     context: Mutex<Option<Py<PyWeakrefReference>>>,
     /// The phase goes on while the context waits.
@@ -44,6 +46,7 @@ impl Scope {
             outer: Outer::new(outer),
             handle: 0,
             is_ended: AtomicBool::new(false),
+            thread: OnceLock::new(),
             context: Mutex::default(),
             waiting: Mutex::default(),
         }
@@ -56,6 +59,7 @@ impl Scope {
             outer: Outer::new(outer),
             handle: 0,
             is_ended: AtomicBool::new(false),
+            thread: OnceLock::new(),
             context: Mutex::default(),
             waiting: Mutex::default(),
         }
@@ -64,17 +68,27 @@ impl Scope {
     /// Ends it, for all threads and contexts.
     pub(crate) fn end(&self, py: Python<'_>) {
         self.set_waiting(None);
-        if !self.is_ended.swap(true, Ordering::Relaxed) {
-            self.outer.skip_ended(py);
+        if self.is_ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.outer.skip_ended(py);
+        if let Some(thread) = self.thread.get() {
+            let outer = self.outer.get(py);
+            thread.leave(self, outer.as_ref().map(|scope| scope.get()));
         }
     }
 
-    fn is_ended(&self) -> bool {
+    /// Notes the thread on which a `with` block enters it.
+    pub(crate) fn note_thread(&self, thread: &Arc<EnteringThread>) {
+        let _ = self.thread.set(thread.clone());
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Relaxed)
     }
 
     /// Notes that `context` waits in it.
-    fn wait_in(&self, context: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn note_context(&self, context: &Bound<'_, PyAny>) -> PyResult<()> {
         let context = PyWeakrefReference::new(context)?.unbind();
         let mut known = self.context.lock().unwrap_or_else(PoisonError::into_inner);
         known.get_or_insert(context);
@@ -160,94 +174,14 @@ fn release(scope: Py<Scope>) {
     IS_RELEASING.set(false);
 }
 
-/// A number for each scope that a thread enters, in this order.
-type Mark = u64;
-
-/// A scope that the thread has entered. The fields are dropped in this order.
-struct Entered {
-    _phase: Option<PhaseGuard>,
-    _task: TaskScope,
-    scope: Py<Scope>,
-    /// Whether [`resume`] entered it, so that its end leaves the thread in the outer scope.
-    is_resumed: bool,
-    mark: Mark,
-}
-
-impl Entered {
-    fn new(py: Python<'_>, scope: &Py<Scope>, is_resumed: bool) -> Entered {
-        let inner = scope.get();
-        let task = inner.task.enter();
-        let phase = inner.phase.as_deref();
-        Entered {
-            _phase: phase.map(|name| agent::phase(Phase::of_name(name))),
-            _task: task,
-            scope: scope.clone_ref(py),
-            is_resumed,
-            mark: NEXT_MARK.replace(next_mark() + 1),
-        }
-    }
-}
-
 thread_local! {
-    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
-    static NEXT_MARK: Cell<Mark> = const { Cell::new(0) };
     /// Calls of [`resume`] without their [`suspend`].
     static RESUMED: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Returns the mark of the scope that the thread enters next, for [`leave_since`].
-#[pyfunction]
-pub(crate) fn next_mark() -> Mark {
-    NEXT_MARK.get()
 }
 
 /// Whether the context variable counts.
 fn is_resumed() -> bool {
     RESUMED.get() > 0
-}
-
-/// Scopes that one thread may be in; deeper ones change the context only.
-const ENTERED_MAX: usize = 10_000;
-
-fn push(entered: Entered) {
-    leave_ended();
-    ENTERED.with_borrow_mut(|all| {
-        if all.len() < ENTERED_MAX {
-            all.push(entered);
-        }
-    });
-}
-
-/// Leaves the innermost scopes that ended on other threads; not one of a context that continues in it.
-fn leave_ended() {
-    ENTERED.with_borrow_mut(|all| {
-        let is_over = |last: &Entered| !last.is_resumed && last.scope.get().is_ended();
-        while all.last().is_some_and(is_over) {
-            all.pop();
-        }
-    });
-}
-
-/// Leaves all scopes that were entered since `mark`, the innermost first. Returns them, and not those of [`resume`].
-fn truncate(mark: Mark) -> Left {
-    let mut left = Left::default();
-    ENTERED.with_borrow_mut(|all| {
-        while let Some(entered) = all.pop_if(|last| last.mark >= mark) {
-            left.are_any = true;
-            if !entered.is_resumed {
-                left.entered.push(entered.scope);
-            }
-        }
-    });
-    left
-}
-
-/// Scopes that a thread has left.
-#[derive(Default)]
-struct Left {
-    are_any: bool,
-    /// By `with` blocks.
-    entered: Vec<Py<Scope>>,
 }
 
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
@@ -268,12 +202,7 @@ pub(crate) fn innermost(py: Python<'_>) -> PyResult<Option<Py<Scope>>> {
     if is_resumed() {
         return of_context(py);
     }
-    leave_ended();
-    Ok(last_entered(py))
-}
-
-fn last_entered(py: Python<'_>) -> Option<Py<Scope>> {
-    ENTERED.with_borrow(|all| all.last().map(|entered| entered.scope.clone_ref(py)))
+    Ok(entered::innermost(py))
 }
 
 /// Returns the innermost scope of the calling thread's context.
@@ -332,7 +261,7 @@ pub(crate) fn enter(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
     if is_resumed() {
         set_of_context(py, Some(scope))?;
     }
-    push(Entered::new(py, scope, false));
+    entered::push(py, scope);
     Ok(())
 }
 
@@ -346,15 +275,10 @@ pub(crate) fn leave(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
 /// Takes the thread and its context out of a scope, which may go on elsewhere.
 pub(crate) fn step_out(py: Python<'_>, scope: &Py<Scope>) -> PyResult<()> {
     let outer = scope.get().outer.get(py);
-    let removed = ENTERED.with_borrow_mut(|all| {
-        let is_it = |entered: &Entered| entered.scope.is(scope);
-        let index = all.iter().rposition(is_it)?;
-        Some(all.remove(index))
-    });
-    if removed.is_some_and(|entered| entered.is_resumed)
+    if entered::remove(scope)
         && let Some(outer) = &outer
     {
-        push(Entered::new(py, outer, true));
+        entered::push_resumed(py, outer);
     }
     if is_resumed() && of_context(py)?.is_some_and(|innermost| innermost.is(scope)) {
         set_of_context(py, outer.as_ref())?;
@@ -375,7 +299,7 @@ pub(crate) fn resume_in(py: Python<'_>, scope: Option<Py<Scope>>) -> Mark {
     let mark = next_mark();
     if let Some(scope) = &scope {
         scope.get().set_waiting(None);
-        push(Entered::new(py, scope, true));
+        entered::push_resumed(py, scope);
     }
     mark
 }
@@ -391,7 +315,7 @@ pub(crate) fn suspend(mark: Mark, context: &Bound<'_, PyAny>) -> PyResult<()> {
 pub(crate) fn suspend_in(mark: Mark, scope: Option<&Py<Scope>>) {
     RESUMED.set(RESUMED.get().saturating_sub(1));
     // The phase of the thread ends before the other one begins: together they are no longer than their task.
-    if truncate(mark).are_any
+    if entered::leave_since(mark).are_any
         && let Some(scope) = scope
     {
         wait_in(scope.get());
@@ -402,12 +326,12 @@ pub(crate) fn suspend_in(mark: Mark, scope: Option<&Py<Scope>>) {
 /// entered them, waits.
 #[pyfunction]
 pub(crate) fn leave_since(mark: Mark, context: &Bound<'_, PyAny>) -> PyResult<()> {
-    let left = truncate(mark);
+    let left = entered::leave_since(mark);
     if !left.are_any {
         return Ok(());
     }
     for scope in left.entered {
-        scope.get().wait_in(context)?;
+        scope.get().note_context(context)?;
     }
     if let Some(scope) = innermost_of(context)? {
         wait_in(scope.get());
@@ -424,7 +348,7 @@ fn wait_in(scope: &Scope) {
 
 /// Takes a forked child out of its parent's tasks.
 pub(crate) fn clear(py: Python<'_>) -> PyResult<()> {
-    truncate(0);
+    entered::leave_since(0);
     set_of_context(py, None)
 }
 
@@ -545,7 +469,7 @@ impl TaskHandle {
 /// Returns a handle for work that this thread hands to a pool; `None` if it is in no task.
 #[pyfunction]
 pub(crate) fn handle_for_pool(py: Python<'_>) -> PyResult<Option<TaskHandle>> {
-    let scope = innermost(py)?.or_else(|| last_entered(py));
+    let scope = innermost(py)?.or_else(|| entered::innermost(py));
     Ok(scope.map(|scope| TaskHandle { scope }))
 }
 

@@ -83,6 +83,33 @@ class Contexts(CollectorCase):
         self.assertIsNone(self.collector.one_task("abandoned", "next")["parent"])
         self.assertAlmostEqual(self.cpu_seconds("abandoned")["job"], 0.5, delta=0.15)
 
+    def test_a_thread_leaves_a_task_that_ends_on_another_one(self):
+        def end(task):
+            thread = threading.Thread(target=task.__exit__, args=(None, None, None))
+            thread.start()
+            thread.join()
+
+        self.start("elsewhere", cpu_limit=1.0)
+        with emberline.task("outer"), emberline.phase("read"):
+            # The thread is no longer young: it does not measure itself.
+            spin(0.2)
+            request = emberline.task("request")
+            request.__enter__()
+            end(request)
+            spin(0.4)
+            first = emberline.task("first")
+            first.__enter__()
+            with emberline.task("second"):
+                end(first)
+                spin(0.3)
+            spin(0.4)
+        emberline.stop()
+        seconds = self.cpu_seconds("elsewhere")
+        self.assertAlmostEqual(seconds["outer"], 1.0, delta=0.15)
+        self.assertAlmostEqual(seconds["second"], 0.3, delta=0.15)
+        phases = [node for node in self.collector.profile("elsewhere", phases="true") if node["name"] == "read"]
+        self.assertAlmostEqual(sum(node["total"]["cpu"] for node in phases) / 1e9, 1.0, delta=0.15)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -81,6 +81,15 @@ impl ThreadCell {
         } else if self.changes.is_wanted() {
             self.note_change(word);
         }
+        self.store_word(word);
+    }
+
+    /// Like [`ThreadCell::set_context`], by another thread, which cannot read the clocks of this one.
+    pub(crate) fn set_context_from_outside(&self, context: TaskContext) {
+        self.store_word(context.word());
+    }
+
+    fn store_word(&self, word: u64) {
         self.task.store(word, Ordering::Release);
         if word != 0 {
             self.last_task.store(word, Ordering::Relaxed);
