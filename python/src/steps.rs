@@ -39,6 +39,8 @@ pub(crate) struct Steps {
     task: Py<Task>,
     inner: Py<PyAny>,
     state: Mutex<State>,
+    /// What `close` of `inner` returned.
+    closed: Mutex<Option<Py<PyAny>>>,
 }
 
 impl Steps {
@@ -47,6 +49,7 @@ impl Steps {
             task,
             inner,
             state: Mutex::new(state),
+            closed: Mutex::default(),
         }
     }
 
@@ -130,7 +133,17 @@ impl Steps {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.step(py, "close", ()).map(drop)
+        let result = self.step(py, "close", ())?;
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        *closed = (!result.is_none()).then(|| result.unbind());
+        Ok(())
+    }
+
+    /// What a generator returned when it was closed, from Python 3.13 on; `yield from` drops that.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        closed.as_ref().map(|result| result.clone_ref(py))
     }
 }
 

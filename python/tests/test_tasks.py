@@ -152,6 +152,23 @@ class Tasks(CollectorCase):
         ends = [(task["outcome"], task["cause"]) for task in self.collector.tasks("generators")]
         self.assertEqual(ends, [("ok", ""), ("cancelled", ""), ("failed", "OSError: gone")])
 
+    def test_a_decorated_generator_that_is_closed_has_the_same_result(self):
+        def close_late():
+            try:
+                yield 1
+            except GeneratorExit:
+                return "closed"
+
+        def closed(function):
+            steps = function()
+            next(steps)
+            return steps.close()
+
+        self.start("closed")
+        self.assertEqual(closed(emberline.task("late")(close_late)), closed(close_late))
+        emberline.stop()
+        self.assertEqual(closed(emberline.task("late")(close_late)), closed(close_late))
+
     def test_coroutines_keep_their_tasks_across_await(self):
         seen = []
 

@@ -40,7 +40,13 @@ def decorate(task, function):
 
         @functools.wraps(function)
         def call(*args, **kwargs):
-            return (yield from steps(task, function(*args, **kwargs)))
+            inner = steps(task, function(*args, **kwargs))
+            try:
+                return (yield from inner)
+            except GeneratorExit:
+                if inner.closed is None:
+                    raise
+                return inner.closed
 
         if _is(_is_iterable_coroutine_function, function):
             call = types.coroutine(call)
