@@ -85,6 +85,11 @@ def _without_traceback(shell):
         del shell._showtraceback
 
 
+def _written(file):
+    """When a report was written; each is a new file."""
+    return (os.stat(file).st_ino, os.stat(file).st_mtime_ns) if os.path.exists(file) else None
+
+
 def run(shell, line: str, cell: str) -> None:
     """`%%emberline [-o FILE] [--height PIXELS]`: runs a cell, and shows a report of it below its own output. An exception
     of the cell is one of the magic, so that "Run all" ends there."""
@@ -93,13 +98,14 @@ def run(shell, line: str, cell: str) -> None:
     options = _arguments(line)
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.abspath(options.output or os.path.join(folder, "cell.html"))
+        before = _written(file)
         try:
             with _report(file), emberline.task("cell", key=shell.execution_count):
                 with _without_traceback(shell):
                     result = shell.run_cell(cell)
                 result.raise_error()
         finally:
-            if os.path.exists(file):
+            if os.path.exists(file) and _written(file) != before:
                 with open(file, encoding="utf-8") as document:
                     output = Output(document.read(), options.height)
                 display(output)

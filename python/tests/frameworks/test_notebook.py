@@ -5,6 +5,7 @@ import os
 import re
 import tempfile
 import unittest
+import unittest.mock
 
 from support import CollectorCase
 
@@ -54,6 +55,16 @@ class Notebook(CollectorCase):
         self.run_cell(f"-o {file}", "1 / 1")
         self.assertTrue(os.path.exists(file))
         self.assertTrue(os.path.exists(file.replace(".html", ".json")))
+
+    def test_an_earlier_report_is_not_shown_for_a_cell_without_one(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = os.path.join(folder.name, "cell.html")
+        with open(file, "w") as earlier:
+            earlier.write("earlier")
+        with unittest.mock.patch.dict(os.environ, EMBERLINE_PROGRAM="/bin/false"), capture_output() as output:
+            self.assertFalse(self.shell.run_cell(f"%%emberline -o {file}\n1 / 1").success)
+        self.assertEqual(output.outputs, [])
 
     def test_an_error_of_the_cell_is_one_of_the_magic_and_is_shown_once(self):
         cases = {
