@@ -121,13 +121,15 @@ impl<'l> Header<'l> {
                 processor_start = Some(start);
                 is_thread_complete |= thread.is_some();
             } else if let Some(id) = process(token).filter(|_| start > 0) {
+                let is_pair = token.contains('/');
                 // Without a time, a period may follow the thread.
-                if thread.is_some() && (is_thread_complete || is_period(line, start, token)) {
+                let is_behind = thread.is_some() && !is_pair;
+                if is_behind && (is_thread_complete || is_period(line, start, token)) {
                     tokens.at = start;
                     break;
                 }
                 thread = Some(id);
-                is_thread_complete = token.contains('/');
+                is_thread_complete = is_pair;
                 comm_end = start;
                 // What stood before is of the command.
                 processor = None;
@@ -326,6 +328,14 @@ mod tests {
         check("pool 7      12 e:", "pool 7/12 at None for None: e");
         check("pool 7 4194304 e:", "pool 7/4194304 at None for None: e");
         check("app 12/34 5 e:", "app/34 at None for Some(5): e");
+        check(
+            "pool 7 25196/25198 28635.253110:    3333333 cpu-clock:ppp:",
+            "pool 7/25198 at Some(28635253110000) for Some(3333333): cpu-clock:ppp",
+        );
+        check(
+            "part 1/2 25196/25198    3333333 cpu-clock:",
+            "part 1/2/25198 at None for Some(3333333): cpu-clock",
+        );
         check(
             "app 34 [002] 1003009000 e:",
             "app/34 at None for Some(1003009000): e",
