@@ -27,7 +27,7 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     }
     let unit = match options.unit {
         Some(unit) => unit,
-        None => survey.unit()?,
+        None => survey.unit(options)?,
     };
     let is_time = unit == CollapsedUnit::Nanoseconds;
     let mut parser = Parser {
@@ -73,7 +73,7 @@ impl Survey {
     }
 
     /// The unit of the weights, of a file whose reader did not choose one.
-    fn unit(&self) -> Result<CollapsedUnit, ImportError> {
+    fn unit(&self, options: &ImportOptions) -> Result<CollapsedUnit, ImportError> {
         if self.is_export() {
             return Ok(CollapsedUnit::Nanoseconds);
         }
@@ -99,7 +99,8 @@ impl Survey {
                 instead: "--unit microseconds --state other, or another unit",
             });
         }
-        Ok(if self.has_long_weights {
+        // Only samples have an interval.
+        Ok(if self.has_long_weights && options.interval_ns.is_none() {
             CollapsedUnit::Nanoseconds
         } else {
             CollapsedUnit::Samples
