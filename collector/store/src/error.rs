@@ -116,6 +116,13 @@ pub enum StoreError {
          collector's `--data` names"
     )]
     NoStore { path: String },
+    /// The place is the folder of one collector in it.
+    #[error("{place} is the store of one collector: leave out the last part of the path")]
+    #[non_exhaustive]
+    OneStore {
+        /// The place.
+        place: String,
+    },
     /// The place has no store of that name.
     #[error("no store in {place}: check `--store` and `--name`")]
     NoStoreInPlace { place: String },

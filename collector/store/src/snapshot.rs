@@ -244,7 +244,7 @@ impl StorePlace {
     /// The names of the collectors that have a store in this place, in order.
     ///
     /// # Errors
-    /// If the place cannot be listed.
+    /// If the place cannot be listed, or is itself the store of one collector.
     pub fn names(&self) -> Result<Vec<StoreName>, StoreError> {
         let objects = match self {
             StorePlace::Directory(folder) => {
@@ -260,6 +260,12 @@ impl StorePlace {
             }
         };
         let folders = objects.root_folders()?;
+        let has = |part: &str| folders.iter().any(|folder| folder == part);
+        if has("manifest") && (has("tables") || has("wal")) {
+            return Err(StoreError::OneStore {
+                place: self.to_string(),
+            });
+        }
         let mut names: Vec<String> = folders
             .into_iter()
             .filter(|name| !name.is_empty())

@@ -512,6 +512,27 @@ async fn a_reader_names_a_store_that_it_cannot_read_and_finds_new_ones() {
     assert_eq!(profile["totals"], whole["totals"]);
 }
 
+/// Its folders would count as stores without data.
+#[tokio::test]
+async fn a_reader_of_one_collectors_folder_says_where_the_stores_are() {
+    let place = TempDir::new().unwrap();
+    let c1 = serve_at(place.path(), "c1").await;
+    seal(&c1).await;
+    c1.end().await;
+    let reader = crate::Server::bind(ServeOptions {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        follow: Some(FollowOptions {
+            place: StorePlace::Directory(place.path().join("c1")),
+            data: None,
+            cache_bytes: None,
+        }),
+        ..ServeOptions::default()
+    });
+    let error = reader.await.unwrap_err().to_string();
+    let hint = "/c1 is the store of one collector: leave out the last part of the path";
+    assert!(error.ends_with(hint), "{error}");
+}
+
 #[tokio::test]
 async fn a_reader_accepts_nothing() {
     let place = TempDir::new().unwrap();
