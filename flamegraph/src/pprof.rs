@@ -205,6 +205,7 @@ impl Tables {
         proto::Label {
             key: self.text(key),
             text: self.text(text),
+            ..proto::Label::default()
         }
     }
 
@@ -260,6 +261,7 @@ impl Tables {
                 id,
                 name,
                 filename,
+                ..proto::Function::default()
             });
         proto::Line {
             function_id,

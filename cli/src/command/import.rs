@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use api::shell_quoted;
 use flamegraph::text::{duration, printable};
-use import::limits::CONTENT_BYTES_MAX;
+use import::limits::{CONTENT_BYTES_MAX, TOTAL_NS_MAX};
 use import::{ImportOptions, Imported, import};
 use profiler_core::limits::{NAME_BYTES_MAX, WORKER_BYTES_MAX};
 use profiler_core::{State, Timestamp, Token, WorkerId};
@@ -22,6 +22,8 @@ use crate::zone;
 
 /// The file that stands for stdin.
 const STDIN: &str = "-";
+
+const YEAR_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
 /// The way on for a recording that is a folder.
 const FOLDER: &str = "it is a folder: import the files in it, or what a tool writes of it: `perf script` for perf, \
@@ -107,6 +109,14 @@ fn import_file(
         ..ImportOptions::default()
     };
     let imported = import(&content, &options).map_err(|error| BadInput(error.to_string()))?;
+    let total_ns = imported.total_ns();
+    if total_ns > TOTAL_NS_MAX {
+        let [years, years_max] = [total_ns, TOTAL_NS_MAX].map(|time_ns| time_ns / YEAR_NS);
+        return Err(BadInput(format!(
+            "its thread time is {years} years; at most {years_max} are allowed: check --unit and --interval"
+        ))
+        .into());
+    }
     let placement = place(args, file, run, &imported)?;
     let identity = format!("{options:?}");
     let worker = ImportedWorker::new(imported, placement, &[&content, identity.as_bytes()]);

@@ -17,6 +17,7 @@ use super::limits::{
 use super::model::{ImportFormat, ImportOptions, Imported, ImportedSample, Labels};
 
 const SECOND_NS: u64 = 1_000_000_000;
+const DURATION_MAX_NS: u64 = DURATION_MAX.as_secs() * SECOND_NS;
 
 /// Bytes that a frame and a string count for, in addition to their texts, so that their tables stay below the
 /// limits of the wire too.
@@ -334,8 +335,8 @@ impl<'a> Builder<'a> {
 
     fn check_duration(&self, duration_ns: u64) -> Result<(), ImportError> {
         let seconds = duration_ns / SECOND_NS;
-        let is_long = duration_ns > u64::try_from(DURATION_MAX.as_nanos()).unwrap_or(u64::MAX);
-        if is_long {
+        // The range of an imported run is longer than the profile by up to a second.
+        if duration_ns > DURATION_MAX_NS + SECOND_NS {
             Err(ImportError::TooLong { seconds })
         } else {
             Ok(())
@@ -383,12 +384,10 @@ impl<'a> Builder<'a> {
             .filter(|length| *length > 0)
             .unwrap_or(self.total);
         // A total over threads says little about the length.
-        let limit_ns = u64::try_from(DURATION_MAX.as_nanos()).unwrap_or(u64::MAX);
-        let duration_ns = match times.duration_ns {
-            Some(_) => duration_ns,
-            None => duration_ns.min(limit_ns),
-        };
-        self.check_duration(duration_ns)?;
+        if times.duration_ns.is_some() {
+            self.check_duration(duration_ns)?;
+        }
+        let duration_ns = duration_ns.min(DURATION_MAX_NS);
         let mut weights: Vec<(Key, u64)> = self.weights.into_iter().collect();
         weights.sort_unstable();
         let own = weights.partition_point(|(key, _)| !key.is_known);

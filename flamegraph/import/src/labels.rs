@@ -18,12 +18,25 @@ pub(super) struct SampleLabels<'t> {
 }
 
 impl<'t> SampleLabels<'t> {
-    pub(super) fn add(&mut self, builder: &mut Builder<'_>, key: &str, text: &'t str) {
+    /// Adds a label; `text` is `None` if its value is a number.
+    pub(super) fn add(&mut self, builder: &mut Builder<'_>, key: &str, text: Option<&'t str>) {
+        let Some(text) = text else {
+            builder.note("labels whose values are numbers were dropped");
+            return;
+        };
         match key {
             _ if key == builder.options.task_label => self.task = Some(text),
             "phase" => self.phase = Some(text),
             "thread" | "thread_name" => self.thread = Some(text),
-            "state" => self.state = State::from_name(text),
+            "state" => {
+                self.state = State::from_name(text);
+                if self.state.is_none() {
+                    builder.note(format!(
+                        "labels state that are none of {} were dropped",
+                        State::ALL.map(State::name).join(", ")
+                    ));
+                }
+            }
             _ if builder.options.keep_labels && is_kept(key, text) => {
                 let [key, text] = [key, text].map(|text| bounded_name(text).into_owned());
                 self.others.insert(key, text);

@@ -35,6 +35,9 @@ pub const LABEL_SETS_MAX: usize = 256;
 /// Longest profile.
 pub const DURATION_MAX: Duration = Duration::from_secs(7 * 86_400);
 
+/// Most thread time: what a sample of pprof can have, so that exports can say it.
+pub const TOTAL_NS_MAX: u64 = i64::MAX as u64;
+
 /// Fewest digits of the weight of each line at which collapsed stacks count as nanoseconds, unless the options have a
 /// unit: hardly a profile has this many samples of its rarest stack. Our exports have leading zeros.
 pub const COLLAPSED_NANOSECONDS_DIGITS: usize = flamegraph::WEIGHT_DIGITS_MIN;

@@ -68,11 +68,25 @@ pub(super) fn parse(
     let duration_ns = u64::try_from(tables.duration_ns)
         .ok()
         .filter(|_| has_duration);
-    let started_at = (tables.time_ns > 0).then(|| Timestamp::from_unix_ns(tables.time_ns));
+    let time = (tables.time_ns > 0).then(|| Timestamp::from_unix_ns(tables.time_ns));
+    // Without a duration, the time is that at which the profile was written.
+    let length_ns = duration_ns.unwrap_or_else(|| unknown_length_ns(parser.builder.total()));
+    let started_at = match duration_ns {
+        Some(_) => time,
+        None => time.map(|time| time.shifted(-length_ns.cast_signed())),
+    };
     parser.builder.finish(Times {
         started_at,
-        duration_ns,
+        duration_ns: Some(length_ns),
     })
+}
+
+/// The length of a profile that does not say it, such as those of Go's locks, which have all time since the program's
+/// start. The sum over all threads says nothing about it, except that they cannot be more than a process can have.
+fn unknown_length_ns(total_ns: u64) -> u64 {
+    const LENGTH_MAX_NS: u64 = 1_000_000_000;
+    const THREADS_MAX: u64 = 1 << 15;
+    total_ns.min(LENGTH_MAX_NS).max(total_ns / THREADS_MAX)
 }
 
 /// A field of a message.
@@ -393,7 +407,8 @@ impl<'t> Parser<'_, 't> {
         for label in &sample.label {
             let key = self.tables.text(&self.builder, label.key)?;
             let text = self.tables.text(&self.builder, label.text)?;
-            labels.add(&mut self.builder, key, text);
+            let is_number = label.text == 0 && (label.number != 0 || label.number_unit != 0);
+            labels.add(&mut self.builder, key, (!is_number).then_some(text));
         }
         Ok(labels)
     }

@@ -61,6 +61,11 @@ pub struct Label {
     pub key: i64,
     #[prost(int64, tag = "2")]
     pub text: i64,
+    /// The value of a label without a text.
+    #[prost(int64, tag = "3")]
+    pub number: i64,
+    #[prost(int64, tag = "4")]
+    pub number_unit: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -115,6 +120,9 @@ pub struct Function {
     pub id: u64,
     #[prost(int64, tag = "2")]
     pub name: i64,
+    /// The name in the program, which may be mangled.
+    #[prost(int64, tag = "3")]
+    pub system_name: i64,
     #[prost(int64, tag = "4")]
     pub filename: i64,
 }

@@ -260,7 +260,7 @@ impl<'a> Parser<'a> {
         }
         let mut labels = SampleLabels::default();
         for (key, text) in self.labels.labels(id) {
-            labels.add(&mut self.builder, key, text);
+            labels.add(&mut self.builder, key, Some(text));
         }
         let context = Context {
             top: self.builder.top(labels.task, labels.phase)?,

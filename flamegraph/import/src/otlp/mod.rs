@@ -460,6 +460,7 @@ impl<'d> Converter<'d> {
             label.push(proto::Label {
                 key,
                 text: self.text(&value),
+                ..proto::Label::default()
             });
         }
         Ok(proto::Sample {
@@ -546,9 +547,12 @@ impl<'d> Converter<'d> {
         let id = self.profile.function.len() as u64 + 1;
         let name = self.text_at(name)?;
         let filename = self.text_at(function.filename_strindex)?;
-        self.profile
-            .function
-            .push(proto::Function { id, name, filename });
+        self.profile.function.push(proto::Function {
+            id,
+            name,
+            filename,
+            ..proto::Function::default()
+        });
         self.functions.insert(index, id);
         Ok(id)
     }

@@ -18,7 +18,7 @@ fn message(functions: u64) -> Vec<u8> {
         message.function.push(proto::Function {
             id,
             name: texts.len() as i64 - 1,
-            filename: 0,
+            ..Default::default()
         });
         let line = vec![proto::Line {
             function_id: id,

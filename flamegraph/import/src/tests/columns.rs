@@ -41,7 +41,7 @@ fn message(columns: &[(&str, i64)], default: &str, period: Option<(&str, i64)>) 
         function: vec![proto::Function {
             id: 1,
             name: 1,
-            filename: 0,
+            ..Default::default()
         }],
         period_type,
         period: period.map_or(0, |(_, period)| period),

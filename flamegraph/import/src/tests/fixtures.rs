@@ -226,7 +226,7 @@ fn of_go(types: &[[&str; 2]], values: &[i64], period: [&str; 2]) -> Vec<u8> {
     let function = |id, name| proto::Function {
         id,
         name,
-        filename: 0,
+        ..Default::default()
     };
     let line = |function_id, line| proto::Line { function_id, line };
     let function = vec![

@@ -80,6 +80,7 @@ fn message(stacks: &[Stack]) -> Vec<u8> {
             id,
             name: text(name),
             filename: text("main.go"),
+            ..Default::default()
         });
         let inlined = proto::Line {
             function_id: 1 + id % 3,
@@ -108,10 +109,12 @@ fn message(stacks: &[Stack]) -> Vec<u8> {
         let task = task.map(|task| proto::Label {
             key: 3,
             text: text(&format!("task-{task}")),
+            ..Default::default()
         });
         let thread = proto::Label {
             key: 4,
             text: text(&format!("thread-{thread}")),
+            ..Default::default()
         };
         message.sample.push(proto::Sample {
             location_id: functions.clone(),
