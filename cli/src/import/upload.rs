@@ -1,4 +1,4 @@
-//! Sends an imported profile over the agents' stream, and resumes where a broken stream ended.
+//! Sends an imported profile over the agents' stream, again if the stream breaks.
 
 use std::io;
 use std::time::Duration;
@@ -61,11 +61,11 @@ pub(crate) enum UploadError {
     NoStream { url: String, reason: String },
     /// The stream broke too often.
     #[error(
-        "the import stopped after {acked} of {flushes} messages: {reason}\nrun the command again with \
-         --time {start}, which continues it"
+        "the import stopped after {received} of {flushes} messages: {reason}\nit is stored whole or not at all: \
+         run the command again with --time {start}, which stores it once"
     )]
     Interrupted {
-        acked: u64,
+        received: u64,
         flushes: u64,
         reason: String,
         start: String,
@@ -110,7 +110,7 @@ pub(crate) enum Uploaded {
 /// Sends a profile to the collector at `url`. Calls `progress` with the number of acknowledged flushes.
 ///
 /// # Errors
-/// [`UploadError`]; what was acknowledged stays, and the same import continues it.
+/// [`UploadError`]; nothing is stored, unless the answer to the last message was lost.
 pub(crate) fn upload(
     url: &str,
     token: Option<&Token>,
@@ -139,30 +139,30 @@ struct Upload<'a> {
 
 impl Upload<'_> {
     async fn run(&self) -> Result<Uploaded, UploadError> {
-        // Known after the first Welcome.
-        let mut acked = None;
+        // The most that a stream sent; known after the first Welcome.
+        let mut received = None;
         let mut attempts = 0;
         let mut uploaded = Uploaded::Known;
         loop {
-            let before = acked;
-            let reason = match self.stream(&mut acked, &mut uploaded).await {
+            let before = received;
+            let reason = match self.stream(&mut received, &mut uploaded).await {
                 Ok(()) => return Ok(uploaded),
                 Err(Ended::Failed(error)) => return Err(error),
                 Err(Ended::Broken(reason)) => reason,
             };
-            attempts = if acked > before { 0 } else { attempts + 1 };
-            if attempts == ATTEMPTS_MAX && acked.is_none() {
+            attempts = if received > before { 0 } else { attempts + 1 };
+            if attempts == ATTEMPTS_MAX && received.is_none() {
                 return Err(UploadError::NoStream {
                     url: self.target.url.clone(),
                     reason,
                 });
             }
             if attempts == ATTEMPTS_MAX {
-                let acked = acked.unwrap_or(0);
+                let received = received.unwrap_or(0);
                 let flushes = self.worker.flushes();
                 let start = api::time::format_time(self.worker.placement.start.unix_ns());
                 return Err(UploadError::Interrupted {
-                    acked,
+                    received,
                     flushes,
                     reason,
                     start,
@@ -172,8 +172,13 @@ impl Upload<'_> {
         }
     }
 
-    /// Runs one stream to its end. `known` is the highest acknowledged sequence number.
-    async fn stream(&self, known: &mut Option<u64>, uploaded: &mut Uploaded) -> Result<(), Ended> {
+    /// Runs one stream to its end. The collector drops an unfinished import when its stream ends, so a stream
+    /// continues where Welcome says. `received` is the highest acknowledged sequence number of all streams.
+    async fn stream(
+        &self,
+        received: &mut Option<u64>,
+        uploaded: &mut Uploaded,
+    ) -> Result<(), Ended> {
         let (outgoing, receiver) = mpsc::channel(1);
         let hello = agent_message::Kind::Hello(self.worker.hello(now()));
         let _ = outgoing.try_send(v1::AgentMessage { kind: Some(hello) });
@@ -181,8 +186,7 @@ impl Upload<'_> {
         let Some(collector_message::Kind::Welcome(welcome)) = answer(&mut incoming).await? else {
             return Err(Ended::Broken("it did not answer with Welcome".to_owned()));
         };
-        let acked = known.insert(known.unwrap_or(0).max(welcome.acked_seq));
-        (self.progress)(*acked);
+        let mut acked = welcome.acked_seq;
         let flushes = self.worker.flushes();
         let held = Marks {
             strings: welcome.strings,
@@ -193,17 +197,22 @@ impl Upload<'_> {
             worker: self.worker,
             held,
             codec: FlushDeltaCodec::default(),
-            seq: *acked + 1,
+            seq: acked + 1,
         };
-        while *acked < flushes {
+        loop {
+            *received = (*received).max(Some(acked));
+            (self.progress)(acked);
+            if acked >= flushes {
+                break;
+            }
             *uploaded = Uploaded::Stored;
-            let may_send = next.seq <= flushes && next.seq - *acked <= IN_FLIGHT_MAX;
+            let may_send = next.seq <= flushes && next.seq - acked <= IN_FLIGHT_MAX;
             tokio::select! {
-                answer = answer(&mut incoming) => self.take(answer?, acked)?,
+                answer = answer(&mut incoming) => acked = taken(answer?, acked)?,
                 permit = outgoing.reserve(), if may_send => match permit {
                     Ok(permit) => permit.send(next.message()),
                     // The stream broke, and the answers have the reason.
-                    Err(_) => self.take(answer(&mut incoming).await?, acked)?,
+                    Err(_) => acked = taken(answer(&mut incoming).await?, acked)?,
                 },
             }
         }
@@ -270,21 +279,6 @@ impl Upload<'_> {
             None => UploadError::Unreachable { url, source },
         })
     }
-
-    fn take(&self, answer: Option<collector_message::Kind>, acked: &mut u64) -> Result<(), Ended> {
-        match answer {
-            Some(collector_message::Kind::Ack(ack)) => {
-                *acked = (*acked).max(ack.seq);
-                (self.progress)(*acked);
-                Ok(())
-            }
-            Some(collector_message::Kind::Refusal(refusal)) => {
-                Err(Ended::Failed(UploadError::Rejected(refusal.reason)))
-            }
-            // Settings and thread dumps are for agents of running programs.
-            _ => Ok(()),
-        }
-    }
 }
 
 /// The messages of an upload: names and stacks first, then flushes.
@@ -318,6 +312,18 @@ async fn answer(
     match message.map_err(|_| Ended::Broken(format!("no answer within {ANSWER_TIMEOUT:?}")))?? {
         Some(message) => Ok(message.kind),
         None => Err(Ended::Broken("the collector ended the stream".to_owned())),
+    }
+}
+
+/// The highest acknowledged sequence number after an answer.
+fn taken(answer: Option<collector_message::Kind>, acked: u64) -> Result<u64, Ended> {
+    match answer {
+        Some(collector_message::Kind::Ack(ack)) => Ok(acked.max(ack.seq)),
+        Some(collector_message::Kind::Refusal(refusal)) => {
+            Err(Ended::Failed(UploadError::Rejected(refusal.reason)))
+        }
+        // Settings and thread dumps are for agents of running programs.
+        _ => Ok(acked),
     }
 }
 

@@ -150,6 +150,12 @@ pub const QUOTA_DECODED_BYTES: u64 = DECODED_BYTES_MAX as u64 / 2;
 /// Least such quota: it has room for a small message in its part for these.
 pub const QUOTA_DECODED_BYTES_MIN: u64 = 4 << 20;
 
+/// Most memory of the unfinished imports of one identity: the largest import takes less than half.
+pub const IMPORT_BYTES_MAX: usize = 64 << 20;
+
+/// Most memory of all unfinished imports.
+pub const IMPORTS_BYTES_MAX: usize = 2 * IMPORT_BYTES_MAX;
+
 /// Most stack nodes in memory that one identity may have added to the fleet's tree. Past it,
 /// its new stacks count as `[overflow]` below their task.
 pub const QUOTA_NODES: u64 = TREE_NODES_MAX as u64 / 4 * 3;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::limits::bounded;
+use tokio::sync::Semaphore;
 
 use super::rate::Rate;
 use super::{Quota, QuotaSettings, Quotas, TooFast, decode_budget};
 use crate::identity::Identity;
 use base::limits::{
-    ACCOUNTS_MAX, ADDED_PER_FREE, AUDIT_TEXT_BYTES_MAX, QUOTA_LOG_EVERY, RESERVED_LINKS_MAX,
-    RESERVED_NAMES_MAX, RESERVED_PHASES_MAX,
+    ACCOUNTS_MAX, ADDED_PER_FREE, AUDIT_TEXT_BYTES_MAX, IMPORT_BYTES_MAX, QUOTA_LOG_EVERY,
+    RESERVED_LINKS_MAX, RESERVED_NAMES_MAX, RESERVED_PHASES_MAX,
 };
 use base::log_limit::{Admitted, LineLimit};
 use base::sync::{Mutex, lock, rank};
@@ -54,6 +55,8 @@ pub struct Account {
     pub identity: Identity,
     quotas: Quotas,
     pub(super) decoding: decode_budget::Share,
+    /// Memory of its unfinished imports that is free.
+    pub staging: Arc<Semaphore>,
     rate: Rate,
     sessions: AtomicUsize,
     growth: Arc<Growth>,
@@ -134,6 +137,7 @@ impl Account {
             identity,
             quotas,
             decoding: decode_budget::Share::new(quotas.size_of(Quota::DecodedBytes)),
+            staging: Arc::new(Semaphore::new(IMPORT_BYTES_MAX)),
             rate: Rate::new(quotas.of(Quota::BytesPerSecond)),
             sessions: AtomicUsize::new(0),
             growth,

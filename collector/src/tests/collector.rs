@@ -483,6 +483,7 @@ fn seal(collector: &Collector) {
 mod comparison;
 mod damage;
 mod groups;
+mod imports;
 mod invalid;
 mod long_windows;
 mod lost;

@@ -5,6 +5,7 @@
 mod acknowledged;
 mod adoption;
 mod images;
+mod imports;
 mod ingest_status;
 mod inspected;
 mod starts;

@@ -63,16 +63,15 @@ pub struct AcceptedFlushes {
     pub flushes: Vec<CheckedFlush>,
     /// Released when the flushes are applied or have failed.
     pub commit_lock: CommitLock,
+    /// Of an import; released at the same time.
+    pub import_lock: Option<CommitLock>,
 }
 
 impl AcceptedFlushes {
     /// Whether applying them would delay the next group.
     fn are_large(&self) -> bool {
-        self.flushes
-            .iter()
-            .map(|flush| flush.tasks.len())
-            .sum::<usize>()
-            >= APPLIED_APART_TASKS
+        let tasks = self.flushes.iter().map(|flush| flush.tasks.len());
+        self.cell.worker.is_import() || tasks.sum::<usize>() >= APPLIED_APART_TASKS
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bucket;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -13,13 +14,13 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 
 use crate::CollectorState;
 use crate::commit::Log;
-use crate::ingest::Ingest;
+use crate::ingest::{Ingest, is_last};
 use crate::session::{Presence, SessionCell};
 use crate::{Collector, Settings};
 use base::limits::{BEHIND_MAX, LOST_LOG_MARGIN, nanoseconds};
 use base::sync::{lock, read, write};
 use store::late_hours::{LateHours, late_hours};
-use store::rows::DisconnectReason;
+use store::rows::{CheckedFlush, DisconnectReason};
 use store::wal::{
     self, Flush, Hello, LocalDisk, LogContents, LogDisk, Record, TreeDelta, Wal, WalError,
 };
@@ -310,6 +311,15 @@ fn await_agents(state: &CollectorState, now: Timestamp) {
 pub struct Replay {
     state: Arc<CollectorState>,
     late: LateHours,
+    /// Flushes of imports whose last one has not come. Those at the end of the log were never acknowledged.
+    imports: BTreeMap<(WorkerId, Epoch), Vec<ReplayedFlush>>,
+}
+
+/// A flush of an import.
+#[derive(Debug)]
+struct ReplayedFlush {
+    flush: CheckedFlush,
+    received_at: Timestamp,
 }
 
 impl Replay {
@@ -317,6 +327,7 @@ impl Replay {
         Replay {
             state,
             late: LateHours::default(),
+            imports: BTreeMap::new(),
         }
     }
 
@@ -365,8 +376,7 @@ impl Replay {
         let state = &self.state;
         let received_at = Timestamp::from_unix_ns(flush.received_at_ns);
         let cell = self.session(&flush.worker, flush.epoch)?;
-        let mut session = lock(&cell.state);
-        if flush.seq <= session.acked_seq {
+        if flush.seq <= lock(&cell.state).acked_seq {
             return Ok(());
         }
         let last = flush.last_node().map_err(|error| error.to_string())?;
@@ -381,11 +391,36 @@ impl Replay {
             let checked = flush.checked(&cell.worker, |node| tree.task_of(node));
             checked.map_err(|error| error.to_string())?
         };
-        session.note_seen(received_at);
-        session.note_applied(&checked.facts());
-        self.late.restore(late_hours(&checked, received_at));
-        state.insert(&cell, None, checked);
+        let flush = ReplayedFlush {
+            flush: checked,
+            received_at,
+        };
+        if !cell.worker.is_import() {
+            self.apply(&cell, flush);
+            return Ok(());
+        }
+        let key = (cell.worker.clone(), cell.epoch);
+        let is_last = is_last(&flush.flush);
+        let import = self.imports.entry(key.clone()).or_default();
+        // A failed write may have left a part of it.
+        import.retain(|earlier| earlier.flush.seq < flush.flush.seq);
+        import.push(flush);
+        if is_last && let Some(import) = self.imports.remove(&key) {
+            import
+                .into_iter()
+                .for_each(|flush| self.apply(&cell, flush));
+        }
         Ok(())
+    }
+
+    fn apply(&mut self, cell: &SessionCell, flush: ReplayedFlush) {
+        let ReplayedFlush { flush, received_at } = flush;
+        let mut session = lock(&cell.state);
+        session.note_seen(received_at);
+        session.note_applied(&flush.facts());
+        drop(session);
+        self.late.restore(late_hours(&flush, received_at));
+        self.state.insert(cell, None, flush);
     }
 
     /// The session of a record.

@@ -1,5 +1,8 @@
 //! Profiles of files: two become two runs, are compared, survive a crash, and come in once.
 
+mod pprof;
+mod whole;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -176,7 +176,7 @@ impl From<PushError> for Failure {
             | PushError::Stream(StreamError::NotLogged(error)) => return error.into(),
             PushError::Attach(AttachError::Hello(_)) | PushError::Refused { .. } => Kind::Invalid,
             PushError::Attach(AttachError::NoRoom(_) | AttachError::Quota(_))
-            | PushError::Stream(StreamError::Stale(_))
+            | PushError::Stream(StreamError::Stale(_) | StreamError::NoRoomForImport(_))
             | PushError::TooManySeries => Kind::Exhausted,
             PushError::Stream(StreamError::OutOfOrder(_))
             | PushError::Random(_)

@@ -503,6 +503,7 @@ fn ended_status(error: StreamError) -> Status {
         StreamError::Stale(StaleStream) => taken_over_status(),
         StreamError::OutOfOrder(error) => Status::out_of_range(error.to_string()),
         StreamError::NotLogged(error) => not_logged_status(&error),
+        StreamError::NoRoomForImport(error) => resource_exhausted(error.to_string()),
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! A flush is checked whole, logged, applied, then acknowledged. From the check until it is applied, its
 //! session's commit lock is held. So no other flush and no other stream of the session comes between,
-//! however long the log takes.
+//! however long the log takes. Imports are stored whole, with [their last flush](import).
 
 mod control;
 mod dictionary;
+mod ends;
+mod import;
 mod moved;
 mod owner;
 mod pushed;
@@ -16,7 +18,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profiler_core::wire::cycle_weight_ns;
 use profiler_core::wire::v1::{self, collector_message::Kind};
 use profiler_core::{Epoch, Timestamp, WorkerId};
 use tokio::sync::{Notify, oneshot, watch};
@@ -33,8 +34,8 @@ use crate::session::{
 };
 use crate::tree::TreeLock;
 use base::limits::{
-    LARGE_MESSAGES_AT_ONCE, LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT,
-    UNSEALED_BYTES_FULL, UNSEALED_BYTES_FULL_FOR_OTHERS, UNSEALED_BYTES_SLOW, nanoseconds,
+    LARGE_MESSAGES_AT_ONCE, LATE_HOURS_MAX, SEALING_WAIT_MAX, UNSEALED_BYTES_FULL,
+    UNSEALED_BYTES_FULL_FOR_OTHERS, UNSEALED_BYTES_SLOW, nanoseconds,
 };
 use base::log_limit::{Admitted, LineLimit};
 use base::sync::{Mutex, MutexGuard, lock, rank, write};
@@ -48,8 +49,9 @@ pub use control::{PendingThreadDump, SettingsView};
 pub use dictionary::KnownNames;
 #[cfg(any(test, feature = "testing"))]
 pub use dictionary::{PendingDictionary, SliceOutcome};
+pub(crate) use import::is_last;
+use import::{Imports, NoRoomForImport};
 pub use received::ReceivedFlush;
-use rejection::refuse;
 
 /// Any agent can cause these lines.
 static DUPLICATED: LineLimit = LineLimit::new();
@@ -69,6 +71,7 @@ pub struct Ingest {
     /// Large messages that may be decoded, checked or applied at once.
     pub large_turns: Arc<Turns>,
     pub unsealed_shares: UnsealedShares,
+    imports: Imports,
     grace_ns: i64,
     /// Older data is refused.
     retention: Retention,
@@ -109,6 +112,8 @@ pub enum StreamError {
     OutOfOrder(#[from] OutOfOrder),
     #[error(transparent)]
     NotLogged(#[from] NotLogged),
+    #[error(transparent)]
+    NoRoomForImport(#[from] NoRoomForImport),
 }
 
 /// The result of checking the first flushes of a queue.
@@ -175,10 +180,11 @@ impl Apply for CollectorState {
             cell,
             flushes,
             commit_lock,
+            import_lock,
         }: AcceptedFlushes,
     ) {
         CollectorState::apply(self, &cell, flushes);
-        drop(commit_lock);
+        drop((commit_lock, import_lock));
     }
 
     fn forget_open(&self, cell: &SessionCell) {
@@ -208,6 +214,7 @@ impl Ingest {
             settings_changed: watch::Sender::new(()),
             large_turns: Turns::new(LARGE_MESSAGES_AT_ONCE),
             unsealed_shares: UnsealedShares::default(),
+            imports: Imports::default(),
             grace_ns: nanoseconds(grace),
             retention: *retention,
         }
@@ -329,7 +336,7 @@ impl Ingest {
             .worker(EventKind::WorkerConnected, &cell, &session, received_at);
         let marks = session.translation.marks();
         let welcome = v1::Welcome {
-            acked_seq: session.acked_seq,
+            acked_seq: session.received_seq(),
             stored_ns: session.stored_ns,
             strings: marks.strings,
             frames: marks.frames,
@@ -442,6 +449,12 @@ impl Ingest {
             }
             Verdict::Store(flushes, records) => (flushes, records),
         };
+        if attachment.cell.worker.is_import() {
+            let staged = import::staged(flushes, records);
+            return self
+                .receive_import(attachment, commit_lock, staged, waiting)
+                .await;
+        }
         self.wait_for_room(&attachment.account).await?;
         // Each flush alone is below the limit on late hours; all of them together may not be.
         let mut hours = Hours::new();
@@ -461,21 +474,35 @@ impl Ingest {
         }
         let bytes = waiting.iter().take(count).map(ReceivedFlush::bytes).sum();
         self.unsealed_shares.note(&attachment.account, bytes);
-        let cell = attachment.cell.clone();
         let accepted = AcceptedFlushes {
-            cell,
+            cell: attachment.cell.clone(),
             flushes,
             commit_lock,
+            import_lock: None,
         };
+        self.commit(&attachment.account, accepted, records).await?;
+        Ok(self.acknowledge(waiting.drain(..count)))
+    }
+
+    /// Logs flushes, if there is a log, and applies them.
+    async fn commit(
+        &self,
+        account: &Account,
+        accepted: AcceptedFlushes,
+        records: LogRecords,
+    ) -> Result<(), NotLogged> {
         match &self.log {
-            Some(log) => {
-                log.commit(&attachment.account.identity, accepted, records)
-                    .await?
+            Some(log) => log.commit(&account.identity, accepted, records).await,
+            None => {
+                Apply::apply(&*self.state, accepted);
+                Ok(())
             }
-            None => Apply::apply(&*self.state, accepted),
         }
-        Ok(waiting
-            .drain(..count)
+    }
+
+    /// The acknowledgments of these flushes.
+    fn acknowledge(&self, received: impl Iterator<Item = ReceivedFlush>) -> Vec<Kind> {
+        received
             .map(|ReceivedFlush { flush, at, .. }: ReceivedFlush| {
                 let receipt = Some(self.receipt(flush.sent_at_ns, at));
                 Kind::Ack(v1::Ack {
@@ -483,7 +510,7 @@ impl Ingest {
                     receipt,
                 })
             })
-            .collect())
+            .collect()
     }
 
     /// Stores one flush.
@@ -554,16 +581,15 @@ impl Ingest {
                 kept: self.kept(&attachment.cell.worker),
                 tasks_max: self.state.limits.flush_tasks_max,
             };
-            let translated = checker
-                .check(flush)
+            let translated = basis
+                .check_whole()
+                .and_then(|()| checker.check(flush))
                 .or_else(|error| checker.check_as_sent(flush, error));
             let checked = translated.and_then(|checked| {
-                self.check_import(&attachment.cell, &checked)?;
-                let record = self
-                    .log
-                    .as_ref()
-                    .map(|_| checker.record(&checked))
-                    .transpose()?;
+                self.check_import(&attachment.cell, [&checked])?;
+                // The size of its record is the measure of an import's memory.
+                let is_logged = self.log.is_some() || attachment.cell.worker.is_import();
+                let record = is_logged.then(|| checker.record(&checked)).transpose()?;
                 let thread_time_left = checker.thread_time_left(&checked)?;
                 Ok((checked, record.unwrap_or_default(), thread_time_left))
             });
@@ -578,11 +604,7 @@ impl Ingest {
                     records.push(record);
                 }
                 Err(error) if flushes.is_empty() => {
-                    let mut session = attachment.session(last.at)?;
-                    session.refuse_next_flush(flush.cycle.as_ref().map_or(0, cycle_weight_ns));
-                    let reason = error.to_string();
-                    let cell = &attachment.cell;
-                    let answer = refuse(cell, &mut session, seq, reason, receipt());
+                    let answer = self.refuse_flush(attachment, &waiting[0], &error)?;
                     return Ok(Verdict::Answer(answer));
                 }
                 Err(_) => break,
@@ -599,47 +621,6 @@ impl Ingest {
             None => {
                 self.state.put_run(run);
                 Ok(())
-            }
-        }
-    }
-
-    /// Handles the end of a stream. If it owned its session, the agent is away from now on.
-    pub fn detach(&self, attachment: &Attachment, reason: DisconnectReason, now: Timestamp) {
-        let cell = &attachment.cell;
-        let mut session = lock(&cell.state);
-        if !session.is_owned_by(attachment.generation) {
-            return;
-        }
-        let disconnect = cell.disconnect(now, reason);
-        session.presence = Presence::Away(disconnect);
-        // Ends the wait of pending requests.
-        session.control = None;
-        let events = &self.state.events;
-        // Without an agent, nothing comes back to a life.
-        if cell.worker.has_agent() {
-            events.worker(EventKind::WorkerAway, cell, &session, now);
-        }
-        if disconnect.reason == DisconnectReason::Clean || self.grace_ns == 0 {
-            self.state.end_life(cell, &mut session, disconnect);
-        }
-    }
-
-    /// Ends the lives of agents that are away for longer than the grace period, and frees the
-    /// dictionaries of sessions that ended a while ago.
-    pub fn sweep(&self, now: Timestamp) {
-        let sessions = lock(&self.state.registry).all();
-        for cell in sessions {
-            let mut session = lock(&cell.state);
-            match session.presence {
-                Presence::Away(disconnect) if disconnect.at.shifted(self.grace_ns) <= now => {
-                    self.state.end_life(&cell, &mut session, disconnect);
-                }
-                Presence::Gone(Disconnect { at, .. })
-                    if at.shifted(nanoseconds(TRANSLATION_KEPT)) <= now =>
-                {
-                    session.translation = Default::default();
-                }
-                _ => {}
             }
         }
     }

@@ -1,12 +1,10 @@
-//! Data of pushed and imported profiles.
+//! Data of pushed profiles.
 
 use profiler_core::wire::Translation;
 use profiler_core::{Epoch, WorkerId};
 
 use super::{Ingest, ReceivedFlush};
-use crate::session::{FlushBasis, FlushChecker, FlushError, Retained, SessionCell};
-use base::sync::read;
-use store::rows::CheckedFlush;
+use crate::session::{FlushBasis, FlushChecker, FlushError, Retained};
 
 impl Ingest {
     /// Checks a flush of a worker that has no session yet, so that a push which is refused leaves none behind.
@@ -31,33 +29,6 @@ impl Ingest {
             tasks_max: self.state.limits.flush_tasks_max,
         };
         checker.check(&received.flush).map(|_| ())
-    }
-
-    /// Refuses an imported profile at the time of another one of its worker: queries for either would add up both.
-    pub(super) fn check_import(
-        &self,
-        cell: &SessionCell,
-        checked: &CheckedFlush,
-    ) -> Result<(), FlushError> {
-        let Some(window) = checked.window.as_ref().filter(|_| cell.worker.is_import()) else {
-            return Ok(());
-        };
-        let range = window.range;
-        let telemetry = read(&self.state.telemetry);
-        let other = telemetry.runs().all().find(|row| {
-            let of_run = row.range(self.state.clock.now());
-            row.worker.as_ref() == Some(&cell.worker)
-                && row.epoch != cell.epoch
-                && of_run.start() < range.stop()
-                && range.start() < of_run.stop()
-        });
-        match other {
-            Some(row) => Err(FlushError::SecondProfile {
-                worker: cell.worker.to_string(),
-                run: row.run.name.to_string(),
-            }),
-            None => Ok(()),
-        }
     }
 
     /// How long data of a worker is kept: that of agents has rows of tasks, profiles have only time.

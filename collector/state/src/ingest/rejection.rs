@@ -1,12 +1,34 @@
 //! Rejected messages: counted for people, logged, and answered.
 
+use profiler_core::wire::cycle_weight_ns;
 use profiler_core::wire::v1::{self, collector_message::Kind};
 
-use crate::session::{Session, SessionCell};
+use super::{Attachment, Ingest, ReceivedFlush, StaleStream};
+use crate::session::{FlushError, Session, SessionCell};
 use base::log_limit::{Admitted, LineLimit};
 
 /// Any agent can cause these lines.
 static REJECTED: LineLimit = LineLimit::new();
+
+impl Ingest {
+    /// Refuses the next flush of a session.
+    pub(super) fn refuse_flush(
+        &self,
+        attachment: &Attachment,
+        ReceivedFlush { flush, at, .. }: &ReceivedFlush,
+        error: &FlushError,
+    ) -> Result<Kind, StaleStream> {
+        let reason = error.to_string();
+        let mut session = attachment.session(*at)?;
+        session.refuse_next_flush(flush.cycle.as_ref().map_or(0, cycle_weight_ns));
+        let cell = &attachment.cell;
+        if cell.worker.is_import() {
+            session.staged.refuse(&reason);
+        }
+        let receipt = Some(self.receipt(flush.sent_at_ns, *at));
+        Ok(refuse(cell, &mut session, flush.seq, reason, receipt))
+    }
+}
 
 /// Refuses a message. The refusal carries the size of the dictionary that the collector holds.
 pub(super) fn refuse(

@@ -66,6 +66,9 @@ pub enum FlushError {
          another --run, or with another --worker or --time"
     )]
     SecondProfile { worker: String, run: String },
+    /// The reason for which an earlier flush of the same import was refused.
+    #[error("{0}")]
+    RefusedBefore(String),
     #[error(
         "the flush has late data from {hours} different hours; at most {LATE_HOURS_MAX} are allowed"
     )]

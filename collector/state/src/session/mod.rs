@@ -7,6 +7,7 @@ mod flush;
 mod hello;
 mod refused;
 mod registry;
+mod staged;
 mod thread_time;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ pub use hello::{HelloError, check_hello};
 use refused::RefusedWeight;
 pub(crate) use registry::is_pushed;
 pub use registry::{NoRoom, OpenSession, Registry};
+pub use staged::{StagedFlush, StagedImport, StagedRoom};
 pub use thread_time::ThreadTimeLeft;
 
 /// A session and its immutable key.
@@ -92,6 +94,7 @@ pub struct Session {
     thread_time_left: ThreadTimeLeft,
     /// Flushes that are to be applied.
     checked: VecDeque<CheckedThreadTime>,
+    pub staged: StagedImport,
     /// Of the last flush that was applied.
     account: Option<v1::LossAccount>,
     refused: RefusedWeight,
@@ -155,9 +158,19 @@ pub struct FlushBasis {
     pub next_seq: u64,
     /// Thread time that the flushes before it have left.
     pub thread_time_left: ThreadTimeLeft,
+    /// Why an earlier flush of the same import was refused.
+    pub refusal: Option<String>,
 }
 
 impl FlushBasis {
+    /// Checks that no earlier flush of the same import was refused.
+    pub fn check_whole(&self) -> Result<(), FlushError> {
+        match &self.refusal {
+            Some(reason) => Err(FlushError::RefusedBefore(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// For the flush after a checked one.
     pub fn advance(&mut self, seq: u64, thread_time_left: ThreadTimeLeft) {
         self.acked_seq = seq;
@@ -185,14 +198,26 @@ impl Session {
         answered_seq: u64,
         now: Timestamp,
     ) -> (u64, oneshot::Receiver<Displaced>) {
-        self.next_seq = self.acked_seq.max(answered_seq).saturating_add(1);
+        self.next_seq = self.received_seq().max(answered_seq).saturating_add(1);
         self.refused.note_stream(answered_seq);
+        self.staged.resume();
         let (sender, taken_over) = oneshot::channel();
         self.note_seen(now);
         self.generation += 1;
         self.stream = Some(sender);
         self.presence = Presence::Connected;
         (self.generation, taken_over)
+    }
+
+    /// The flush after which a stream continues.
+    pub fn received_seq(&self) -> u64 {
+        self.staged.last_seq().unwrap_or(self.acked_seq)
+    }
+
+    /// Keeps checked flushes of an import until its last one.
+    pub fn stage(&mut self, flushes: Vec<StagedFlush>) {
+        self.staged.flushes.extend(flushes);
+        self.next_seq = self.received_seq().saturating_add(1);
     }
 
     /// Makes it the session of an identity. `slot` is `None` if it is already.
@@ -225,6 +250,7 @@ impl Session {
     pub fn end(&mut self, disconnect: Disconnect) {
         self.presence = Presence::Gone(disconnect);
         self.slot = None;
+        self.staged = StagedImport::default();
     }
 
     /// Drops what only describes its agent or saves it work: the agent sends it again.
@@ -289,6 +315,7 @@ impl Session {
             acked_seq: self.acked_seq,
             next_seq: self.next_seq,
             thread_time_left: self.thread_time_left,
+            refusal: self.staged.refusal().map(str::to_owned),
         }
     }
 

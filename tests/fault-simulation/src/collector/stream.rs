@@ -72,6 +72,7 @@ impl From<StreamError> for StreamEnd {
             StreamError::Stale(error) => error.into(),
             StreamError::OutOfOrder(error) => StreamEnd::Invalid(error.to_string()),
             StreamError::NotLogged(error) => StreamEnd::NotLogged(error.to_string()),
+            StreamError::NoRoomForImport(error) => StreamEnd::NotLogged(error.to_string()),
         }
     }
 }
