@@ -53,6 +53,30 @@ fn samples_go_to_the_innermost_running_task() {
     assert!(outer.start <= inner.start && inner.stop <= outer.stop);
 }
 
+/// Also a thread whose time an earlier agent has counted is counted from the start on.
+#[test]
+fn a_task_right_after_another_start_is_counted_from_its_beginning() {
+    const STARTS: u32 = 10;
+    const TASK: Duration = Duration::from_millis(30);
+    let _turn = lock(&TURN);
+    let mut counted_ns = 0;
+    for _ in 0..STARTS {
+        let agent = AgentBuilder::default().start_local().unwrap();
+        let again = task("again").start();
+        work_inside(TASK);
+        drop(again);
+        counted_ns += agent
+            .finish()
+            .profile
+            .top_level()
+            .filter(|(frame, _)| frame.function == "again")
+            .map(|(_, weight)| weight.get(State::Cpu))
+            .sum::<u64>();
+    }
+    let part = counted_ns as f64 / (TASK * STARTS).as_nanos() as f64;
+    assert!((0.95..1.1).contains(&part), "{part} of the CPU time");
+}
+
 #[test]
 fn threads_outside_of_tasks_belong_to_the_default_task() {
     let _turn = lock(&TURN);

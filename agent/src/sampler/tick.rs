@@ -129,7 +129,7 @@ impl Sampler {
         probe.meter.count_start(cpu_ns);
         // Threads that nobody sees are in the only task, too.
         let has_one_task = options.default_task != NameId::NONE;
-        Sampler {
+        let mut sampler = Sampler {
             options,
             control,
             schedule: Schedule::new(options.settings(), now),
@@ -153,6 +153,17 @@ impl Sampler {
             cut_ns: 0,
             flush_request: 0,
             ticks: Ticks::default(),
+        };
+        sampler.find_first_threads(now);
+        sampler
+    }
+
+    /// Finds the threads that run when sampling begins, so that their time counts from here on and not from the
+    /// first tick.
+    fn find_first_threads(&mut self, now: u64) {
+        if self.schedule.settings.enabled {
+            self.refresh_threads(now);
+            self.count_own(monotonic_ns());
         }
     }
 
@@ -514,6 +525,10 @@ impl Sampler {
         };
         if let Some(cell) = self.cells.get(&id) {
             self.probe.set_cell(thread, cell.clone());
+            if is_old && thread.early.is_none() {
+                // It may change its task before the first tick.
+                drop(cell.changes.take(true));
+            }
         }
         self.probe.note_found(thread);
         self.probe.watch_unarmed(thread);
@@ -628,6 +643,7 @@ impl Sampler {
             self.ticks = Ticks::default();
         }
         self.apply(desired, now);
+        self.find_first_threads(now);
     }
 
     fn apply(&mut self, desired: DesiredSettings, now: u64) {

@@ -6,6 +6,9 @@ use crate::sampler::audit::Times;
 
 /// If looks are closer than this, the samples before and after a change divide the time between them.
 pub(super) const LOOKS_APART_NS: u64 = 50_000_000;
+/// A thread that does not measure itself notes its changes for this long, however close looks are: of a short
+/// recording these samples would be too few.
+const NEW_NS: u64 = 500_000_000;
 
 impl ThreadProbe {
     /// Counts a thread's time until each change of its task that it has noted, in the task that it left. The
@@ -22,7 +25,8 @@ impl ThreadProbe {
             return;
         };
         let passed_ns = now.ns.saturating_sub(thread.time.accounted_to_ns());
-        for change in cell.changes.take(passed_ns >= LOOKS_APART_NS) {
+        let is_wanted = passed_ns >= LOOKS_APART_NS || thread.age_ns() < NEW_NS;
+        for change in cell.changes.take(is_wanted) {
             // A sample tells where the thread was until it left the sample's task.
             thread.last_sample = sample
                 .filter(|sample: &LastSample| sample.task_word == thread.seen_task_word)
