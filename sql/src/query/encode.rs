@@ -177,12 +177,17 @@ fn csv(rows: &Rows) -> anyhow::Result<Vec<u8>> {
             .iter()
             .map(|column| ArrayFormatter::try_new(column, &options))
             .collect::<Result<Vec<_>, _>>()?;
+        // A column of the type of NULL has no list of nulls.
+        let nulls: Vec<_> = columns
+            .iter()
+            .map(|column| column.logical_nulls())
+            .collect();
         for row in 0..batch.num_rows() {
-            for (number, (column, formatter)) in columns.iter().zip(&formatters).enumerate() {
+            for (number, (nulls, formatter)) in nulls.iter().zip(&formatters).enumerate() {
                 if number > 0 {
                     content.push(',');
                 }
-                if !column.is_null(row) {
+                if !nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
                     content.push_str(&quoted(&formatter.value(row).try_to_string()?));
                 }
             }

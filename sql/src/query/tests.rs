@@ -337,7 +337,7 @@ fn errors_name_what_was_meant_and_what_is_allowed() {
             "queries only read",
         ),
         ("SHOW ALL", "SHOW; queries only read"),
-        ("SHOW TABLES EXTENDED", "SHOW TABLES"),
+        ("SHOW TABLES EXTENDED", "found: EXTENDED"),
     ] {
         let error = rejection(folder.path(), query);
         assert!(error.contains(expected), "{query}: {error}");
@@ -399,7 +399,7 @@ fn labels_and_stacks_are_found_by_their_names_and_numbers() {
     assert_eq!(row(folder.path(), missing), [SqlCell::Null, SqlCell::Null]);
     let stacks = row(
         folder.path(),
-        "SELECT stack(1), stack(CAST(1 AS BIGINT UNSIGNED)), stack(-1)",
+        "SELECT stack(1) AS a, stack(CAST(1 AS BIGINT UNSIGNED)) AS b, stack(-1) AS c",
     );
     assert_eq!(stacks[0], stacks[1]);
     assert!(
