@@ -39,7 +39,7 @@ pub(crate) struct Steps {
     task: Py<Task>,
     inner: Py<PyAny>,
     state: Mutex<State>,
-    /// What `close` of `inner` returned.
+    /// The result of `close` of `inner`.
     closed: Mutex<Option<Py<PyAny>>>,
 }
 
@@ -139,7 +139,7 @@ impl Steps {
         Ok(())
     }
 
-    /// What a generator returned when it was closed, from Python 3.13 on; `yield from` drops that.
+    /// The result of a closed generator, from Python 3.13 on; `yield from` drops it.
     #[getter]
     fn closed(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);

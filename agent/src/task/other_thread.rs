@@ -20,7 +20,7 @@ impl ThreadTask {
         THREAD.try_with(cell).ok().map(ThreadTask)
     }
 
-    /// Gives further samples of the thread to `task` in `phase`, until the thread enters or leaves a task or phase. No
+    /// Counts further samples of the thread for `task` in `phase`, until the thread enters or leaves a task or phase. No
     /// row is recorded. The interpreter's lock keeps the thread from doing so at the same time.
     pub fn set(&self, task: &TaskHandle, phase: Option<Phase<'_>>) {
         self.0.set_context_from_outside(TaskContext {

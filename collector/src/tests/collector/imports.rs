@@ -11,7 +11,7 @@ struct Import {
 fn import(epoch: u64, seconds: std::ops::Range<i64>) -> Import {
     let mut worker = TestWorker::new("import:cpu", epoch);
     let last = seconds.end - 1;
-    let flushes = seconds.clone().map(|second| {
+    let flush_of = |second: i64| {
         worker.count("load;main", State::Cpu, 7);
         let mut flush = worker.flush(second, vec![]);
         if second == last {
@@ -23,8 +23,8 @@ fn import(epoch: u64, seconds: std::ops::Range<i64>) -> Import {
             }];
         }
         flush
-    });
-    let flushes = flushes.collect();
+    };
+    let flushes = seconds.clone().map(flush_of).collect();
     Import { worker, flushes }
 }
 

@@ -22,7 +22,7 @@ use store::wal::NotLogged;
 /// Memory of a staged task besides its record, in bytes.
 const TASK_BYTES: usize = 1 << 10;
 
-/// What all imports share.
+/// State of all imports.
 #[derive(Debug)]
 pub(super) struct Imports {
     /// Held from the last check of an import until it is applied: of two imports at once, one sees the other.
@@ -126,11 +126,9 @@ impl Ingest {
         // A record is about as large as the weights that it was made of.
         let bytes = 2 * staged.record.len() + TASK_BYTES * staged.flush.tasks.len();
         let permits = u32::try_from(bytes).map_err(|_| NoRoomForImport)?;
-        let own = attachment.account.staging.clone();
-        let own = own.try_acquire_many_owned(permits);
-        let shared = self.imports.room.clone().try_acquire_many_owned(permits);
-        match (own, shared) {
-            (Ok(own), Ok(shared)) => Ok(StagedRoom { own, shared }),
+        let rooms = [&attachment.account.staging, &self.imports.room];
+        match rooms.map(|room| room.clone().try_acquire_many_owned(permits)) {
+            [Ok(own), Ok(shared)] => Ok(StagedRoom { own, shared }),
             _ => Err(NoRoomForImport),
         }
     }

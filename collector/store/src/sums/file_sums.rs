@@ -22,7 +22,7 @@ const ROWS_MIN: u64 = 16_384;
 /// Most sums of a file that are kept.
 const SUMS_MAX: usize = FILE_SUMS_BYTES_MAX / 32;
 
-/// What was summed: rows of these tasks and workers, by these columns.
+/// Key of the sums of a file: its rows of these tasks and workers, by these columns.
 #[derive(PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Selection {
     file: u64,

@@ -85,8 +85,8 @@ fn of_two_imports_at_once_to_one_time_one_is_stored() {
             piped.stderr(Stdio::null()).spawn().unwrap()
         };
         let mut processes = [start(&paths[0]), start(&paths[1])];
-        let stored = processes.each_mut().map(|process| process.wait().unwrap());
-        let stored = stored.iter().filter(|status| status.success()).count();
+        let ends = processes.each_mut().map(|process| process.wait().unwrap());
+        let stored = ends.iter().filter(|status| status.success()).count();
         let found = stacks(&collector, &format!("worker=import:{run}&from=-1h&to=now"));
         assert_eq!((stored, sum(&found)), (1, 12_000_000_000), "{found}");
     }
