@@ -43,7 +43,7 @@ pub enum Subject {
     /// A task that started or ended.
     Task(Box<Task>),
     /// A worker that connected or left.
-    Worker(WorkerIdentity),
+    Worker(Box<WorkerIdentity>),
     /// A run that started or stopped.
     Run(Box<Run>),
     /// A file of the store that was found corrupt.

@@ -72,7 +72,7 @@ impl InterpreterSlot {
         find: impl FnOnce() -> Result<Interpreter, Unsupported>,
     ) -> Result<bool, Unsupported> {
         search.looks = search.looks.saturating_add(1);
-        if search.looks > EAGER_LOOKS && search.looks % LATE_EVERY != 0 {
+        if search.looks > EAGER_LOOKS && !search.looks.is_multiple_of(LATE_EVERY) {
             return Ok(false);
         }
         let interpreter = match search.candidate.take() {

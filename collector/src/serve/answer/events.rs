@@ -41,7 +41,7 @@ pub(crate) fn subject(event: &Event) -> api::Subject {
                 last_seen,
                 disconnect,
             } = &**facts;
-            api::Subject::Worker(api::WorkerIdentity {
+            api::Subject::Worker(Box::new(api::WorkerIdentity {
                 worker: worker.to_string(),
                 epoch: epoch.to_string(),
                 host: host.clone(),
@@ -64,7 +64,7 @@ pub(crate) fn subject(event: &Event) -> api::Subject {
                     .take(WORKERS_NAMED_MAX)
                     .map(|other| other.worker.to_string())
                     .collect(),
-            })
+            }))
         }
         Subject::Run(row) => api::Subject::Run(Box::new(run(row, event.at))),
         Subject::Damage { name, reason } => api::Subject::CorruptFile(api::CorruptFile {

@@ -35,7 +35,7 @@ impl Known {
         compiled_from(&format!("{}.c", self.name), folder, self.name, &[])
     }
 
-    fn from_inside(&self) -> Measured {
+    fn measured_inside(&self) -> Measured {
         let folder = tempfile::tempdir().unwrap();
         let collector = Collector::start();
         let mut command = under_emberline(&collector.url(), &[]);
@@ -47,7 +47,7 @@ impl Known {
         Measured { collector, true_ns }
     }
 
-    fn from_outside(&self) -> Measured {
+    fn measured_outside(&self) -> Measured {
         let folder = tempfile::tempdir().unwrap();
         let collector = Collector::start();
         let arguments = [self.arguments, &["at-signal"]].concat();
@@ -82,7 +82,7 @@ fn check_sleeps(measured: &Measured) {
 
 #[test]
 fn sleeps_of_threads_that_follow_each_other_count() {
-    let measured = SLEEPERS.from_inside();
+    let measured = SLEEPERS.measured_inside();
     check_sleeps(&measured);
     let (_, epoch) = &workers_of(&measured.collector, "turns")[0];
     let lost_ns = epoch["account"]["lost_unseen_ns"].as_u64().unwrap();
@@ -92,19 +92,19 @@ fn sleeps_of_threads_that_follow_each_other_count() {
 
 #[test]
 fn work_of_threads_that_follow_each_other_has_stacks() {
-    let measured = BURNERS.from_inside();
+    let measured = BURNERS.measured_inside();
     let share = measured.share("cpu", ";burner");
     assert!((0.9..1.02).contains(&share), "{share}");
 }
 
 #[test]
 fn sleeps_of_threads_that_follow_each_other_count_once_from_outside() {
-    check_sleeps(&SLEEPERS.from_outside());
+    check_sleeps(&SLEEPERS.measured_outside());
 }
 
 #[test]
 fn work_of_threads_that_follow_each_other_is_no_wait_from_outside() {
-    let measured = BURNERS.from_outside();
+    let measured = BURNERS.measured_outside();
     let share = measured.share("cpu", ";burner");
     assert!((0.9..1.02).contains(&share), "{share}");
     let waits = measured.share("other", "[no stack: not sampled]");
@@ -114,7 +114,7 @@ fn work_of_threads_that_follow_each_other_is_no_wait_from_outside() {
 /// They wait for nothing else. Their time is some hundred times that of the program.
 #[test]
 fn waits_of_new_threads_for_a_processor_are_no_other_waits() {
-    for measured in [CROWD.from_inside(), CROWD.from_outside()] {
+    for measured in [CROWD.measured_inside(), CROWD.measured_outside()] {
         let others = measured.share("other", "[no stack: not sampled]");
         assert!(others < 0.005, "{others}");
         let runnable = measured.share("runnable", "");
