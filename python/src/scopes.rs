@@ -293,7 +293,7 @@ pub(crate) fn resume(context: &Bound<'_, PyAny>) -> PyResult<Mark> {
     Ok(resume_in(py, open_in(context)?))
 }
 
-/// Like [`resume`], for a context that continues in `scope`.
+/// Puts the thread into `scope`, in which its context continues. Returns the mark for [`suspend_in`].
 pub(crate) fn resume_in(py: Python<'_>, scope: Option<Py<Scope>>) -> Mark {
     RESUMED.set(RESUMED.get() + 1);
     let mark = next_mark();
@@ -311,7 +311,7 @@ pub(crate) fn suspend(mark: Mark, context: &Bound<'_, PyAny>) -> PyResult<()> {
     leave_since(mark, context)
 }
 
-/// Like [`suspend`], for a context whose innermost scope is `scope`.
+/// Takes the thread out of all scopes that it has entered since [`resume_in`]. Its context waits in `scope`.
 pub(crate) fn suspend_in(mark: Mark, scope: Option<&Py<Scope>>) {
     RESUMED.set(RESUMED.get().saturating_sub(1));
     // The phase of the thread ends before the other one begins: together they are no longer than their task.

@@ -7,8 +7,8 @@ use super::phase::Phase;
 use super::thread::{THREAD, Thread};
 use crate::registry::{NameId, TaskContext, ThreadCell};
 
-/// The task that a thread's samples belong to, for an interpreter whose tasks may end on another thread than the one
-/// that is in them.
+/// Changes the task of a thread's samples from another thread: a task of an interpreter may end on a thread that is
+/// not in it.
 #[derive(Clone, Debug)]
 pub struct ThreadTask(Arc<ThreadCell>);
 

@@ -22,7 +22,7 @@ pub use column::{ColumnKind, ListColumn, ListKind, ListRow, Values, kinds};
 pub(crate) use column::{Columns, next};
 pub use list::encode_columns;
 pub(crate) use list::{ListSegment, ListWriter};
-pub(crate) use read::{ALL_COLUMNS, Cursor, Segment, open_checked};
+pub(crate) use read::{ALL_COLUMNS, Cursor, Segment, open_checked, value_at};
 pub use read::{Batch, Scan};
 pub(crate) use schema::Compression;
 pub(crate) use workers::WorkerRanges;

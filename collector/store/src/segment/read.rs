@@ -111,7 +111,8 @@ impl Batch {
     }
 }
 
-fn value_at(column: &[u32], index: usize) -> u32 {
+/// A value of a column; 0 if the column is empty.
+pub(crate) fn value_at(column: &[u32], index: usize) -> u32 {
     column.get(index).copied().unwrap_or(0)
 }
 

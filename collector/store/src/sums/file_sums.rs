@@ -8,7 +8,7 @@ use profiler_core::NodeId;
 use profiler_core::hash::KeyedMap;
 
 use crate::manifest::FileEntry;
-use crate::segment::{Batch, Scan};
+use crate::segment::{Batch, Scan, value_at};
 use crate::sums::row::WorkerNumber;
 use crate::sums::table::Column;
 use crate::sums::tier::Period;
@@ -127,7 +127,7 @@ impl Adding {
         }
         let by_worker = self.selection.columns.contains(&Column::Worker);
         for index in 0..batch.row_count() {
-            let worker = number_at(&batch.worker, index);
+            let worker = value_at(&batch.worker, index);
             let is_asked = self
                 .workers
                 .as_ref()
@@ -136,10 +136,10 @@ impl Adding {
                 continue;
             }
             let cell = Cell {
-                task: number_at(&batch.task, index),
+                task: value_at(&batch.task, index),
                 worker: if by_worker { worker } else { 0 },
                 kind: batch.kind.get(index).copied().unwrap_or(0),
-                node: number_at(&batch.node, index),
+                node: value_at(&batch.node, index),
             };
             let sum = self.sums.entry(cell).or_default();
             *sum = sum.saturating_add(batch.values[index]);
@@ -173,10 +173,6 @@ impl Adding {
         }
         lock(known).insert(self.selection, Arc::new(batch));
     }
-}
-
-fn number_at(column: &[u32], index: usize) -> u32 {
-    column.get(index).copied().unwrap_or(0)
 }
 
 #[cfg(test)]
