@@ -62,9 +62,10 @@ fn a_scan_ends_after_its_steps() {
 
 /// A stack of this thread below which words are laid over the memory.
 struct Overlay {
-    /// The return address of the innermost frame, and where its stack begins.
+    /// The return address of the innermost frame, where its stack begins, and its frame pointer if it has one.
     pc: u64,
     sp: u64,
+    fp: u64,
     words: Vec<(u64, u64)>,
 }
 
@@ -84,8 +85,13 @@ impl Overlay {
             stack.complete && stack.addresses.len() > 2
         };
         let (pc, sp) = found.into_iter().rev().find(leads_to_root).unwrap();
-        let words = Vec::new();
-        Overlay { pc, sp, words }
+        let distance = unwinder.frame_pointer_distance(pc - 1);
+        Overlay {
+            pc,
+            sp,
+            fp: distance.map_or(UNKNOWN, |distance| sp + distance),
+            words: Vec::new(),
+        }
     }
 
     fn read(&self, at: u64) -> Result<u64, ()> {
@@ -113,11 +119,11 @@ fn code_of_a_runtime_is_left_by_its_frame_pointer_or_not_at_all() {
     let start = code.as_ptr().addr() as u64;
     let after_call = start + if cfg!(target_arch = "x86_64") { 7 } else { 8 };
     let mut stack_of_test = Overlay::here();
-    let Overlay { pc, sp, .. } = stack_of_test;
+    let Overlay { pc, sp, fp, .. } = stack_of_test;
     let outer = sp - 16;
     let inner = outer - 32;
     stack_of_test.words = vec![
-        (outer, UNKNOWN),
+        (outer, fp),
         (outer + 8, pc),
         (inner, outer),
         (inner + 8, after_call),
@@ -154,11 +160,11 @@ fn frames_of_java_are_followed_only_if_they_keep_the_frame_pointer() {
     let start = interpreter.as_ptr().addr() as u64;
     let returns_to = start + 8;
     let mut stack_of_test = Overlay::here();
-    let Overlay { pc, sp, .. } = stack_of_test;
+    let Overlay { pc, sp, fp, .. } = stack_of_test;
     let outer = sp - 16;
     let inner = outer - 32;
     stack_of_test.words = vec![
-        (outer, UNKNOWN),
+        (outer, fp),
         (outer + 8, pc),
         (inner, outer),
         (inner + 8, returns_to),
