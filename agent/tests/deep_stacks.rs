@@ -14,23 +14,27 @@
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::thread;
 use std::time::Duration;
 
-use emberline_agent::{AgentBuilder, task};
-use profiler_core::{Profile, State};
+use emberline_agent::task;
+use profiler_core::{State, Weight};
 
-use common::{processor_time, work};
+use common::{Times, by_function, distance, processor_time, start, work_function};
 
 /// CPU time of a thread.
 const LENGTH: Duration = Duration::from_secs(6);
-/// Bytes of a frame of the recursion, and its depth: less than the 512 addresses of a stack.
-const FRAME_BYTES: usize = 1_024;
+/// Bytes of an array in each frame of the recursion, and its depth: less than the 512 addresses of a stack. Without
+/// optimization a frame takes four times as much.
+const FRAME_BYTES: usize = 512;
 const DEPTH: usize = 150;
 /// Largest part of the time that may be at other functions than the truth says.
 const DISTANCE_MAX: f64 = 0.08;
+/// Threads that are deep at the same time, the CPU time of each, and the largest part of it that may lack the outer frames.
+const THREADS: usize = 6;
+const LENGTH_TOGETHER: Duration = Duration::from_millis(500);
+const TRUNCATED_MAX: f64 = 0.05;
 
 #[inline(never)]
 fn below(depth: usize, length: Duration) {
@@ -43,19 +47,9 @@ fn below(depth: usize, length: Duration) {
     black_box(&room);
 }
 
-/// Functions that compute, under names of their own. Each has a number, or the linker would merge them.
-macro_rules! functions {
-    ($($name:ident $number:literal),*) => {
-        $(
-            #[inline(never)]
-            fn $name(length: Duration) {
-                work(length);
-                black_box($number);
-            }
-        )*
-    };
-}
-functions!(deep 0, first 1, second 2);
+work_function!(deep, 0);
+work_function!(first, 1);
+work_function!(second, 2);
 
 fn enter_deep(length: Duration) {
     below(DEPTH, length);
@@ -63,8 +57,6 @@ fn enter_deep(length: Duration) {
 
 type Function = (&'static str, fn(Duration));
 const FUNCTIONS: [Function; 3] = [("deep", enter_deep), ("first", first), ("second", second)];
-
-type Times = BTreeMap<&'static str, Duration>;
 
 /// Calls the functions in turn, for 2 to 9 ms each: rarely is one sampled twice. Returns the CPU time of each.
 fn run() -> Times {
@@ -82,41 +74,41 @@ fn run() -> Times {
     times
 }
 
-fn by_function(profile: &Profile) -> Times {
-    let mut times = Times::new();
-    let mut above: Vec<Option<&'static str>> = vec![None];
-    for node in profile.nodes() {
-        let label = profile.frame(node.frame).label();
-        let called = FUNCTIONS
-            .iter()
-            .find(|(name, _)| label.ends_with(&format!("deep_stacks::{name}")));
-        let function = above[node.parent.index()].or(called.map(|(name, _)| *name));
-        if let Some(name) = function {
-            *times.entry(name).or_default() += Duration::from_nanos(node.own.get(State::Cpu));
-        }
-        above.push(function);
-    }
-    times
-}
-
-/// The part of the time that is at other functions than the truth says.
-fn distance(truth: &Times, found: &Times) -> f64 {
-    let part = |times: &Times, name| {
-        let sum = times.values().sum::<Duration>().as_secs_f64();
-        times.get(name).map_or(0.0, |time| time.as_secs_f64() / sum)
-    };
-    truth
-        .keys()
-        .map(|name| (part(truth, name) - part(found, name)).abs() / 2.0)
-        .sum()
-}
-
 #[test]
 fn deep_and_shallow_functions_in_turn_have_their_cpu_times() {
-    let agent = AgentBuilder::default().start_local().unwrap();
+    let (agent, _turn) = start();
     let truth = thread::spawn(run).join().unwrap();
-    let found = by_function(&agent.finish().profile);
+    let names = FUNCTIONS.map(|(name, _)| name);
+    let found = by_function(&agent.finish().profile, &names, cpu_ns);
     let distance = distance(&truth, &found);
     println!("distance {distance:.3}: {truth:.2?}, found {found:.2?}");
     assert!(distance <= DISTANCE_MAX, "{distance:.3}");
+}
+
+/// From the first tick on.
+#[test]
+fn threads_that_are_deep_at_the_same_time_keep_their_whole_stacks() {
+    let (agent, _turn) = start();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| thread::spawn(|| enter_deep(LENGTH_TOGETHER)))
+        .collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    let profile = agent.finish().profile;
+    let totals = profile.totals();
+    let truncated: u64 = profile
+        .nodes()
+        .iter()
+        .zip(&totals)
+        .filter(|(node, _)| profile.frame(node.frame).label() == "[truncated]")
+        .map(|(_, total)| cpu_ns(total))
+        .sum();
+    let part = truncated as f64 / cpu_ns(&profile.total()) as f64;
+    println!("{part:.3} truncated");
+    assert!(part <= TRUNCATED_MAX, "{part:.3}");
+}
+
+fn cpu_ns(weight: &Weight) -> u64 {
+    weight.get(State::Cpu)
 }

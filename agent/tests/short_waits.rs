@@ -12,13 +12,16 @@
     reason = "a test that cannot go on fails where it stands"
 )]
 
-use std::collections::BTreeMap;
+#[allow(unused, reason = "other tests use the rest")]
+mod common;
+
 use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use emberline_agent::AgentBuilder;
-use profiler_core::Profile;
+use profiler_core::Weight;
+
+use common::{Times, by_function, distance, start};
 
 const LENGTH: Duration = Duration::from_secs(12);
 /// Largest part of a cycle's time that may be at other functions than the truth says.
@@ -65,8 +68,6 @@ const CYCLES: [&[Wait]; 5] = [
     cycle!(seconds 2_000, once 100, again 100),
 ];
 
-type Times = BTreeMap<&'static str, Duration>;
-
 /// Waits until the time is over, from the wait `first` on. Returns how long each function took.
 fn run(cycle: &[Wait], first: usize, begin: Instant) -> Times {
     let mut times = Times::new();
@@ -81,37 +82,6 @@ fn run(cycle: &[Wait], first: usize, begin: Instant) -> Times {
     times
 }
 
-fn by_function(profile: &Profile, cycle: &[Wait]) -> Times {
-    let mut times = Times::new();
-    let mut above: Vec<Option<&'static str>> = vec![None];
-    for node in profile.nodes() {
-        let label = profile.frame(node.frame).label();
-        let called = cycle
-            .iter()
-            .find(|wait| label.ends_with(&format!("::{}", wait.name)));
-        let function = above[node.parent.index()].or(called.map(|wait| wait.name));
-        if let Some(name) = function {
-            *times.entry(name).or_default() += Duration::from_nanos(node.own.total_ns());
-        }
-        above.push(function);
-    }
-    times
-}
-
-/// The part of the time that is at other functions than the truth says.
-fn distance(truth: &Times, found: &Times) -> f64 {
-    let sum = |times: &Times| times.values().sum::<Duration>().as_secs_f64();
-    let part = |times: &Times, name| {
-        times
-            .get(name)
-            .map_or(0.0, |time| time.as_secs_f64() / sum(times))
-    };
-    truth
-        .keys()
-        .map(|name| (part(truth, name) - part(found, name)).abs() / 2.0)
-        .sum()
-}
-
 /// Times that the threads of a cycle measured, and those in the profile.
 #[derive(Default)]
 struct Account {
@@ -121,7 +91,7 @@ struct Account {
 
 /// Runs all cycles once, each by two threads that are at different waits.
 fn add_round(accounts: &mut [Account; CYCLES.len()]) {
-    let agent = AgentBuilder::default().start_local().unwrap();
+    let (agent, _turn) = start();
     let begin = Instant::now();
     let threads =
         CYCLES.map(|cycle| [0, 1].map(|first| thread::spawn(move || run(cycle, first, begin))));
@@ -135,7 +105,8 @@ fn add_round(accounts: &mut [Account; CYCLES.len()]) {
     }
     let recording = agent.finish();
     for (account, cycle) in accounts.iter_mut().zip(CYCLES) {
-        for (name, time) in by_function(&recording.profile, cycle) {
+        let names: Vec<_> = cycle.iter().map(|wait| wait.name).collect();
+        for (name, time) in by_function(&recording.profile, &names, Weight::total_ns) {
             *account.found.entry(name).or_default() += time;
         }
     }

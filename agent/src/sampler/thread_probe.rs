@@ -451,8 +451,10 @@ impl ThreadProbe {
         let sp = sample.sp();
         self.unwind_sample(sample);
         let own = (thread.span.low..thread.span.end).contains(&sp);
-        if own && sample.cut && !self.stack.complete && !signal::use_deep_buffers() {
-            // The first one of the process: its time waits for a sample in a larger buffer. One sample is no bias.
+        let is_truncated = own && sample.cut && !self.stack.complete;
+        if is_truncated && sample.number < signal::use_deep_buffers() {
+            // The process was not known to have deep stacks: its time waits for a sample in a larger buffer. One sample of
+            // each thread is no bias.
             return;
         }
         if !own && learn_span(thread, sample) && !self.stack.complete && sample.stack.is_empty() {

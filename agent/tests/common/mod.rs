@@ -1,5 +1,6 @@
 //! Shared by tests of the agent: turns, functions that use CPU time, and the attribution of samples.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use emberline_agent::{AgentBuilder, LocalAgent, Recording};
 use nix::time::ClockId;
-use profiler_core::{NodeId, Outcome, Profile};
+use profiler_core::{NodeId, Outcome, Profile, Weight};
 
 /// One process has one agent.
 pub(crate) static TURN: Mutex<()> = Mutex::new(());
@@ -139,6 +140,45 @@ macro_rules! work_function {
     };
 }
 pub(crate) use work_function;
+
+/// Times by function.
+pub(crate) type Times = BTreeMap<&'static str, Duration>;
+
+/// The time of each of these functions, with what they call. `of` chooses a part of the time.
+pub(crate) fn by_function(
+    profile: &Profile,
+    names: &[&'static str],
+    of: fn(&Weight) -> u64,
+) -> Times {
+    let mut times = Times::new();
+    let mut above: Vec<Option<&'static str>> = vec![None];
+    for node in profile.nodes() {
+        let label = profile.frame(node.frame).label();
+        let called = names
+            .iter()
+            .find(|name| label.ends_with(&format!("::{name}")));
+        let function = above[node.parent.index()].or(called.copied());
+        if let Some(name) = function {
+            *times.entry(name).or_default() += Duration::from_nanos(of(&node.own));
+        }
+        above.push(function);
+    }
+    times
+}
+
+/// The part of the time that is at other functions than the truth says.
+pub(crate) fn distance(truth: &Times, found: &Times) -> f64 {
+    let sum = |times: &Times| times.values().sum::<Duration>().as_secs_f64();
+    let part = |times: &Times, name| {
+        times
+            .get(name)
+            .map_or(0.0, |time| time.as_secs_f64() / sum(times))
+    };
+    truth
+        .keys()
+        .map(|name| (part(truth, name) - part(found, name)).abs() / 2.0)
+        .sum()
+}
 
 /// Nanoseconds by the first level of stacks that contain `function`.
 pub(crate) fn tops_of(profile: &Profile, function: &str) -> Vec<(String, u64)> {

@@ -35,8 +35,9 @@ pub(super) const SLOTS_MAX: usize = 16_384;
 pub(super) const COMMON_BUFFERS: usize = 128;
 /// Most words of a stack that are copied: 64 KiB.
 pub(super) const COMMON_WORDS: usize = 64 * 1024 / 8;
-/// Buffers for deeper stacks: few, because copying them delays the thread for longer.
-pub(super) const DEEP_BUFFERS: usize = 2;
+/// Buffers for deeper stacks, as many as threads are usually deep within a tick. The outer frames of a further one are
+/// missing. Those that no stack needed take no memory.
+pub(super) const DEEP_BUFFERS: usize = 16;
 const DEEP_WORDS: usize = 512 * 1024 / 8;
 /// Most bytes that are copied of a stack whose end is not known.
 const CHECKED_BYTES: usize = 32 * 1024;
@@ -196,9 +197,10 @@ pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64], &[Forei
 
 /// Number of the next sample.
 static NEXT_SAMPLE: AtomicU64 = AtomicU64::new(0);
-/// Whether handlers use the deep buffers: only once a stack needed one. Much of what is above a thread's frames, such as
-/// long arguments of the program, would be copied in vain.
-static USES_DEEP: AtomicBool = AtomicBool::new(false);
+/// The first sample that may use a deep buffer. There is none until a stack needed one: much of what is above a thread's
+/// frames, such as long arguments of the program, would be copied in vain.
+static FIRST_DEEP: AtomicU64 = AtomicU64::new(NEVER);
+const NEVER: u64 = u64::MAX;
 /// The process in which handlers may copy memory by a checked system call; 0 for none.
 static CHECKED_IN: AtomicI32 = AtomicI32::new(0);
 /// The handler that was installed before ours; it is called for every signal that is not ours.
@@ -262,9 +264,12 @@ pub(super) fn is_free(signal: Signal) -> bool {
     current_action(signal).is_ok_and(|action| is_unused(&action))
 }
 
-/// Lets handlers copy stacks that do not fit a common buffer into a deep one. Returns whether they already did.
-pub(in crate::sampler) fn use_deep_buffers() -> bool {
-    USES_DEEP.swap(true, Ordering::Relaxed)
+/// Lets handlers copy stacks that do not fit a common buffer into a deep one. Returns the number of the first sample for
+/// which they do.
+pub(in crate::sampler) fn use_deep_buffers() -> u64 {
+    let next = NEXT_SAMPLE.load(Ordering::Relaxed);
+    let before = FIRST_DEEP.compare_exchange(NEVER, next, Ordering::Relaxed, Ordering::Relaxed);
+    before.err().unwrap_or(next)
 }
 
 /// Restores the signal action that was installed before our handler. The caller has deleted all timers.
@@ -459,12 +464,12 @@ fn task_word_of(slot: &Slot) -> u64 {
 #[inline(always)]
 fn answer_taken(slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) {
     let deep = COMMON_BUFFERS..COMMON_BUFFERS + DEEP_BUFFERS;
-    let stack = own_stack(slot, processor::register(machine, SP) & !7);
-    let is_deep = (stack.end - stack.start) / 8 > COMMON_WORDS as u64;
-    let uses_deep = is_deep && USES_DEEP.load(Ordering::Relaxed);
-    let answered = uses_deep && answer(deep, slot, machine, stamp);
+    let own = own_stack(slot, processor::register(machine, SP) & !7);
+    let is_deep = (own.end - own.start) / 8 > COMMON_WORDS as u64;
+    let uses_deep = is_deep && FIRST_DEEP.load(Ordering::Relaxed) != NEVER;
+    let answered = uses_deep && answer(deep, slot, machine, stamp, &own);
     if !answered {
-        answer(0..COMMON_BUFFERS, slot, machine, stamp);
+        answer(0..COMMON_BUFFERS, slot, machine, stamp, &own);
     }
     slot.word.put_down(slot.repeat.load(Ordering::Relaxed));
 }
@@ -479,13 +484,15 @@ struct Stamp {
     begin: u64,
 }
 
-/// Answers in the first free buffer of `candidates`. Returns `false` if there is none.
+/// Answers in the first free buffer of `candidates`. Returns `false` if there is none. `own` is [`own_stack`] from the
+/// stack pointer on.
 #[inline(always)]
 fn answer(
     mut candidates: Range<usize>,
     slot: &Slot,
     machine: &libc::mcontext_t,
     stamp: Stamp,
+    own: &Range<u64>,
 ) -> bool {
     let Some(index) = candidates.find(|index| BUFFER_WORDS[*index].claim()) else {
         return false;
@@ -493,12 +500,11 @@ fn answer(
     let buffer = &BUFFERS[index];
     fill(buffer, machine, stamp);
     let (stack, words_max) = stack_of(index);
-    let sp = processor::register(machine, SP);
     // SAFETY: this handler claimed the buffer, so it is the only user of its stack.
-    let (words, cut) = unsafe { copy_stack(slot, sp & !7, stack, words_max) };
+    let (words, cut) = unsafe { copy_stack(slot, own, stack, words_max) };
     buffer.words.store(words, Ordering::Relaxed);
     buffer.cut.store(cut, Ordering::Relaxed);
-    walk_foreign(buffer, index, own_stack(slot, sp & !7));
+    walk_foreign(buffer, index, own.clone());
     let is_timed = stamp.begin != 0;
     let took = if is_timed {
         processor::time_stamp().wrapping_sub(stamp.begin)
@@ -564,14 +570,19 @@ fn own_stack(slot: &Slot, from: u64) -> Range<u64> {
     }
 }
 
-/// Copies the stack from `from` upwards. Returns the number of words copied, and whether the stack
+/// Copies the stack from the start of `own` upwards. Returns the number of words copied, and whether the stack
 /// continues.
 ///
 /// # Safety
-/// `to` is writable for `words_max` words, and only this handler uses it.
+/// `own` is [`own_stack`] from the stack pointer on. `to` is writable for `words_max` words, and only this handler uses it.
 #[inline(always)]
-unsafe fn copy_stack(slot: &Slot, from: u64, to: *mut u64, words_max: usize) -> (usize, bool) {
-    let own = own_stack(slot, from);
+unsafe fn copy_stack(
+    slot: &Slot,
+    own: &Range<u64>,
+    to: *mut u64,
+    words_max: usize,
+) -> (usize, bool) {
+    let from = own.start;
     if !own.is_empty() {
         let whole = (own.end - from) / 8;
         let words = whole.min(words_max as u64) as usize;

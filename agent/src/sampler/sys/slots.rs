@@ -61,6 +61,8 @@ pub(in crate::sampler) struct Sample<'s> {
     pub(in crate::sampler) foreign: Found<'s>,
     /// Whether the stack continues above the copy.
     pub(in crate::sampler) cut: bool,
+    /// The samples of the process are numbered in their order.
+    pub(in crate::sampler) number: u64,
     /// `None` if the handler did not read the time-stamp counter.
     pub(in crate::sampler) time: Option<HandlerTime>,
     /// Samples of the same thread after this one that are harvested with it.
@@ -314,6 +316,7 @@ fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64]) -> Sample<'s> {
         stack,
         foreign: Found::default(),
         cut: buffer.cut.load(Ordering::Relaxed),
+        number: buffer.number.load(Ordering::Relaxed),
         time: Some(HandlerTime {
             begin: buffer.stamp.load(Ordering::Relaxed),
             took: buffer.took.load(Ordering::Relaxed),
