@@ -20,6 +20,7 @@ use crate::{Overhead, Recording, SamplerMode, fork, log, wanted};
 use ship::control::Control;
 use ship::tables::Tables;
 use system::address_space::{self, Shortage};
+use system::clock::{self, FakedClock};
 use system::descriptors;
 use system::marker;
 #[cfg(feature = "ship")]
@@ -459,6 +460,8 @@ impl FirstThread {
         };
         let mut others = Vec::new();
         let start_others = || {
+            // Not before: the program's thread may not be allowed to read a clock.
+            clock::check().map_err(|FakedClock { clock }| StartError::Clock { clock })?;
             others.push(spawn_needed("syms", control.clone(), symbolize)?);
             if let Some(ship) = ship {
                 others.push(spawn_needed("ship", control.clone(), ship_body(ship))?);

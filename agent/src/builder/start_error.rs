@@ -111,6 +111,16 @@ pub enum StartError {
         /// Address space that must be free, in MiB.
         needed_mib: u64,
     },
+    /// Another library replaces a clock of the C library, as libfaketime does. The agent's times would be wrong, and its
+    /// waits would not end.
+    #[error(
+        "another library replaces {clock}, as libfaketime does; expected the kernel's: start the program without that \
+         library"
+    )]
+    Clock {
+        /// Its name.
+        clock: &'static str,
+    },
     /// A thread of the agent panicked while it started, which is a bug in Emberline.
     #[error("a thread of the agent panicked while it started, which is a bug in Emberline")]
     Panicked,

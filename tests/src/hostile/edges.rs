@@ -38,6 +38,7 @@ pub(crate) fn run(mode: &str, rest: &[&str]) -> Option<Value> {
         ("few-descriptors", [url, count]) => few_descriptors(url, count),
         ("few-threads", [url, count]) => few_threads(url, count),
         ("address-space", [mebibytes]) => address_space(mebibytes),
+        ("refused", [url]) => refused(url),
         ("handler-flags", []) => handler_flags(),
         ("silent", [url]) => silent(url),
         ("stuck", [url, library]) => stuck(url, library),
@@ -187,6 +188,14 @@ fn few_threads(url: &str, count: &str) -> Value {
     let builder = Agent::builder().collector(url).worker("edge-1");
     let refused = builder.start().expect_err("too few threads").to_string();
     // A ghost would have connected by then.
+    busy(BUSY);
+    json!({ "refused": refused })
+}
+
+/// Starts an agent that must be refused.
+fn refused(url: &str) -> Value {
+    let builder = Agent::builder().collector(url).worker("edge-1");
+    let refused = builder.start().err().map(|error| error.to_string());
     busy(BUSY);
     json!({ "refused": refused })
 }

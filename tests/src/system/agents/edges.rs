@@ -1,6 +1,7 @@
 //! Programs at the edges of their system: each behaves as it would without an agent. The programs
 //! are in `src/hostile/edges.rs`.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -27,6 +28,21 @@ fn found(arguments: &[&str]) -> (Value, String) {
         output.status
     );
     (serde_json::from_slice(&output.stdout).unwrap(), log)
+}
+
+/// Compiles a library of C.
+fn compiled_library(folder: &Path, name: &str, code: &str) -> PathBuf {
+    let source = folder.join(format!("{name}.c"));
+    std::fs::write(&source, code).unwrap();
+    let library = folder.join(format!("lib{name}.so"));
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-shared", "-fPIC", "-g", "-o"])
+        .arg(&library)
+        .arg(&source);
+    let done = output(&mut compiler);
+    assert!(done.status.success(), "{done:?}");
+    library
 }
 
 /// An address where no collector listens.
@@ -155,6 +171,34 @@ fn a_program_with_little_address_space_lives() {
     );
 }
 
+/// libfaketime shifts the monotonic clock, or only those of CPU time. Waits with a limit do not end then: the program has
+/// no agent.
+#[test]
+fn a_program_with_faked_clocks_has_no_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    for clock in ["CLOCK_MONOTONIC", "CLOCK_THREAD_CPUTIME_ID"] {
+        let library = compiled_library(
+            folder.path(),
+            "clock",
+            &format!(
+                "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n\
+                 int clock_gettime(clockid_t clock, struct timespec *time) {{\n\
+                 long result = syscall(SYS_clock_gettime, clock, time);\n\
+                 if (clock == {clock}) time->tv_sec += 864000;\n\
+                 return result; }}\n"
+            ),
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hostile-worker"));
+        command.args(["refused", &nobody()]);
+        let done = output(command.env("LD_PRELOAD", library));
+        assert!(done.status.success(), "{done:?}");
+        let record: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let refused = record["refused"].as_str().unwrap_or_default();
+        let expected = format!("another library replaces {clock}, as libfaketime does");
+        assert!(refused.starts_with(&expected), "{record}");
+    }
+}
+
 /// Handlers keep their flags while the agent runs, and are restored when it ends.
 #[test]
 fn handlers_stay_as_the_program_set_them() {
@@ -194,18 +238,9 @@ fn a_missing_collector_is_reported_once() {
 #[test]
 fn the_end_has_a_limit_while_the_symbolizer_is_stuck() {
     let folder = tempfile::tempdir().unwrap();
-    let library = folder.path().join("libstuck.so");
-    let source = folder.path().join("stuck.c");
     let code = "unsigned long soak_work(unsigned long n)\n\
                 { for (volatile long i = 0; i < 1000000; i++) n ^= i; return n; }\n";
-    std::fs::write(&source, code).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler
-        .args(["-shared", "-fPIC", "-g", "-o"])
-        .arg(&library)
-        .arg(&source);
-    let compiled = compiler.status().unwrap();
-    assert!(compiled.success());
+    let library = compiled_library(folder.path(), "stuck", code);
     let (record, _) = found(&["stuck", &nobody(), library.to_str().unwrap()]);
     assert_eq!(number(&record["report"], "stored_ns"), 0, "{record}");
 }
