@@ -12,6 +12,7 @@ mod phase;
 mod running;
 mod scope;
 mod thread;
+mod unwinding;
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -34,6 +35,7 @@ use self::running::{
     EarlierPhase, QueueTime, Running, TaskOptions, begin_here, end_here, with_here,
 };
 use self::thread::ScopeNumber;
+pub(crate) use self::unwinding::Beginning;
 use crate::detail::Detail;
 use crate::registry::{self, NameId};
 use crate::{clock, wanted};
@@ -220,6 +222,7 @@ impl TaskBuilder {
         let scope = name.and_then(|name| begin_here(name, self.options.as_mut()));
         TaskGuard {
             scope,
+            beginning: Beginning::now(),
             not_send: PhantomData,
         }
     }
@@ -232,7 +235,7 @@ impl TaskBuilder {
     }
 }
 
-/// A running task. Dropping it ends the task as `ok`, or as `panicked` during a panic;
+/// A running task. Dropping it ends the task as `ok`, or as `panicked` if a panic since its start drops it;
 /// [`TaskGuard::fail`] and [`TaskGuard::cancel`] end it with another outcome.
 ///
 /// Tasks nest: samples belong to the innermost task of the thread. The guard stays on its thread,
@@ -248,6 +251,7 @@ impl TaskBuilder {
 pub struct TaskGuard {
     /// `None` while nobody consumes task events.
     scope: Option<ScopeNumber>,
+    beginning: Beginning,
     not_send: PhantomData<*const ()>,
 }
 
@@ -303,15 +307,7 @@ impl TaskGuard {
 impl Drop for TaskGuard {
     fn drop(&mut self) {
         if let Some(scope) = self.scope {
-            let panicking = std::thread::panicking();
-            end_here(
-                scope,
-                if panicking {
-                    Outcome::Panicked
-                } else {
-                    Outcome::Ok
-                },
-            );
+            end_here(scope, self.beginning.outcome());
         }
     }
 }

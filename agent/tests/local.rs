@@ -192,6 +192,15 @@ fn the_agents_threads_are_separate() {
     assert!(recording.ticks.made > 0 && recording.ticks.expected > 0);
 }
 
+/// Runs a task when it is dropped.
+struct Cleaner;
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        drop(task("cleaned").start());
+    }
+}
+
 #[test]
 fn tasks_have_the_outcome_of_their_end() {
     let (agent, _turn) = start();
@@ -200,6 +209,7 @@ fn tasks_have_the_outcome_of_their_end() {
     task("c").start().cancel();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _task = task("d").start();
+        let _cleaner = Cleaner;
         panic!("on purpose");
     }));
     assert!(panicked.is_err());
@@ -214,6 +224,7 @@ fn tasks_have_the_outcome_of_their_end() {
             end("b", Outcome::Failed, "no such file"),
             end("c", Outcome::Cancelled, ""),
             end("d", Outcome::Panicked, ""),
+            end("cleaned", Outcome::Ok, ""),
             end("e", Outcome::Running, ""),
         ]
     );

@@ -93,6 +93,15 @@ fn a_transfer_is_recorded_with_all_fields() {
     assert_eq!(recording.lost_telemetry, 0);
 }
 
+/// Makes a transfer when it is dropped.
+struct Cleaner;
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        drop(incoming());
+    }
+}
+
 #[test]
 fn a_transfer_ends_once_with_its_outcome() {
     let (agent, _turn) = start();
@@ -102,6 +111,7 @@ fn a_transfer_ends_once_with_its_outcome() {
     incoming().cancel();
     let panicked = thread::spawn(|| {
         let _guard = incoming();
+        let _cleaner = Cleaner;
         panic!("on purpose");
     });
     panicked.join().unwrap_err();
@@ -113,6 +123,7 @@ fn a_transfer_ends_once_with_its_outcome() {
         (Outcome::Failed, 0, None, &cut),
         (Outcome::Cancelled, 0, None, ""),
         (Outcome::Panicked, 0, None, ""),
+        (Outcome::Ok, 0, None, ""),
     ];
     assert_eq!(ends(&recording), expected);
 }

@@ -114,12 +114,12 @@ impl FuturePhase {
 #[cfg(feature = "tracing-layer")]
 pub(super) mod span {
     use super::super::thread::{Entry, THREAD, TaskRef};
+    use super::super::unwinding::Beginning;
 
     pub(in crate::task) fn enter(task: TaskRef) {
         let _ = THREAD.try_with(|thread| {
-            let unwinding = std::thread::panicking();
             thread.push_entry(Entry {
-                unwinding,
+                beginning: Some(Beginning::now()),
                 ..thread.entry(None, task)
             });
         });
@@ -133,6 +133,7 @@ pub(super) mod span {
         entry
             .ok()
             .flatten()
-            .is_some_and(|entry| !entry.unwinding && std::thread::panicking())
+            .and_then(|entry| entry.beginning)
+            .is_some_and(Beginning::unwinds)
     }
 }

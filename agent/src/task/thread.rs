@@ -8,6 +8,8 @@ use profiler_core::Timestamp;
 
 use super::running::ScopedTask;
 use super::scope::FuturePhase;
+#[cfg(feature = "tracing-layer")]
+use super::unwinding::Beginning;
 use crate::detail::Interval;
 use crate::registry::{
     self, LocalTaskId, NameId, PhaseRow, ROWS_FOR_ENDS, ResultRow, RingSlot, Row, TaskContext,
@@ -83,7 +85,7 @@ pub(super) struct Entry {
     /// phase has interrupted it.
     pub(super) since: Option<Timestamp>,
     #[cfg(feature = "tracing-layer")]
-    pub(super) unwinding: bool,
+    pub(super) beginning: Option<Beginning>,
 }
 
 impl Entry {
@@ -205,7 +207,7 @@ impl Thread {
             is_phase: false,
             since: None,
             #[cfg(feature = "tracing-layer")]
-            unwinding: false,
+            beginning: None,
         }
     }
 

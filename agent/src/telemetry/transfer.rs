@@ -12,7 +12,7 @@ use profiler_core::limits::{
 use profiler_core::{Direction, Outcome, Timestamp, TransferEvent, TransferId};
 
 pub use self::stream::{TransferReader, TransferWriter};
-use crate::task::{self, TaskHandle};
+use crate::task::{self, Beginning, TaskHandle};
 use crate::telemetry::{self, TelemetryEvent};
 use crate::{clock, fork, wanted};
 
@@ -130,6 +130,7 @@ impl TransferBuilder {
         TransferGuard {
             record: self.record,
             generation: fork::generation(),
+            beginning: Beginning::now(),
         }
     }
 
@@ -144,7 +145,7 @@ impl TransferBuilder {
     }
 }
 
-/// A running transfer. Dropping it ends the transfer as `ok`, or as `panicked` during a panic;
+/// A running transfer. Dropping it ends the transfer as `ok`, or as `panicked` if a panic since its start drops it;
 /// [`TransferGuard::fail`] and [`TransferGuard::cancel`] end it with another outcome. It may move
 /// between threads and be held across an `.await`.
 #[derive(Debug)]
@@ -153,6 +154,7 @@ pub struct TransferGuard {
     record: Option<Box<TransferEvent>>,
     /// The [`fork::generation`] in which it started: a child does not end its parent's transfer.
     generation: usize,
+    beginning: Beginning,
 }
 
 impl TransferGuard {
@@ -206,14 +208,6 @@ impl TransferGuard {
 
 impl Drop for TransferGuard {
     fn drop(&mut self) {
-        let panicked = std::thread::panicking();
-        self.end(
-            if panicked {
-                Outcome::Panicked
-            } else {
-                Outcome::Ok
-            },
-            |_| {},
-        );
+        self.end(self.beginning.outcome(), |_| {});
     }
 }
