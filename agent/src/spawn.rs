@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
 use crate::StartError;
@@ -25,7 +26,7 @@ pub(crate) fn name_of(name: &str) -> String {
 }
 
 /// Starts a thread of the agent. It blocks all signals, and a panic in it is logged without ending
-/// the program.
+/// the program. On return it is known as the agent's, so that none of its time counts as the program's.
 pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -47,14 +48,16 @@ fn spawn_watched(
     body: impl FnOnce() + Send + 'static,
     on_panic: impl FnOnce(&str) + Send + 'static,
 ) -> Result<JoinHandle<()>, StartError> {
-    let _blocked = BlockedSignals::block();
+    let blocked = BlockedSignals::block();
     let name = name_of(name);
-    std::thread::Builder::new()
+    let (entered, is_entered) = channel::<()>();
+    let handle = std::thread::Builder::new()
         .name(name.clone())
         .stack_size(STACK_BYTES)
         .spawn(move || {
             process::allow_clocks();
             let _of_agent = AgentThread::enter();
+            drop(entered);
             if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
                 let message = text_of_panic(&*payload);
                 let reason = format!("the agent's thread {name} panicked: {message}");
@@ -62,7 +65,11 @@ fn spawn_watched(
                 log::emit(move || tracing::error!("this process is no longer profiled: {reason}"));
             }
         })
-        .map_err(|source| StartError::Spawn { source })
+        .map_err(|source| StartError::Spawn { source })?;
+    drop(blocked);
+    // Nothing is sent: it fails once the other end is dropped.
+    let _ = is_entered.recv();
+    Ok(handle)
 }
 
 /// Returns the message of a panic.
