@@ -4,6 +4,7 @@ mod extract;
 mod function_start;
 
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -144,6 +145,16 @@ impl Elf {
         let mut sections = self.sections.iter();
         sections
             .find(|section| section.name == name && section.kind != SHT_NOBITS && section.bytes > 0)
+    }
+
+    /// What an offset in this part of the file is more than the address of that code.
+    pub(super) fn base_of_code(&self, part: Range<u64>) -> Option<u64> {
+        let overlaps = |section: &&SectionHeader| {
+            let end = section.offset.saturating_add(section.bytes);
+            section.is_code() && section.offset < part.end && part.start < end
+        };
+        let section = self.sections.iter().find(overlaps)?;
+        Some(section.offset.wrapping_sub(section.address))
     }
 
     /// The full table of symbols, else the one of the dynamic linker.

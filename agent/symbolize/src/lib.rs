@@ -37,6 +37,7 @@ use symbols::{DebugInfo, LastUnit, Locations, SECTIONS, SymbolIndex, frames_of};
 use self::elf::{Elf, SymbolSections};
 use self::file::{ChunkCache, FileIdentity};
 use self::made_code::MadeCode;
+use self::mapped::MappedCode;
 pub use self::module::{CodeModule, build_id_in};
 pub use self::piece::SymbolPiece;
 use self::section::SectionReader;
@@ -148,6 +149,20 @@ impl Resolver {
             }
             return;
         }
+        let mapped = self.mapped_code(addresses);
+        let module_of = |address: &Address<'_>| {
+            let code = mapped
+                .iter()
+                .find(|code| code.range.contains(&address.address));
+            code.map(|code| &code.module)
+        };
+        let addresses: Vec<Address<'_>> = addresses
+            .iter()
+            .map(|address| Address {
+                module: address.module.or_else(|| module_of(address)),
+                ..*address
+            })
+            .collect();
         let mut order: Vec<usize> = (0..addresses.len()).collect();
         // By module, and by address so that each unit is parsed once.
         order.sort_unstable_by_key(|index| {
@@ -164,7 +179,7 @@ impl Resolver {
         {
             let module = addresses[group[0]].module;
             if module.is_none() && !is_late(&names_until) {
-                self.name_made_code(group, addresses, &mut each);
+                self.name_made_code(group, &addresses, &mut each);
                 continue;
             }
             self.note_sampled(module);
@@ -203,6 +218,25 @@ impl Resolver {
             }
         }
         self.memory = cache.and_then(ChunkCache::into_memory);
+    }
+
+    /// The code of addresses outside of modules that is in files.
+    fn mapped_code(&mut self, addresses: &[Address<'_>]) -> Vec<MappedCode> {
+        let mut outside: Vec<u64> = addresses
+            .iter()
+            .filter(|address| address.module.is_none())
+            .map(|address| address.address)
+            .collect();
+        if outside.is_empty() {
+            return Vec::new();
+        }
+        outside.sort_unstable();
+        let cache = ChunkCache::new(self.memory.take());
+        let mapped = cache
+            .as_ref()
+            .map(|cache| mapped::code_at(&self.subject, &outside, cache));
+        self.memory = cache.and_then(ChunkCache::into_memory);
+        mapped.unwrap_or_default()
     }
 
     /// Names code outside of modules, which a runtime has made.

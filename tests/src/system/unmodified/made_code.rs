@@ -1,5 +1,6 @@
 //! Code that a runtime makes while the program runs has names, and the callers that lead to the thread's root.
 
+use super::outside::compiled_from;
 use super::*;
 use crate::harness::try_output;
 
@@ -134,6 +135,22 @@ fn code_of_java_without_frame_pointers_has_no_false_callers() {
         said.contains("java: ") && said.contains("-XX:+PreserveFramePointer"),
         "{said}"
     );
+}
+
+/// As V8 does with its built-in functions, which have a frame pointer, as functions do without optimization.
+#[test]
+fn code_that_a_program_maps_once_more_has_its_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from("own_mapping.c", folder.path(), "own-mapping", &["-O0"]);
+    let file = folder.path().join("cpu.collapsed");
+    let mut command = plain(emberline());
+    command.args(["record", "-o"]).arg(&file).arg("--");
+    let done = output(command.arg(&program));
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let stacks = fs::read_to_string(&file).unwrap();
+    let total = sum(&stacks, |_| true);
+    let named = sum(&stacks, |stack| stack.ends_with(";main;mapped_twice"));
+    assert!(named * 10 > total * 9, "{named} of {total}: {stacks}");
 }
 
 #[test]
