@@ -25,6 +25,10 @@ pub(super) struct Ran {
 }
 
 impl Ran {
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        self.cpu.as_secs_f64()
+    }
+
     pub(super) fn cpu_per_unit(&self) -> f64 {
         self.cpu.as_secs_f64() / self.units
     }

@@ -70,6 +70,15 @@ impl Profile {
         profile
     }
 
+    /// Adds another run of the program.
+    pub(super) fn add_all(&mut self, other: Profile) {
+        for (function, time) in other.self_times {
+            *self.self_times.entry(function).or_default() += time;
+        }
+        self.whole += other.whole;
+        self.rooted += other.rooted;
+    }
+
     fn add(&mut self, function: String, weight: f64, is_rooted: bool) {
         *self.self_times.entry(function).or_default() += weight;
         self.whole += weight;
@@ -153,8 +162,20 @@ fn shared_name(name: &str, command: &str) -> String {
     }
 }
 
-/// A name without the type of its result, its arguments and its version.
+/// A name without the type of its result, its arguments and its version. Of JavaScript, V8 writes `JS:*name file:line`.
 fn plain(name: &str) -> String {
+    if let Some(script) = name.strip_prefix("JS:") {
+        let function = script.trim_start_matches(['*', '~', '^', '+']);
+        let function = function.split(' ').next().unwrap_or_default();
+        return if function.is_empty() {
+            "(anonymous)".to_owned()
+        } else {
+            function.to_owned()
+        };
+    }
+    if name.starts_with('[') {
+        return name.to_owned();
+    }
     let name = name.split('@').next().unwrap_or(name);
     let mut depth = 0;
     let mut start = 0;
@@ -190,6 +211,12 @@ mod tests {
                 "fill<int>",
             ),
             ("main.heavy", "main.heavy"),
+            ("JS:*mix /srv/work.js:1:13", "mix"),
+            ("JS:* /srv/work.js:3:99", "(anonymous)"),
+            (
+                "[node: code made at run time]",
+                "[node: code made at run time]",
+            ),
             ("(anonymous namespace)::run(int)", "namespace)::run"),
         ] {
             assert_eq!(shared_name(name, "gzip"), expected);

@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let work = folder.path().join(format!("program-{index}"));
         if let Err(missing) = program.prepare(&work) {
             all.push(format!(
-                "| {} | not measured: {missing:#} | | | |",
+                "| {} | | not measured: {missing:#} | | | |",
                 program.name
             ));
             continue;
@@ -98,8 +98,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     next_to_peers.iter().for_each(|row| println!("{row}"));
     println!(
-        "\n| program | hottest function | CPU added | wall added | exit and output |\n\
-         |---|---|--:|--:|---|"
+        "\n| program | CPU s alone | hottest function | CPU added | wall added | exit and output |\n\
+         |---|--:|---|--:|--:|---|"
     );
     all.iter().for_each(|row| println!("{row}"));
     Ok(())
@@ -125,18 +125,15 @@ fn measure(program: &Program, tools: &Tools, work: &Path, count: u32) -> Result<
                 continue;
             };
             let expected = alone.get_or_insert_with(|| (ran.code, ran.output.clone()));
-            if *expected != (ran.code, ran.output.clone()) {
-                rounds.has_same_output = false;
-                eprintln!("{}: other output", rounds.profiler.name());
+            rounds.has_same_output &= *expected == (ran.code, ran.output.clone());
+            if round == 0 {
                 continue;
             }
-            if round == count {
-                rounds.profile = tools.profile(rounds.profiler, program, work)?;
-                rounds.file_bytes = tools.file_bytes(rounds.profiler, work);
+            if let Some(profile) = tools.profile(rounds.profiler, work)? {
+                rounds.profile.get_or_insert_default().add_all(profile);
             }
-            if round > 0 {
-                rounds.ran.push(ran);
-            }
+            rounds.file_bytes = tools.file_bytes(rounds.profiler, work);
+            rounds.ran.push(ran);
         }
     }
     Ok(all)
@@ -176,14 +173,20 @@ fn rows_next_to_peers(program: &Program, all: &[Rounds]) -> Vec<String> {
             let roots = profile.map(|profile| format!("{:.1} %", profile.roots_percent()));
             let distance = profile
                 .zip(reference)
+                .filter(|_| program.has_shared_names())
                 .map(|(profile, reference)| format!("{:.1}", distance(profile, reference)));
             let size = rounds
                 .file_bytes
                 .map(|bytes| format!("{:.0}", bytes as f64 / 1e3));
             format!(
-                "| {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {}{} | {} | {} | {} | {} | {} | {} |",
                 program.name,
                 rounds.profiler.name(),
+                if rounds.has_same_output {
+                    ""
+                } else {
+                    ", which changes its output"
+                },
                 added(rounds, alone, Ran::cpu_per_unit),
                 added(rounds, alone, Ran::wall_per_unit),
                 or_none(roots),
@@ -198,7 +201,7 @@ fn rows_next_to_peers(program: &Program, all: &[Rounds]) -> Vec<String> {
 fn row_of_all(program: &Program, all: &[Rounds]) -> String {
     let alone = &all[0];
     let Some(ours) = all.iter().find(|rounds| rounds.profiler == program.ours()) else {
-        return format!("| {} | not measured | | | |", program.name);
+        return format!("| {} | | not measured | | | |", program.name);
     };
     let hottest = ours
         .profile
@@ -214,8 +217,9 @@ fn row_of_all(program: &Program, all: &[Rounds]) -> String {
         "**changed**"
     };
     format!(
-        "| {} | {hottest} | {} | {} | {same} |",
+        "| {} | {:.2} | {hottest} | {} | {} | {same} |",
         program.name,
+        median(&mut alone.ran.iter().map(Ran::cpu_seconds).collect::<Vec<_>>()),
         added(ours, alone, Ran::cpu_per_unit),
         added(ours, alone, Ran::wall_per_unit)
     )

@@ -247,12 +247,7 @@ impl Tools {
     ///
     /// # Errors
     /// If the file or the collector cannot be read.
-    pub(super) fn profile(
-        &self,
-        profiler: Profiler,
-        _program: &Program,
-        work: &Path,
-    ) -> Result<Option<Profile>> {
+    pub(super) fn profile(&self, profiler: Profiler, work: &Path) -> Result<Option<Profile>> {
         match profiler {
             Profiler::Run => {
                 std::thread::sleep(NAMES_AFTER);

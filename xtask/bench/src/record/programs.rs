@@ -39,6 +39,11 @@ impl Program {
         !matches!(self.kind, Kind::Other | Kind::Outside)
     }
 
+    /// Whether all profilers name the same functions: ours names those of Python instead of the interpreter's.
+    pub(super) fn has_shared_names(&self) -> bool {
+        self.kind != Kind::Python
+    }
+
     /// The profiler whose row is in the table of all programs.
     pub(super) fn ours(&self) -> Profiler {
         Profiler::Run
@@ -66,7 +71,7 @@ impl Program {
     }
 }
 
-const BIG_FILE: &str = r#"awk 'BEGIN { srand(1); for (i = 0; i < 1000000; i++) printf "%.9f line %d\n", rand(), i }' > big.txt"#;
+const BIG_FILE: &str = r#"awk 'BEGIN { srand(1); for (i = 0; i < 3000000; i++) printf "%.9f line %d\n", rand(), i }' > big.txt"#;
 
 pub(super) const ALL: &[Program] = &[
     Program {
@@ -84,7 +89,7 @@ pub(super) const ALL: &[Program] = &[
     Program {
         name: "sqlite3",
         setup: "sqlite3 --version",
-        script: r#"$UNDER sqlite3 :memory: "WITH RECURSIVE c(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM c WHERE x<4000000) SELECT sum(x*x%7), count(DISTINCT x%1000) FROM c;"; echo $?"#,
+        script: r#"$UNDER sqlite3 :memory: "WITH RECURSIVE c(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM c WHERE x<12000000) SELECT sum(x*x%7), count(DISTINCT x%1000) FROM c;"; echo $?"#,
         kind: Kind::Native,
     },
     Program {
@@ -203,7 +208,7 @@ template <typename K> __attribute__((noinline)) unsigned count(std::map<K, unsig
 int main() {
     std::vector<unsigned> small(20000); std::vector<unsigned long> large(20000);
     std::map<unsigned, unsigned> seen; unsigned long all = 0;
-    for (unsigned turn = 0; turn < 1500; turn++) {
+    for (unsigned turn = 0; turn < 9000; turn++) {
         all += fill(small, turn) + fill<unsigned long>(large, turn) + sum(small) + sum(large);
         if (turn % 3 == 0) all += count(seen, small);
     }
@@ -218,7 +223,7 @@ int main() {
 function text(n) { const m = new Map(); for (let i = 0; i < n; i++) { const k = "k" + (i % 997); m.set(k, (m.get(k) || 0) + i); } return m.size; }
 function sorted(n) { const a = []; for (let i = 0; i < n; i++) a.push((i * 7919) % 10007); a.sort((x, y) => x - y); return a[n >> 1]; }
 let all = 0;
-for (let turn = 0; turn < 25; turn++) { all += mix([1, 2, 3, turn], 8e6) + text(150000) + sorted(60000); }
+for (let turn = 0; turn < 100; turn++) { all += mix([1, 2, 3, turn], 8e6) + text(150000) + sorted(60000); }
 console.log(all);
 "#,
     ),
@@ -237,7 +242,7 @@ def words(n):
         seen[key] = seen.get(key, 0) + i
     return len(seen)
 
-print(sum(mix(150000) + words(100000) + sorted(range(100000), key=lambda x: -x)[0] for _ in range(20)))
+print(sum(mix(150000) + words(100000) + sorted(range(100000), key=lambda x: -x)[0] for _ in range(100)))
 "#,
     ),
     (
