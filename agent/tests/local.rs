@@ -256,6 +256,40 @@ fn rows_of_ended_threads_are_kept() {
     );
 }
 
+/// With a task, and without one.
+#[test]
+fn a_thread_that_changes_its_name_late_has_both_names() {
+    let (agent, _turn) = start();
+    let rename = |before: &'static str, after: &std::ffi::CStr, has_task: bool| {
+        nix::sys::prctl::set_name(&std::ffi::CString::new(before).unwrap()).unwrap();
+        let work = |length| {
+            let _task = has_task.then(|| task("named").start());
+            work(length);
+        };
+        work(3 * SLICE);
+        nix::sys::prctl::set_name(after).unwrap();
+        work(4 * SLICE);
+    };
+    thread::spawn(move || {
+        rename("in-task-1", c"in-task-2", true);
+        rename("outside-1", c"outside-2", false);
+    })
+    .join()
+    .unwrap();
+    let threads = agent.finish().threads;
+    let labels: Vec<String> = threads
+        .nodes()
+        .iter()
+        .map(|node| threads.frame(node.frame).label())
+        .collect();
+    for name in ["in-task-1", "in-task-2", "outside-1", "outside-2"] {
+        assert!(
+            labels.iter().any(|label| label.contains(name)),
+            "{name}: {labels:?}"
+        );
+    }
+}
+
 /// A burst that is faster than the agent reads: ends have priority over starts, and tasks without room
 /// are summed. No task stays running.
 #[test]

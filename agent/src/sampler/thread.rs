@@ -35,6 +35,10 @@ pub(super) struct Thread {
     pub(super) is_new: bool,
     /// Its name when it was first looked at, if its cell has none.
     pub(super) first_name: Option<ThreadName>,
+    /// The kernel's name of it when that was last read.
+    pub(super) kernel_name: Option<ThreadName>,
+    /// Whether it has changed since the thread was first looked at.
+    pub(super) is_renamed: bool,
     pub(super) of_agent: bool,
     /// The task of its time outside of tasks, if threads have one by their names.
     pub(super) own_task: Option<AddressFrame>,
@@ -183,6 +187,8 @@ impl Thread {
             gone: false,
             is_new: true,
             first_name: None,
+            kernel_name: None,
+            is_renamed: false,
             of_agent: false,
             own_task: None,
             cell: None,
@@ -224,6 +230,14 @@ impl Thread {
             .signal_blocked_until_ns
             .saturating_sub(self.signal_blocked_since_ns);
         self.signal_blocked_since_ns > 0 && expected_ns >= SIGNAL_BLOCKED_MIN_NS
+    }
+
+    /// Gives it another name for its time from now on.
+    pub(super) fn rename(&mut self, name: ThreadName) {
+        self.kernel_name = Some(name);
+        self.is_renamed = true;
+        self.first_name = None;
+        self.frame = None;
     }
 
     /// How long it has been known.

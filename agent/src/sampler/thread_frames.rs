@@ -95,6 +95,7 @@ impl ThreadFrames {
         }
         let first_name = thread.first_name.take();
         let name = match (&thread.cell, first_name) {
+            _ if thread.is_renamed => thread.kernel_name.unwrap_or_default(),
             (Some(cell), _) => ThreadName::from(&*cell.thread.name),
             (None, Some(first)) if is_young => first,
             (None, _) => process::thread_name(thread.id),

@@ -6,6 +6,7 @@ mod change;
 mod early;
 mod early_waits;
 mod handlers;
+mod rename;
 mod request;
 mod span;
 mod unarmed;
@@ -17,6 +18,7 @@ use profiler_core::{NoStack, State, Weight};
 use self::early::YoungThreads;
 use self::early_waits::Waits;
 use self::handlers::{HandlerChanges, SignalChange};
+use self::rename::NameTurn;
 use self::span::learn_span;
 use self::unarmed::UnarmedThread;
 use super::addresses::{AddressTrie, Attribution};
@@ -79,6 +81,7 @@ pub(super) struct ThreadProbe {
     to_ask: PageQueue<u32>,
     /// Where in the table of threads the next one is looked at for its waits.
     next_waiting: usize,
+    name_turn: NameTurn,
     /// Threads without a timer.
     unarmed: PageQueue<UnarmedThread>,
     /// No timer is created before this time.
@@ -122,6 +125,7 @@ impl ThreadProbe {
             expired: PageVec::new(),
             to_ask: PageQueue::default(),
             next_waiting: 0,
+            name_turn: NameTurn::default(),
             unarmed: PageQueue::default(),
             refused_until_ns: 0,
             stop: 0..0,
@@ -316,6 +320,7 @@ impl ThreadProbe {
         self.expired = expired;
         self.ask_again(threads, tick.now_ns);
         self.look_at_waiting(threads, tick);
+        self.look_at_name(threads);
     }
 
     /// Reads how long threads have waited for a processor that were not looked at for a while, a few in turn:
@@ -548,6 +553,7 @@ impl ThreadProbe {
         }
         self.request_unless_blocked(thread, &stat, now);
         thread.first_name = Some(stat.name);
+        thread.kernel_name = Some(stat.name);
         if self.has_tasks_by_thread {
             thread.own_task = self
                 .thread_frames
