@@ -365,6 +365,7 @@ impl ThreadProbe {
         self.look_at_changed(thread, tick);
         if let Some(request) = &mut thread.request {
             request.answered_cpu_ns = thread.time.cpu_ns();
+            request.is_late = false;
         }
     }
 
@@ -467,7 +468,16 @@ impl ThreadProbe {
             return;
         }
         let task_word = sample.task_word.unwrap_or(0);
-        let attribution = self.attribution(thread, task_word);
+        let is_late = thread
+            .request
+            .as_ref()
+            .is_some_and(|request| request.is_late);
+        let attribution = if is_late {
+            let levels = thread.levels(task_word);
+            self.without_stack_below(thread, &levels, NoStack::SignalBlocked)
+        } else {
+            self.attribution(thread, task_word)
+        };
         let last_sample = LastSample {
             attribution,
             task_word,

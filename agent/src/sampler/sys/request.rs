@@ -32,6 +32,8 @@ pub(in crate::sampler) struct Request {
     repeats: bool,
     /// The thread's CPU time when it last answered, or was first asked.
     pub(in crate::sampler) answered_cpu_ns: u64,
+    /// Whether the thread blocked the signal when it should have answered: the answer comes from where it unblocks it.
+    pub(in crate::sampler) is_late: bool,
 }
 
 /// The outcome of a request.
@@ -67,6 +69,7 @@ impl Request {
                 is_set: false,
                 repeats: false,
                 answered_cpu_ns: cpu_ns,
+                is_late: false,
             }),
             Err(error) => {
                 slots.release(slot);

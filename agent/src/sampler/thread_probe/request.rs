@@ -4,7 +4,10 @@ use std::ops::Range;
 
 use super::*;
 
-/// A thread that ran for this long without answering may block the signal.
+/// A thread that ran for this long without answering may block the signal: the clock interrupts it at least 100 times a
+/// second.
+const LATE_CPU_NS: u64 = 12_000_000;
+/// A thread that ran for this long without answering is not asked while it blocks the signal.
 const ANSWER_MAX_CPU_NS: u64 = 200_000_000;
 /// Shortest and longest time until a thread that blocks the signal is asked again. In between, the CPU
 /// time that it has used meanwhile, and at least an eighth of the time for which it has blocked it: the
@@ -99,13 +102,23 @@ impl ThreadProbe {
         let Some(request) = thread.request.as_mut().filter(|request| request.is_set()) else {
             return;
         };
-        if cpu_ns.saturating_sub(request.answered_cpu_ns) <= ANSWER_MAX_CPU_NS {
+        let ran_ns = cpu_ns.saturating_sub(request.answered_cpu_ns);
+        if ran_ns <= LATE_CPU_NS || (request.is_late && ran_ns <= ANSWER_MAX_CPU_NS) {
+            return;
+        }
+        let stat = ThreadStat::read(thread.id);
+        let signal = self.slots.as_ref().map(Slots::signal);
+        request.is_late |= stat
+            .as_ref()
+            .zip(signal)
+            .is_some_and(|(stat, signal)| stat.blocks(signal));
+        if ran_ns <= ANSWER_MAX_CPU_NS {
             return;
         }
         request.answered_cpu_ns = cpu_ns;
         // If it does not block the signal, the signal may be lost: set the timer again.
         request.set_lost();
-        if let Some(stat) = ThreadStat::read(thread.id) {
+        if let Some(stat) = stat {
             self.request_unless_blocked(thread, &stat, now);
         }
         self.ask(thread, now);
