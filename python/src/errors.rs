@@ -25,6 +25,7 @@ pub(crate) fn of_start(cause: Cause) -> PyErr {
         | Cause::Unsupported { .. }
         | Cause::Spawn { .. }
         | Cause::AddressSpace { .. }
+        | Cause::Clock { .. }
         | Cause::Panicked => StartError::new_err(text),
         _ => PyValueError::new_err(text),
     }

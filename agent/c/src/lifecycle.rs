@@ -37,9 +37,10 @@ pub(crate) fn start(builder: AgentBuilder) -> Result<(), Failure> {
     let started = builder.start().map_err(|error: StartError| {
         let status = match error {
             StartError::AlreadyRunning => Status::AlreadyRunning,
-            StartError::Spawn { .. } | StartError::AddressSpace { .. } | StartError::Panicked => {
-                Status::StartFailed
-            }
+            StartError::Spawn { .. }
+            | StartError::AddressSpace { .. }
+            | StartError::Clock { .. }
+            | StartError::Panicked => Status::StartFailed,
             _ => Status::InvalidArgument,
         };
         Failure::new(status, error)
