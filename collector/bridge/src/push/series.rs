@@ -1,5 +1,7 @@
 //! A series of Pyroscope: a name and labels, which become a worker.
 
+use std::borrow::Cow;
+
 use import::Labels;
 use profiler_core::WorkerId;
 use profiler_core::limits::{LABELS_MAX, NAME_BYTES_MAX, WORKER_BYTES_MAX};
@@ -42,12 +44,11 @@ impl Source {
 
     /// Whether a label is part of the worker's id.
     fn identifies(self, key: &str) -> bool {
-        match self {
-            Source::Pyroscope | Source::Scrape => {
-                !CLIENT_LABELS.iter().any(|start| key.starts_with(start))
-            }
-            Source::Otlp => INSTANCE_LABELS.contains(&key),
-        }
+        let others: &[&str] = match self {
+            Source::Pyroscope | Source::Scrape => &CLIENT_LABELS,
+            Source::Otlp => &PROCESS_ATTRIBUTES,
+        };
+        !others.iter().any(|start| key.starts_with(start))
     }
 }
 
@@ -63,15 +64,12 @@ const CLIENT_LABELS: [&str; 4] = [
     "pyroscope_spy",
 ];
 
-/// Attributes of OTLP that tell the instances of a service apart. A resource has many others.
-const INSTANCE_LABELS: [&str; 6] = [
-    "container.id",
-    "host.name",
-    "k8s.namespace.name",
-    "k8s.pod.name",
-    "service.instance.id",
-    "service.namespace",
-];
+/// Starts of the keys of attributes of OTLP that describe a process, its system or its client. A process that starts again
+/// is the same worker.
+const PROCESS_ATTRIBUTES: [&str; 4] = ["os.", "otel.", "process.", "telemetry."];
+
+/// Characters that have a meaning in the notation of a series.
+const NOTATION: [char; 5] = ['{', '}', ',', '"', '\\'];
 
 /// Digits of the hash that replaces the end of a long id.
 const HASH_DIGITS: usize = 16;
@@ -169,9 +167,12 @@ impl Series {
             .labels
             .iter()
             .filter(|(key, _)| self.source.identifies(key))
-            .map(|(key, value)| format!("{key}={value}"))
+            .map(|(key, value)| {
+                let key = quoted(key, key.contains('='));
+                format!("{key}={}", quoted(value, false))
+            })
             .collect();
-        let mut id = format!("{}{}", self.source.prefix(), self.name);
+        let mut id = format!("{}{}", self.source.prefix(), quoted(&self.name, false));
         if !labels.is_empty() {
             id.push_str(&format!("{{{}}}", labels.join(",")));
         }
@@ -192,6 +193,15 @@ impl Series {
             .entry(SOURCE_LABEL.to_owned())
             .or_insert_with(|| self.source.name().to_owned());
         labels
+    }
+}
+
+/// A text as it stands in the notation of a series: two series never have the same one.
+fn quoted(text: &str, has_separator: bool) -> Cow<'_, str> {
+    if has_separator || text.contains(NOTATION) {
+        Cow::Owned(format!("{text:?}"))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 
@@ -245,13 +255,51 @@ mod tests {
     }
 
     #[test]
+    fn attributes_that_tell_resources_apart_are_part_of_the_id() {
+        let labels = |pairs: &[(&str, &str)]| -> Labels {
+            let owned = pairs
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            owned.collect()
+        };
+        let attributes = [
+            ("deployment.environment.name", "prod"),
+            ("os.type", "linux"),
+            ("process.pid", "77"),
+            ("service.version", "1.2"),
+            ("telemetry.sdk.language", "go"),
+        ];
+        let series = Series::with_fitting(Source::Otlp, "shop", &labels(&attributes)).unwrap();
+        assert_eq!(
+            series.worker(),
+            "otlp:shop{deployment.environment.name=prod,service.version=1.2}"
+        );
+        assert_eq!(series.worker_labels().len(), 7);
+    }
+
+    #[test]
     fn long_ids_that_differ_at_their_end_stay_different() {
         let ids = ["x", "y"].map(|end| parsed(&format!("shop{{a={}{end}}}", "v".repeat(300))));
         assert_ne!(ids[0], ids[1]);
         assert!(ids.iter().all(|id| id.len() == WORKER_BYTES_MAX), "{ids:?}");
     }
 
+    fn any_labels() -> impl Strategy<Value = Labels> {
+        prop::collection::btree_map("[a{},=\"\\\\ ]{1,3}", "[a{},=\"\\\\ ]{1,6}", 0..3)
+            .prop_map(|labels| labels.into_iter().collect())
+    }
+
     proptest! {
+        #[test]
+        fn two_series_have_two_ids(
+            names in ["[a{}=,\"]{1,3}", "[a{}=,\"]{1,3}"], labels in [any_labels(), any_labels()],
+        ) {
+            let [one, other] = [0, 1].map(|index| {
+                Series::new(Source::Pyroscope, &names[index], labels[index].clone()).unwrap()
+            });
+            prop_assert_eq!(one.worker() == other.worker(), one == other, "{}", one.worker());
+        }
+
         #[test]
         fn any_name_is_a_valid_worker_or_refused(
             text in r#"[ -~äß\x00]{0,20}(\{[ -~ä]{0,300}\})?"#,
