@@ -448,13 +448,11 @@ impl FirstThread {
         let symbolize = move || {
             let _alive = symbolizer_alive;
             lower_priority();
-            sampler::allow_own_signal();
             symbolizer.run(sealed, &mut *sink);
         };
         let ship_body = |ship: Body| {
             move || {
                 let _alive = alive;
-                sampler::allow_own_signal();
                 ship();
             }
         };

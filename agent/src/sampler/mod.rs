@@ -55,5 +55,4 @@ pub(crate) use self::options::SamplerOptions;
 pub(crate) use self::overhead::OverheadCounters;
 pub(crate) use self::pages::page_trie::RawDelta;
 pub(crate) use self::raw::{RawCycle, RawThread, RawThreadDump};
-pub(crate) use self::sys::signal::allow_on_this_thread as allow_own_signal;
 pub(crate) use self::tick::Sampler;

@@ -18,7 +18,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Mutex, OnceLock};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
 
 use super::protocol::{BufferWord, ExpiredSlots, SlotWord};
 use crate::foreign::{ForeignFrame, FrameWalker, Walk, Walker};
@@ -301,18 +301,6 @@ pub(super) fn restore() {
         unsafe { libc::sigaction(signal as libc::c_int, &raw const action, ptr::null_mut()) };
     if result == 0 {
         *replaced = None;
-    }
-}
-
-/// Lets the sampler's signal interrupt this thread of the agent, unless the program's handler would
-/// be called here too.
-pub(crate) fn allow_on_this_thread() {
-    if !CHAINED.load(Ordering::Acquire).is_null() {
-        return;
-    }
-    if let Some(signal) = SIGNALS.into_iter().find(|signal| is_ours(*signal)) {
-        // Without it this thread has no stacks while it runs.
-        let _ = SigSet::from(signal).thread_unblock();
     }
 }
 

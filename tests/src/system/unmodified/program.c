@@ -526,7 +526,14 @@ int main(int argc, char **argv) {
         sigprocmask(SIG_BLOCK, &urgent, NULL);
         crunch(6);
         struct timespec none = {0, 0};
-        return sigtimedwait(&urgent, NULL, &none) < 0 ? 0 : 1;
+        if (sigtimedwait(&urgent, NULL, &none) >= 0)
+            return 1;
+        for (int sent = 0; sent < 20; sent++) {
+            kill(getpid(), SIGURG);
+            if (sigtimedwait(&urgent, NULL, &none) != SIGURG)
+                return 2;
+        }
+        return 0;
     } else if (strcmp(what, "_exit") == 0) {
         crunch(4);
         _exit(5);

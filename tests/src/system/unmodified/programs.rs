@@ -37,7 +37,7 @@ fn ends_of_all_kinds_are_the_same_and_the_last_samples_arrive() {
 
 /// PostgreSQL reads `SIGURG` from a descriptor.
 #[test]
-fn a_program_that_blocks_the_samplers_signal_has_stacks() {
+fn a_program_that_blocks_the_samplers_signal_has_it_and_stacks() {
     let collector = Collector::start();
     check_same(&collector.url(), &programs().c, &["urgent-blocked"]);
     let (worker, _) = &ended_workers(&collector, "program", 1)[0];
