@@ -121,6 +121,7 @@ impl AddressTrie {
                 let code = CodeModule {
                     path: module.path.clone(),
                     build_id: module.build_id.clone(),
+                    file: module.file,
                     base: module.base,
                 };
                 (module.range.clone(), Arc::new(code))

@@ -4,8 +4,9 @@
 //! Reads of a truncated file fail instead, and the cache bounds the memory whatever the file's size.
 
 use std::cell::RefCell;
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::rc::Rc;
 
 use system::file::CheckedFile;
@@ -18,13 +19,31 @@ const CHUNKS_MAX: usize = 64;
 /// Larger files are not read.
 const FILE_BYTES_MAX: u64 = 8 << 30;
 
-/// Identity of an opened file, to notice later that its path leads to another one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FileIdentity {
+/// Identity of a file, to notice later that its path leads to another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileIdentity {
     device: u64,
     inode: u64,
     bytes: u64,
     modified_ns: i64,
+}
+
+impl FileIdentity {
+    /// That of the file that is there now.
+    #[must_use]
+    pub fn at(path: &Path) -> Option<FileIdentity> {
+        let metadata = fs::metadata(path).ok()?;
+        metadata.is_file().then(|| FileIdentity::of(&metadata))
+    }
+
+    fn of(metadata: &Metadata) -> FileIdentity {
+        FileIdentity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified_ns: metadata.mtime().wrapping_mul(1_000_000_000) + metadata.mtime_nsec(),
+        }
+    }
 }
 
 /// The memory of all chunks, shared by the files that are open at the same time.
@@ -94,12 +113,7 @@ impl CachedFile {
         if bytes > FILE_BYTES_MAX {
             return None;
         }
-        let identity = FileIdentity {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes,
-            modified_ns: metadata.mtime().wrapping_mul(1_000_000_000) + metadata.mtime_nsec(),
-        };
+        let identity = FileIdentity::of(&metadata);
         Some((CachedFile::of(Source::File(file), bytes, cache), identity))
     }
 

@@ -11,8 +11,7 @@ use super::*;
 pub fn symbols(path: &Path, addresses: &[u64]) -> usize {
     let module = Arc::new(CodeModule {
         path: path.to_string_lossy().into(),
-        build_id: "".into(),
-        base: 0,
+        ..CodeModule::default()
     });
     let addresses: Vec<_> = addresses
         .iter()

@@ -35,7 +35,8 @@ use rustc_hash::FxHashMap;
 use symbols::{DebugInfo, LastUnit, Locations, SECTIONS, SymbolIndex, frames_of};
 
 use self::elf::{Elf, SymbolSections};
-use self::file::{ChunkCache, FileIdentity};
+use self::file::ChunkCache;
+pub use self::file::FileIdentity;
 use self::made_code::MadeCode;
 use self::mapped::MappedCode;
 pub use self::module::{CodeModule, build_id_in};
@@ -360,6 +361,7 @@ impl OpenModule {
         let is_loaded = |elf: &Elf| {
             if module.build_id.is_empty() {
                 !mapped::is_replaced(subject, &module.path)
+                    && module.file.is_none_or(|file| file == elf.identity)
             } else {
                 elf.build_id().as_deref() == Some(&*module.build_id)
             }

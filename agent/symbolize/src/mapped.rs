@@ -86,6 +86,7 @@ impl<'a> Mapping<'a> {
         let module = CodeModule {
             path: self.path.into(),
             build_id: elf.build_id().unwrap_or_default().into(),
+            file: None,
             base: self
                 .range
                 .start

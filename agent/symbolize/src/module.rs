@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use super::file::FileIdentity;
+
 /// The module that contained an address when it was sampled.
-#[derive(PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CodeModule {
     /// Its file.
     pub path: Arc<str>,
     /// In hexadecimal digits; empty if it has none.
     pub build_id: Arc<str>,
+    /// Its file when it was loaded, if it has no build id: another one may be at its path later.
+    pub file: Option<FileIdentity>,
     /// Subtract it from an address to get the address in the file.
     pub base: u64,
 }

@@ -74,6 +74,7 @@ fn module(path: &str, start: u64) -> Module {
     Module {
         path: path.into(),
         build_id: "".into(),
+        file: None,
         range: start..start + 0x100,
         base: start,
         tables: None,

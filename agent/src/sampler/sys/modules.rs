@@ -9,11 +9,12 @@ mod other;
 
 use std::ffi::CStr;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(feature = "outside")]
 pub(in crate::sampler) use self::other::{is_go, of_process};
-use symbolize::build_id_in;
+use symbolize::{FileIdentity, build_id_in};
 use system::fork::without_fork;
 use system::process::Memory;
 
@@ -36,6 +37,8 @@ pub(in crate::sampler) struct Module {
     pub(in crate::sampler) path: Arc<str>,
     /// Its build id in hexadecimal; empty if it has none.
     pub(in crate::sampler) build_id: Arc<str>,
+    /// Its file, if it has no build id.
+    pub(in crate::sampler) file: Option<FileIdentity>,
     /// Its addresses in memory.
     pub(in crate::sampler) range: Range<u64>,
     /// Add it to an address in the file to get the address in memory.
@@ -221,7 +224,15 @@ impl Headers {
                 && module.base == self.base
                 && module.range == (low..high)
         });
+        let own_file = || match self.memory {
+            Memory::Own => FileIdentity::at(Path::new(&path)),
+            Memory::Of(process) => {
+                FileIdentity::at(Path::new(&format!("/proc/{process}/root{path}")))
+            }
+        };
+        let file = build_id.is_empty().then(own_file).flatten();
         Some(same.cloned().unwrap_or_else(|| Module {
+            file,
             path: path.into(),
             build_id: build_id.into(),
             range: low..high,

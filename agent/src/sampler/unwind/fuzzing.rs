@@ -45,6 +45,7 @@ pub fn unwind(
     let module = Module {
         path: "module".into(),
         build_id: "".into(),
+        file: None,
         range: tables.start..tables.end,
         base: tables.start,
         tables: ModuleTables::new(

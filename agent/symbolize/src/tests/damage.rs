@@ -27,8 +27,7 @@ fn names_of_sections_past_every_offset_are_empty() {
     let path = file.path().to_str().unwrap().into();
     let module = Arc::new(CodeModule {
         path,
-        build_id: "".into(),
-        base: 0,
+        ..CodeModule::default()
     });
     let frames = resolved_by(Resolver::default(), &module, code.start..code.start + 1);
     // The table of symbols is found by its kind, not by its name.
@@ -66,7 +65,7 @@ proptest! {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), &bytes).unwrap();
         let path = file.path().to_str().unwrap().into();
-        let module = Arc::new(CodeModule { path, build_id: "".into(), base: 0 });
+        let module = Arc::new(CodeModule { path, ..CodeModule::default() });
         let frames = resolved_by(Resolver::default(), &module, code.clone().step_by(7));
         for frames in frames {
             prop_assert!(!frames.is_empty());

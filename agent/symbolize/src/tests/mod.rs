@@ -57,7 +57,7 @@ fn module(path: &Path) -> Arc<CodeModule> {
     Arc::new(CodeModule {
         path,
         build_id: build_id.into(),
-        base: 0,
+        ..CodeModule::default()
     })
 }
 
@@ -291,6 +291,7 @@ fn an_address_without_a_symbol_keeps_module_and_offset() {
         path: "/opt/x.so".into(),
         build_id: "ab".into(),
         base: 0x10,
+        file: None,
     };
     let found = resolved_by(Resolver::default(), &Arc::new(module), 0x30..0x31);
     let [frames] = &found[..] else {
@@ -510,6 +511,7 @@ fn functions_of_the_vdso_are_named_from_its_copy_in_memory() {
             path,
             build_id: build_id.into(),
             base,
+            file: None,
         })
     };
     for left in [
@@ -550,7 +552,7 @@ fn a_file_of_another_build_gives_no_names() {
     let library = compiled("replaced.so", &["-Cdebuginfo=1"]);
     let loaded = CodeModule {
         build_id: "0123".into(),
-        ..copy_of(&module(&library))
+        ..(*module(&library)).clone()
     };
     let code = code_of(&library);
     let frames = resolved_by(
@@ -562,17 +564,28 @@ fn a_file_of_another_build_gives_no_names() {
     assert_eq!(frames[0][0].offset, code.start);
 }
 
-fn copy_of(module: &CodeModule) -> CodeModule {
-    let CodeModule {
-        path,
-        build_id,
-        base,
-    } = module;
-    CodeModule {
-        path: path.clone(),
-        build_id: build_id.clone(),
-        base: *base,
-    }
+/// A plug-in that was built again, at the same path.
+#[test]
+fn another_file_at_the_path_of_a_module_without_build_id_gives_no_names() {
+    let library = compiled(
+        "again.so",
+        &["-Cdebuginfo=1", "-Clink-arg=-Wl,--build-id=none"],
+    );
+    let loaded = Arc::new(CodeModule {
+        path: library.to_str().unwrap().into(),
+        file: FileIdentity::at(&library),
+        ..CodeModule::default()
+    });
+    let code = code_of(&library);
+    let kind = || {
+        let frames = resolved_by(Resolver::default(), &loaded, code.start..code.start + 1);
+        frames[0][0].kind
+    };
+    assert_eq!(kind(), FrameKind::Function);
+    let copy = library.with_extension("copy");
+    std::fs::copy(&library, &copy).unwrap();
+    std::fs::rename(&copy, &library).unwrap();
+    assert_eq!(kind(), FrameKind::Unresolved);
 }
 
 #[test]
