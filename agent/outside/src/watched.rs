@@ -12,7 +12,7 @@ use system::processor::SP;
 use crate::random::sample_period_ns;
 use crate::recording::Shared;
 use crate::stopped::{Stopped, ToStop};
-use crate::sys::perf::Event;
+use crate::sys::perf::{Event, Record};
 use crate::thread_files::{Counts, Gone, ThreadFiles, inner_id};
 
 /// Longest time without a sample of the running thread, and most CPU time; then it counts where it was sampled last.
@@ -307,7 +307,11 @@ impl Watched {
             return;
         };
         let samples = &mut shared.samples;
-        let lost = event.drain(|sample| {
+        let lost = event.drain(|record| {
+            let Record::Sample(sample) = record else {
+                samples.expect_new_modules();
+                return;
+            };
             let stack = RunningStack {
                 registers: sample.registers,
                 at: sample.registers[SP],

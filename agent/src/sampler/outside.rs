@@ -259,6 +259,8 @@ pub struct ProcessSamples {
     subject: Subject,
     hasher: RandomState,
     maps_hash: Option<u64>,
+    /// The process has mapped code since the list was read.
+    has_new_modules: bool,
     modules: Vec<Module>,
     unwinder: Unwinder,
     remote: RemoteStack,
@@ -294,6 +296,7 @@ impl ProcessSamples {
             subject,
             hasher: RandomState::new(),
             maps_hash: None,
+            has_new_modules: false,
             modules: Vec::new(),
             unwinder: Unwinder::of_other(memory),
             remote: RemoteStack::of_other(memory),
@@ -310,8 +313,14 @@ impl ProcessSamples {
         samples
     }
 
+    /// The process has mapped code: the list is read before the next sample.
+    pub fn expect_new_modules(&mut self) {
+        self.has_new_modules = true;
+    }
+
     /// Reads the list of mappings again. If it has changed, places from before may be those of other code.
     pub fn refresh_modules(&mut self) -> bool {
+        self.has_new_modules = false;
         let Some(maps) = self.subject.text("maps") else {
             return false;
         };
@@ -378,6 +387,9 @@ impl ProcessSamples {
         thread: &mut ThreadLabel,
         stack: RunningStack<'_>,
     ) -> SampleAttribution {
+        if self.has_new_modules {
+            self.refresh_modules();
+        }
         let registers = Registers::all(stack.registers);
         let read = copied(stack.at, stack.words);
         self.unwinder.unwind(registers, read, &mut self.stack);

@@ -32,8 +32,10 @@ const SAMPLE_STACK_USER: u64 = 1 << 13;
 
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+const RECORD_MAPPINGS_OF_CODE: u64 = 1 << 8;
 const USE_CLOCK_ID: u64 = 1 << 25;
 
+const RECORD_MAPPING: u32 = 1;
 const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
 /// The registers of a sample are those of 64-bit code.
@@ -100,6 +102,14 @@ pub(crate) struct Sample<'a> {
     pub(crate) registers: [u64; REGISTERS],
     /// The stack from the stack pointer on.
     pub(crate) words: &'a [u64],
+}
+
+/// What a ring tells about its thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Record<'a> {
+    Sample(Sample<'a>),
+    /// The thread has mapped code.
+    Mapping,
 }
 
 /// Samples of one thread.
@@ -174,7 +184,7 @@ impl Event {
                 | SAMPLE_READ
                 | SAMPLE_REGS_USER
                 | SAMPLE_STACK_USER,
-            flags: exclude_kernel | EXCLUDE_HYPERVISOR | USE_CLOCK_ID,
+            flags: exclude_kernel | EXCLUDE_HYPERVISOR | RECORD_MAPPINGS_OF_CODE | USE_CLOCK_ID,
             sample_regs_user: registers,
             sample_stack_user: STACK_BYTES_MAX.min(ring_bytes / 4) as u32,
             clock_id: libc::CLOCK_MONOTONIC,
@@ -224,8 +234,8 @@ impl Event {
         Ok(())
     }
 
-    /// Passes the samples since the last call to `each`, oldest first. Returns how many the kernel had no room for.
-    pub(crate) fn drain(&mut self, mut each: impl FnMut(Sample<'_>)) -> u64 {
+    /// Passes the records since the last call to `each`, oldest first. Returns how many the kernel had no room for.
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(Record<'_>)) -> u64 {
         const HEADER_BYTES: u64 = 8;
         let head = self.memory.head();
         let mut at = self.memory.tail();
@@ -248,9 +258,10 @@ impl Event {
                 RECORD_LOST => lost += number(&self.record, 16),
                 RECORD_SAMPLE => {
                     if let Some(sample) = parse(&self.record, &mut self.words) {
-                        each(sample);
+                        each(Record::Sample(sample));
                     }
                 }
+                RECORD_MAPPING => each(Record::Mapping),
                 _ => {}
             }
         }

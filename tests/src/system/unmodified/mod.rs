@@ -8,6 +8,7 @@ mod programs;
 mod python;
 mod record;
 mod refused;
+mod reloaded;
 mod truth;
 
 use std::fs;
