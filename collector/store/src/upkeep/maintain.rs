@@ -203,12 +203,14 @@ impl Tables {
     ) -> Result<usize, StoreError> {
         let mut expired = Vec::new();
         let mut dropped = None;
+        let mut excess_of_names = None;
         self.publish(
             |manifest| {
                 let age = self.data_age(manifest, now);
                 let horizon = self.horizon(now);
                 expired = retention.expired(manifest, &age, horizon);
                 dropped = DroppedFiles::of(expired.iter().filter_map(|id| manifest.file(*id)));
+                excess_of_names = retention.excess_of_names(manifest);
                 manifest.expire(&expired, horizon);
                 !expired.is_empty()
             },
@@ -216,6 +218,12 @@ impl Tables {
         )?;
         if let Some(dropped) = dropped {
             tracing::info!(%dropped, "retention dropped files");
+            if let Some(bytes) = excess_of_names {
+                tracing::warn!(
+                    bytes,
+                    "names take more than half of --retention-size, so data is kept for less time"
+                );
+            }
         }
         self.close_files(expired.iter().copied());
         Ok(expired.len())

@@ -16,6 +16,9 @@ use crate::sums::table::TableName;
 use crate::sums::tier::Tier;
 use base::limits::{AGE_GAP_MAX, RETENTION_BYTES_MAX, ROLLUPS_KEPT, SECONDS_KEPT, TASKS_KEPT};
 
+/// Names count up to this part of the size limit: however many there are, they drop no newer data.
+const NAMES_PART: u64 = 2;
+
 /// How long a store keeps data. The defaults are the constants of [`base::limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
@@ -45,7 +48,6 @@ impl Retention {
     /// The ids of the files to drop. Past the size limit, files whose data begins after `horizon` go
     /// first: only a wrong clock makes them, and they would outlive all others.
     pub fn expired(&self, manifest: &Manifest, age: &DataAge, horizon: Timestamp) -> Vec<u64> {
-        // Tables without time are always kept: they have the names of ids.
         let mut timed: Vec<_> = manifest
             .files
             .iter()
@@ -55,16 +57,23 @@ impl Retention {
             let is_past_horizon = file.start().is_some_and(|start| start.start() > horizon);
             (!is_past_horizon, drop_order(file), *end, file.id)
         });
-        let mut bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
+        let mut bytes: u64 = timed.iter().map(|(file, _)| file.bytes).sum();
+        let left = self.bytes_max.saturating_sub(names_bytes(manifest));
+        let bytes_max = left.max(self.bytes_max / NAMES_PART);
         let mut expired = Vec::new();
         for (file, end) in timed {
             let is_old = end.start() <= age.before(self.kept(file.table));
-            if is_old || bytes > self.bytes_max {
+            if is_old || bytes > bytes_max {
                 bytes -= file.bytes;
                 expired.push(file.id);
             }
         }
         expired
+    }
+
+    /// The bytes of names, if they leave data less room than the size limit promises.
+    pub(super) fn excess_of_names(&self, manifest: &Manifest) -> Option<u64> {
+        Some(names_bytes(manifest)).filter(|bytes| *bytes > self.bytes_max / NAMES_PART)
     }
 
     fn kept(&self, table: TableName) -> Duration {
@@ -77,6 +86,12 @@ impl Retention {
             _ => self.rollups,
         }
     }
+}
+
+/// Bytes of the tables without time, which are always kept: they have the names of ids.
+fn names_bytes(manifest: &Manifest) -> u64 {
+    let names = manifest.files.iter().filter(|file| file.end().is_none());
+    names.map(|file| file.bytes).sum()
 }
 
 /// Age counted along the data, in Unix seconds.
@@ -231,6 +246,22 @@ mod tests {
         check_expired(&manifest, 0, 400, &[1, 5]);
         check_expired(&manifest, 0, 250, &[1, 5, 2, 3]);
         check_expired(&manifest, 0, 0, &[1, 5, 2, 3, 4]);
+    }
+
+    #[test]
+    fn names_beyond_half_of_the_size_limit_drop_no_data() {
+        let names = FileEntry {
+            bytes: 1_000,
+            ..file_until(9, TableName::Frames, 9)
+        };
+        let data = (1..=5).map(|id| file_until(id.into(), samples(Tier::Second), id * HOUR));
+        let manifest = Manifest {
+            files: data.chain([names]).collect(),
+            ..Manifest::default()
+        };
+        check_expired(&manifest, 0, 1_500, &[]);
+        check_expired(&manifest, 0, 1_000, &[]);
+        check_expired(&manifest, 0, 600, &[1, 2]);
     }
 
     fn check_expired(manifest: &Manifest, hours: u32, bytes_max: u64, expected: &[u64]) {
