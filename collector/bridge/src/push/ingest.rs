@@ -74,6 +74,8 @@ pub(super) struct Query {
     format: Option<Format>,
     /// Samples a second, if they are given.
     rate_hz: Option<u64>,
+    /// Whether the query has a rate, which may be none.
+    has_rate: bool,
     spy: String,
     /// The unit of folded stacks, if it is given.
     units: Option<String>,
@@ -110,6 +112,7 @@ impl Query {
             range: range(from, stop)?,
             format: value("format").map(Format::parse).transpose()?,
             rate_hz,
+            has_rate: value("sampleRate").is_some(),
             spy,
             units: value("units").map(str::to_owned),
         })
@@ -164,7 +167,8 @@ impl Query {
 
     fn into_profile(self, format: Format, content: Bytes) -> Profile {
         let is_text = matches!(format, Format::Folded | Format::Lines);
-        let rate_hz = self.rate_hz.or(is_text.then_some(RATE_HZ_DEFAULT));
+        let has_default = is_text || (format == Format::Pprof && !self.has_rate);
+        let rate_hz = self.rate_hz.or(has_default.then_some(RATE_HZ_DEFAULT));
         let interval_ns = rate_hz.map(|rate_hz| SECOND_NS.unsigned_abs() / rate_hz);
         // The period of a profile has precedence, as at Pyroscope's server.
         let has_period = format == Format::Pprof;

@@ -436,6 +436,21 @@ async fn a_profiles_own_period_wins_over_the_rate_of_the_query() {
         let found = running.stacks(&format!("&worker=pyroscope:{name}")).await;
         assert_eq!(found, [format!("{name};work {expected:05}")]);
     }
+    let push = |name: &str, rate: &str| {
+        let query = format!("name={name}&{TIMES}{rate}&format=pprof");
+        let body = profile().encode_to_vec();
+        let running = &running;
+        async move { running.ingest(&query, &[], &body).await }
+    };
+    push("absent", "").await;
+    let found = running.stacks("&worker=pyroscope:absent").await;
+    assert_eq!(found, ["absent;work 30000000"]);
+    // Go's client says so of profiles that are not sampled.
+    let answer = push("not", "&sampleRate=0").await;
+    assert!(
+        answer.contains("dropped: no type of sample is time"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
