@@ -1,8 +1,8 @@
 //! Names of C++ functions.
 
-use std::fmt;
+use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 
-use cpp_demangle::{BorrowedSymbol, DemangleOptions, DemangleWrite, ParseOptions};
+use crate::names::BoundedName;
 
 /// The longest name that is read, in bytes: templates of templates have longer ones, which nobody reads.
 const MANGLED_BYTES_MAX: usize = 4 << 10;
@@ -22,22 +22,9 @@ pub(crate) fn demangled(linkage_name: &str) -> Option<String> {
         .no_params()
         .no_return_type()
         .recursion_limit(NESTING_MAX);
-    let mut name = BoundedName(String::new());
+    let mut name = BoundedName::new(NAME_BYTES_MAX);
     symbol.structured_demangle(&mut name, &options).ok()?;
-    Some(name.0)
-}
-
-/// A text that ends the writer when it is too long.
-struct BoundedName(String);
-
-impl DemangleWrite for BoundedName {
-    fn write_string(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > NAME_BYTES_MAX {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
-    }
+    Some(name.text)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use gimli::{Reader, SectionId};
 
 pub use debug_info::{DebugInfo, LastUnit, Locations, Sections};
 pub use frames::frames_of;
+pub use names::demangled_name;
 pub use symbol_index::{ENTRY_BYTES, SymbolIndex, SymbolTable};
 
 /// Longest text that is copied; names and paths are shorter.

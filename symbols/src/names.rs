@@ -1,19 +1,77 @@
 //! Names of functions as people write them.
 
 use std::borrow::Cow;
+use std::fmt::{self, Write};
 use std::path::Path;
 
+use crate::TEXT_BYTES_MAX;
 use crate::functions::Location;
 
 /// Types nested deeper than this in a name are `…`.
 const NESTING_MAX: usize = 2;
 
+/// The longest name of Rust of an untrusted file that is written, in bytes. A short one may stand for a megabyte.
+const UNTRUSTED_BYTES_MAX: usize = 8 << 10;
+
+/// The name in the source that a linker's name of a file stands for: of Rust, or with the feature `cpp` of C++. `None` for
+/// other names, and for those that are too long.
+///
+/// ```
+/// use emberline_symbols::demangled_name;
+///
+/// assert_eq!(demangled_name("_RNvC6_123foo3bar").as_deref(), Some("123foo::bar"));
+/// assert_eq!(demangled_name("main"), None);
+/// ```
+pub fn demangled_name(linkage_name: &str) -> Option<String> {
+    // Most names are not mangled. On macOS they have another underscore.
+    let symbol = linkage_name.strip_prefix('_')?;
+    if !symbol.trim_start_matches('_').starts_with(['R', 'Z'])
+        || linkage_name.len() > TEXT_BYTES_MAX
+    {
+        return None;
+    }
+    let of_rust = demangled_within(linkage_name, UNTRUSTED_BYTES_MAX);
+    of_rust.or_else(|| cpp_name(linkage_name))
+}
+
 /// The path that a linker's name stands for, without hashes and without the types that the function
 /// was compiled for; `None` if it is not one of Rust's.
 pub(crate) fn demangled(linkage_name: &str) -> Option<String> {
-    let name = rustc_demangle::try_demangle(linkage_name).ok()?;
-    let name = format!("{name:#}").replace("{{closure}}", "{closure}");
+    demangled_within(linkage_name, usize::MAX)
+}
+
+/// The same; `None` if it has more bytes with the types that the function was compiled for.
+fn demangled_within(linkage_name: &str, bytes_max: usize) -> Option<String> {
+    let path = rustc_demangle::try_demangle(linkage_name).ok()?;
+    let mut name = BoundedName::new(bytes_max);
+    write!(name, "{path:#}").ok()?;
+    let name = name.text.replace("{{closure}}", "{closure}");
     Some(without_deep_types(&without_compiled_types(&name)))
+}
+
+/// A text that ends the writer when it is too long.
+pub(crate) struct BoundedName {
+    pub(crate) text: String,
+    bytes_max: usize,
+}
+
+impl BoundedName {
+    pub(crate) fn new(bytes_max: usize) -> BoundedName {
+        BoundedName {
+            text: String::new(),
+            bytes_max,
+        }
+    }
+}
+
+impl Write for BoundedName {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.text.len() + text.len() > self.bytes_max {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
 }
 
 /// `f::<u8>::g` is `f::g`: the function is the same in the source. Only of `drop_in_place` the type
@@ -131,11 +189,17 @@ pub(crate) fn full_names(
 
 /// The name of a function that is not Rust's.
 fn source_name(linkage_name: &str) -> String {
-    #[cfg(feature = "cpp")]
-    if let Some(name) = crate::cpp::demangled(linkage_name) {
-        return name;
-    }
-    linkage_name.to_owned()
+    cpp_name(linkage_name).unwrap_or_else(|| linkage_name.to_owned())
+}
+
+#[cfg(feature = "cpp")]
+fn cpp_name(linkage_name: &str) -> Option<String> {
+    crate::cpp::demangled(linkage_name)
+}
+
+#[cfg(not(feature = "cpp"))]
+fn cpp_name(_: &str) -> Option<String> {
+    None
 }
 
 /// Older mangling does not number closures; their names in the source do.
@@ -293,6 +357,39 @@ mod tests {
 
     fn check_demangled(mangled: &str, path: &str) {
         assert_eq!(demangled(mangled).as_deref(), Some(path), "{mangled}");
+    }
+
+    #[test]
+    fn names_of_files_are_those_of_rust_and_cpp() {
+        for name in ["main", "R1a", "ZN3foo3barEv", "_start", "_ZN3foo", "_", ""] {
+            assert_eq!(demangled_name(name), None, "{name}");
+        }
+        let path = "a::inner::gen";
+        for mangled in [
+            "_ZN1a5inner3gen17hc5424c1275e0932dE",
+            "__ZN1a5inner3gen17hc5424c1275e0932dE",
+        ] {
+            assert_eq!(demangled_name(mangled).as_deref(), Some(path), "{mangled}");
+        }
+        #[cfg(feature = "cpp")]
+        assert_eq!(demangled_name("_ZN3foo3bazEv").as_deref(), Some("foo::baz"));
+    }
+
+    /// Each type argument is a pair of the one before.
+    #[test]
+    fn a_name_of_a_file_that_grows_without_end_is_not_written() {
+        const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+        let mut mangled = "_RINvC1a1b".to_owned();
+        let mut last = "u".to_owned();
+        for _ in 0..12 {
+            let at = mangled.len() - "_R".len();
+            mangled.push_str(&format!("T{last}{last}E"));
+            let digits = [(at - 1) / 62, (at - 1) % 62].map(|digit| char::from(DIGITS[digit]));
+            last = format!("B{}_", String::from_iter(digits));
+        }
+        mangled.push('E');
+        assert_eq!(demangled(&mangled).as_deref(), Some("a::b"), "{mangled}");
+        assert_eq!(demangled_name(&mangled), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use profiler_core::{
     CallTrie, CodePlace, Frame, FrameId, FrameKind, NoStack, NodeId, State, StringId, SymbolTable,
     Timestamp, valid_build_id,
 };
+use symbols::demangled_name;
 
 use super::error::ImportError;
 use super::limits::{
@@ -83,6 +84,8 @@ pub(super) struct Builder<'a> {
     pub(super) options: &'a ImportOptions,
     symbols: SymbolTable,
     names_bytes: usize,
+    /// Names as in the source, by the linker's.
+    demangled: HashMap<Box<str>, StringId>,
     trie: CallTrie,
     last_stack: LastStack,
     tasks: HashSet<FrameId>,
@@ -101,6 +104,7 @@ impl<'a> Builder<'a> {
             options,
             symbols: SymbolTable::new(),
             names_bytes: 0,
+            demangled: HashMap::new(),
             trie: CallTrie::new(NODES_MAX),
             last_stack: LastStack::default(),
             tasks: HashSet::new(),
@@ -132,12 +136,37 @@ impl<'a> Builder<'a> {
             self.invalid_build_ids += 1;
             self.note("invalid build ids were left out");
         }
-        let valid = Frame {
+        let function = match frame.kind {
+            FrameKind::Function => self.function_name(frame.function),
+            _ => self.name(frame.function),
+        };
+        let others = Frame {
+            function: "",
             build_id,
             ..frame.clone()
         };
-        let named = valid.map(|text| self.name(text));
+        let named = Frame {
+            function,
+            ..others.map(|text| self.name(text))
+        };
         self.named_frame(named)
+    }
+
+    /// The number of a function's name, as in the source.
+    fn function_name(&mut self, name: &str) -> StringId {
+        if !name.starts_with('_') {
+            return self.name(name);
+        }
+        if let Some(id) = self.demangled.get(name) {
+            return *id;
+        }
+        let Some(demangled) = demangled_name(name) else {
+            return self.name(name);
+        };
+        let id = self.name(&demangled);
+        self.names_bytes += STRING_BYTES + name.len();
+        self.demangled.insert(name.into(), id);
+        id
     }
 
     /// The number of a name, which is cut to its limit.
@@ -157,11 +186,7 @@ impl<'a> Builder<'a> {
         let id = self.symbols.intern_ids(frame);
         self.names_bytes += (self.symbols.frame_count() - frames) as usize * FRAME_BYTES;
         if self.names_bytes > NAMES_BYTES_MAX {
-            let what = "too many bytes of names and frames";
-            return Err(ImportError::TooMany {
-                what,
-                limit: NAMES_BYTES_MAX,
-            });
+            return Err(ImportError::TOO_MANY_NAMES);
         }
         Ok(id)
     }

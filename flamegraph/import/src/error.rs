@@ -1,6 +1,6 @@
 //! Why a file cannot be imported.
 
-use super::limits::DURATION_MAX;
+use super::limits::{DURATION_MAX, NAMES_BYTES_MAX};
 use super::model::ImportFormat;
 
 /// Longest part of a file that an error repeats, in characters.
@@ -88,6 +88,12 @@ pub enum ImportError {
 }
 
 impl ImportError {
+    /// The names and frames of a file take too much memory.
+    pub(super) const TOO_MANY_NAMES: ImportError = ImportError::TooMany {
+        what: "too many bytes of names and frames",
+        limit: NAMES_BYTES_MAX,
+    };
+
     /// Too large a content.
     pub(super) const fn content(limit: usize) -> ImportError {
         ImportError::TooMany {

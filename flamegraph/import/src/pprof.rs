@@ -10,9 +10,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use flamegraph::messages::pprof as proto;
+use profiler_core::hash::KeyedMap;
 use profiler_core::{FrameId, NodeId, Timestamp};
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
+use symbols::demangled_name;
 
 use self::columns::Measure;
 use self::frames::Stacks;
@@ -23,7 +25,7 @@ use super::error::ImportError;
 use super::json::check_table;
 use super::known::KnownTables;
 use super::labels::SampleLabels;
-use super::limits::ENTRY_BYTES_MAX;
+use super::limits::{ENTRY_BYTES_MAX, NAMES_BYTES_MAX};
 use super::model::{ImportFormat, ImportOptions, Imported};
 
 /// Parses a message, decompressed. Stacks that are among the known ones become nodes of those.
@@ -242,7 +244,42 @@ impl<'a> Tables<'a> {
             });
         }
         tables.with_samples = &content[samples.unwrap_or_default()];
+        tables.demangle()?;
         Ok(tables)
+    }
+
+    /// Names functions as in the source, like `go tool pprof`. Texts of labels and files stay as they are.
+    fn demangle(&mut self) -> Result<(), ImportError> {
+        // By index of the linker's name.
+        let mut demangled: KeyedMap<i64, i64> = KeyedMap::default();
+        let mut names_bytes = 0;
+        for function in self.functions.values_mut() {
+            let texts = &self.texts;
+            let text = |index: i64| {
+                usize::try_from(index)
+                    .ok()
+                    .and_then(|index| texts.get(index))
+            };
+            if function.name == 0 || text(function.name).is_some_and(|name| name.is_empty()) {
+                function.name = function.system_name;
+            }
+            if let Some(known) = demangled.get(&function.name) {
+                function.name = *known;
+                continue;
+            }
+            let Some(name) = text(function.name).and_then(|name| demangled_name(name)) else {
+                continue;
+            };
+            names_bytes += name.len();
+            if names_bytes > NAMES_BYTES_MAX {
+                return Err(ImportError::TOO_MANY_NAMES);
+            }
+            let index = self.texts.len() as i64;
+            self.texts.push(Cow::Owned(name));
+            demangled.insert(function.name, index);
+            function.name = index;
+        }
+        Ok(())
     }
 
     /// The samples, encoded.

@@ -13,7 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("api", &["profiler-core"]),
     ("flamegraph", &["profiler-core"]),
     ("jfr", &[]),
-    ("import", &["profiler-core", "flamegraph", "jfr"]),
+    ("import", &["profiler-core", "flamegraph", "jfr", "symbols"]),
     ("tls", &["profiler-core"]),
     // How code is named, for the process itself and for files.
     ("symbols", &["profiler-core"]),

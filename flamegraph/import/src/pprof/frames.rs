@@ -169,12 +169,7 @@ impl<'t> Stacks<'t> {
                 "location {location} names function {function}, which does not exist"
             ))
         })?;
-        let mut name_index = function.name;
-        let mut name = self.tables.text(builder, name_index)?;
-        if name.is_empty() {
-            name_index = function.system_name;
-            name = self.tables.text(builder, name_index)?;
-        }
+        let name = self.tables.text(builder, function.name)?;
         // Our own exports have time at a task itself there.
         if name == NO_STACK && !builder.options.has_own_names {
             return Ok(None);
@@ -194,7 +189,7 @@ impl<'t> Stacks<'t> {
         }
         Ok(Some(NamedFrame::Numbered(Frame {
             kind: frame.kind,
-            function: name_index,
+            function: function.name,
             file: function.filename,
             line: frame.line,
             module: mapping.map_or(0, |mapping| mapping.filename),

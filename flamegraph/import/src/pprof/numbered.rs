@@ -44,6 +44,10 @@ impl<T> Numbered<T> {
             .or_else(|| self.others.get_mut(&number))
     }
 
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.counted.iter_mut().chain(self.others.values_mut())
+    }
+
     pub(super) fn len(&self) -> usize {
         self.counted.len() + self.others.len()
     }
