@@ -53,7 +53,21 @@ pub(in super::super) fn is_comment(line: &str) -> bool {
 
 /// Whether a line is a record that is not a sample, as `--show-mmap-events` and others print.
 pub(in super::super) fn is_record(line: &str) -> bool {
-    (line.starts_with(RECORD) || line.contains(": PERF_RECORD_")) && !is_header(line)
+    let Some(at) = line.find(RECORD) else {
+        return false;
+    };
+    let before = line[..at].trim();
+    is_before_record(before) && !is_header(line)
+}
+
+/// Whether a text is what precedes the name of a record: nothing, a time, or a command with its thread or processor.
+/// A frame has only an address before its name.
+fn is_before_record(text: &str) -> bool {
+    let Some((command, last)) = text.rsplit_once([' ', '\t']) else {
+        return text.is_empty() || text.ends_with(':');
+    };
+    let is_processor = last.starts_with('[') && last.ends_with(']');
+    last.ends_with(':') || is_processor || process(last).is_some() && !command.is_empty()
 }
 
 /// The number of samples that a record counts as lost.

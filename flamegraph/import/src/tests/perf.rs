@@ -176,12 +176,16 @@ fn fields_and_records_around_samples_change_no_sum() {
     ];
     let records = "swapper     0     0.000000: PERF_RECORD_MMAP -1/0: [0xff(0x1) @ 0xff]: x [kernel.kallsyms]_text\n\
                    perf-exec     0     0.000000: PERF_RECORD_COMM: perf-exec:9/9\n";
+    // Of texts without times.
+    let untimed = "            swapper     0 PERF_RECORD_MMAP -1/0: [0xff(0x1) @ 0xff]: x [kernel.kallsyms]_text\n\
+                   pool 7     9/9     [003] PERF_RECORD_MMAP2 9/9: [0x55(0x1) @ 0 08:01 7 0]: r-xp /opt/app\n";
     let lost = "app     9     1.100000: PERF_RECORD_LOST lost 12\n";
     let rest = "  work.c:12\n\t2f main+0x1 (/opt/app)\n\n";
     for header in headers {
         for file in [
             format!("{header}\n{frames}"),
             format!("{records}{header}\n{frames}{lost}"),
+            format!("{untimed}{header}\n{frames}"),
             format!("{header}\n\t1f work+0x1 (/opt/app)\n{rest}"),
             format!("{header}\n\t1f work+0x1 (/opt/app)\n|12       work();\n{rest}"),
             format!("{header}\n{frames}PERF_RECORD_FINISHED_ROUND\n"),
