@@ -63,6 +63,7 @@ const NO_TIME: &str = "it has memory and no time; only profiles of time are impo
 
 pub(super) const PUSH: &str = "send it to the collector's path /v1development/profiles";
 const ITSELF: &str = "import its profile itself";
+const EXPORT_PPROF: &str = "run `emberline profile -o p.pb.gz` for the same time and import that";
 const NO_PROFILE: &str = "they are no profile";
 const PROFILER_OF_FIREFOX: &str = "open it in profiler.firefox.com and import what that saves";
 
@@ -433,6 +434,16 @@ const OTHERS: &[Other] = &[
         Mark::Members(&["flamebearer"]),
         "a picture's data of Pyroscope",
         "export the profile as pprof",
+    ),
+    other_format(
+        Mark::Members(&["worker_seconds", "sampled_ns", "profile"]),
+        "the JSON of `emberline profile`",
+        EXPORT_PPROF,
+    ),
+    other_format(
+        Mark::Members(&["name", "count", "identifier", "description", "children"]),
+        "nested JSON of `emberline profile` or of Dask",
+        EXPORT_PPROF,
     ),
     other_format(
         Mark::Members(&["resourceProfiles"]),

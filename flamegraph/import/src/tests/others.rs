@@ -94,6 +94,23 @@ fn json_is_named_by_its_members() {
 }
 
 #[test]
+fn our_exports_that_are_not_read_are_named() {
+    let deep = vec!["f"; 1_000].join(";");
+    let all = profile(&format!("load;{deep} cpu=3"));
+    let nodes = flamegraph::json(&all);
+    let answer = format!("{{\"worker_seconds\":1,\"sampled_ns\":3,\"profile\":{nodes}}}");
+    for (file, name) in [
+        (answer, "the JSON of `emberline profile`"),
+        (
+            flamegraph::nested_json(&all),
+            "nested JSON of `emberline profile` or of Dask",
+        ),
+    ] {
+        check(&file, name);
+    }
+}
+
+#[test]
 fn a_request_of_opentelemetry_is_not_a_damaged_pprof() {
     let mut request = flamegraph::OtlpRequest::new("test");
     let range = TimeRange::new(
