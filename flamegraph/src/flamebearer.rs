@@ -26,6 +26,15 @@ pub struct Flamebearer {
     pub most_own_ns: i64,
 }
 
+impl Flamebearer {
+    /// The whole time of all profiles, in nanoseconds.
+    #[must_use]
+    pub fn total_ns(&self) -> i64 {
+        let totals = self.totals_ns.iter();
+        totals.fold(0, |sum, total| sum.saturating_add(*total))
+    }
+}
+
 /// Lays a profile out as levels of bars. Lines of a function are merged. Of profiles with more than
 /// `nodes_max` nodes the heaviest are kept; the others of a parent become one bar `[pruned]`, which comes on
 /// top of the limit.
@@ -89,13 +98,14 @@ fn laid_out<const SIDES: usize>(
     let mut levels = vec![Vec::new(); depth + 1];
     // Where the last bar of each level ends, and where the next child of each node starts.
     let mut ends = vec![[0; SIDES]; depth + 1];
-    let mut starts = vec![[0; SIDES]; totals.len()];
+    let mut starts = vec![[0_i64; SIDES]; totals.len()];
     let mut most_own_ns = 0;
     let mut push =
         |level: usize, start: [i64; SIDES], total: [i64; SIDES], own: [i64; SIDES], name| {
             for side in 0..SIDES {
                 levels[level].extend([start[side] - ends[level][side], total[side], own[side]]);
-                ends[level][side] = start[side] + total[side];
+                // Sums of times beyond 292 years are cut.
+                ends[level][side] = start[side].saturating_add(total[side]);
                 most_own_ns = most_own_ns.max(own[side]);
             }
             levels[level].push(name);
@@ -106,7 +116,7 @@ fn laid_out<const SIDES: usize>(
         let start = starts[parent];
         starts[id] = start;
         for side in 0..SIDES {
-            starts[parent][side] += totals[id][side];
+            starts[parent][side] = starts[parent][side].saturating_add(totals[id][side]);
         }
         // The first name is that of the whole profile.
         let name = i64::from(node.frame.0) + 1;
@@ -191,6 +201,25 @@ mod tests {
                 .collect::<String>(),
             "abc"
         );
+    }
+
+    /// Imports may have 292 years of thread time each.
+    #[test]
+    fn times_of_centuries_are_cut_and_never_negative() {
+        let years = i64::MAX as u64 - 1;
+        let huge = profile(&format!("t;a cpu={years}\nt;b cpu={years}\nu cpu={years}"));
+        for bearer in [flamebearer(&huge, 100), diff_flamebearer(&huge, &huge, 100)] {
+            let sides = bearer.totals_ns.len();
+            assert_eq!(bearer.totals_ns, vec![i64::MAX; sides]);
+            assert_eq!(bearer.total_ns(), i64::MAX);
+            for bar in bearer
+                .levels
+                .iter()
+                .flat_map(|level| level.chunks(3 * sides + 1))
+            {
+                assert!(bar.iter().all(|number| *number >= 0), "{bar:?}");
+            }
+        }
     }
 
     #[test]

@@ -13,7 +13,6 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use flamegraph::Flamebearer;
 use flamegraph::messages::json;
 use profiler_core::Profile;
 use profiler_core::limits::bounded;
@@ -295,17 +294,16 @@ fn select_series(
 }
 
 fn flame_graph(profile: &Profile, nodes_max: usize) -> FlameGraph {
-    let Flamebearer {
-        names,
-        levels,
-        totals_ns,
-        most_own_ns,
-    } = flamegraph::flamebearer(profile, nodes_max);
+    let bars = flamegraph::flamebearer(profile, nodes_max);
     FlameGraph {
-        names,
-        levels: levels.into_iter().map(|values| Level { values }).collect(),
-        total: totals_ns.iter().sum(),
-        max_self: most_own_ns,
+        total: bars.total_ns(),
+        max_self: bars.most_own_ns,
+        names: bars.names,
+        levels: bars
+            .levels
+            .into_iter()
+            .map(|values| Level { values })
+            .collect(),
     }
 }
 
@@ -318,19 +316,18 @@ fn diff(asked: DiffRequest, asking: &Asking<'_>) -> Result<DiffResponse, ErrorAn
     let nodes_max = nodes_max(left.max_nodes);
     let before = left.query()?.profile(asking)?;
     let after = right.query()?.profile(asking)?;
-    let Flamebearer {
-        names,
-        levels,
-        totals_ns,
-        most_own_ns,
-    } = flamegraph::diff_flamebearer(&before, &after, nodes_max);
+    let bars = flamegraph::diff_flamebearer(&before, &after, nodes_max);
     let flamegraph = FlameGraphDiff {
-        names,
-        levels: levels.into_iter().map(|values| Level { values }).collect(),
-        total: totals_ns.iter().sum(),
-        max_self: most_own_ns,
-        left_ticks: totals_ns[0],
-        right_ticks: totals_ns[1],
+        total: bars.total_ns(),
+        max_self: bars.most_own_ns,
+        left_ticks: bars.totals_ns[0],
+        right_ticks: bars.totals_ns[1],
+        names: bars.names,
+        levels: bars
+            .levels
+            .into_iter()
+            .map(|values| Level { values })
+            .collect(),
     };
     Ok(DiffResponse {
         flamegraph: Some(flamegraph),

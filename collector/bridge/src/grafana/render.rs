@@ -74,17 +74,11 @@ impl Metadata {
 
 impl Bars {
     fn new(flamebearer: Flamebearer) -> Bars {
-        let Flamebearer {
-            names,
-            levels,
-            totals_ns,
-            most_own_ns,
-        } = flamebearer;
         Bars {
-            names,
-            levels,
-            num_ticks: totals_ns.iter().sum(),
-            max_self: most_own_ns,
+            num_ticks: flamebearer.total_ns(),
+            max_self: flamebearer.most_own_ns,
+            names: flamebearer.names,
+            levels: flamebearer.levels,
         }
     }
 }
