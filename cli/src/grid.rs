@@ -17,6 +17,9 @@ const SHORT_COLUMNS: usize = 10;
 /// A column of sentences is not shortened below this.
 const SENTENCE_COLUMNS: usize = 30;
 
+/// Widest cell to which `--wide` aligns a column: one long name would fill all rows with blanks.
+const ALIGNED_COLUMNS_MAX: usize = 120;
+
 /// Stands in the header for the columns that `--wide` shows too.
 const MORE: &str = "  …";
 
@@ -117,11 +120,9 @@ impl Grid {
         let mut text = String::new();
         for (number, row) in lines().enumerate() {
             let cells = fitted.iter().map(|(column, width)| {
-                pad(
-                    &cell(&row[*column], *width),
-                    *width,
-                    self.columns[*column].1,
-                )
+                let text = cell(&row[*column], *width);
+                let aligned = (*width).min(ALIGNED_COLUMNS_MAX);
+                pad(&text, aligned, self.columns[*column].1)
             });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push_str(if number == 0 { more } else { "" });
@@ -273,6 +274,18 @@ mod tests {
         let text = many.text_within(TABLE_COLUMNS);
         assert!(text.contains("C9") && !text.contains('…'), "{text}");
         assert_eq!(text.matches("2026-").count(), 10);
+    }
+
+    #[test]
+    fn a_long_cell_is_whole_and_does_not_widen_other_rows() {
+        let mut grid = Grid::new(&[("NAME", Align::Left), ("TIME", Align::Right)]);
+        let long = "x".repeat(4_096);
+        grid.push([long.clone(), "2 s".to_owned()]);
+        grid.push(["load".to_owned(), "15 s".to_owned()]);
+        let wide = grid.text_within(usize::MAX);
+        let blanks = " ".repeat(ALIGNED_COLUMNS_MAX - 4);
+        let expected = format!("NAME{blanks}  TIME\n{long}   2 s\nload{blanks}  15 s\n");
+        assert_eq!(wide, expected);
     }
 
     #[test]
