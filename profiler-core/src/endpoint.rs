@@ -54,6 +54,9 @@ pub enum EndpointError {
     /// It has a user name or a password, which would end up in logs.
     #[error("it contains credentials")]
     Credentials,
+    /// The part after the host is not a port.
+    #[error("its port is not a number from 1 to 65535")]
+    Port,
     /// The path of a Unix socket is relative, or too long for the system.
     #[error(
         "the path of a Unix socket must be absolute, with at most {SOCKET_PATH_BYTES_MAX} bytes"
@@ -111,7 +114,26 @@ fn authority(rest: &str) -> Result<String, EndpointError> {
     match &rest[..end] {
         "" => Err(EndpointError::NoHost),
         authority if authority.contains('@') => Err(EndpointError::Credentials),
-        authority => Ok(authority.to_owned()),
+        authority => {
+            check_port(authority)?;
+            Ok(authority.to_owned())
+        }
+    }
+}
+
+/// Checks the port of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`, if there is one.
+///
+/// # Errors
+/// [`EndpointError::Port`] if it is not a number from 1 to 65535.
+pub fn check_port(authority: &str) -> Result<(), EndpointError> {
+    let behind_host = authority
+        .rsplit_once(']')
+        .map_or(authority, |(_, rest)| rest);
+    match behind_host.rsplit_once(':') {
+        Some((_, port)) if !port.parse::<u16>().is_ok_and(|port| port > 0) => {
+            Err(EndpointError::Port)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -248,6 +270,11 @@ mod tests {
                 &format!("https://host#sha256={digits}0"),
                 EndpointError::Pin(FingerprintError),
             ),
+            ("http://host:99999", EndpointError::Port),
+            ("https://[::1]:65536/", EndpointError::Port),
+            ("http://host:0", EndpointError::Port),
+            ("http://host:", EndpointError::Port),
+            ("http://host:port", EndpointError::Port),
             ("https://host#sha256=", EndpointError::Pin(FingerprintError)),
             (
                 &format!("https://host#sha256=é{}", "0".repeat(62)),

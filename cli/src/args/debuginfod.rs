@@ -1,5 +1,7 @@
 //! Addresses of debuginfod servers, as `DEBUGINFOD_URLS` has them.
 
+use crate::client::external::server_uri;
+
 /// URLs in the order in which they are asked.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct DebuginfodUrls(pub(crate) Vec<String>);
@@ -11,12 +13,15 @@ pub(crate) fn debuginfod_urls(text: &str) -> Result<DebuginfodUrls, String> {
         .split_whitespace()
         .filter(|word| !word.starts_with("ima:"));
     let urls: Vec<String> = words.map(str::to_owned).collect();
-    match urls.iter().find(|url| !is_url(url)) {
-        Some(other) => Err(format!(
+    if let Some(other) = urls.iter().find(|url| !is_url(url)) {
+        return Err(format!(
             "{other:?} is no URL: expected http://HOST or https://HOST"
-        )),
-        None => Ok(DebuginfodUrls(urls)),
+        ));
     }
+    for url in &urls {
+        server_uri(url).map_err(|error| error.to_string())?;
+    }
+    Ok(DebuginfodUrls(urls))
 }
 
 fn is_url(text: &str) -> bool {
@@ -37,5 +42,7 @@ mod tests {
             error,
             "\"ftp://b\" is no URL: expected http://HOST or https://HOST"
         );
+        let error = debuginfod_urls("http://a http://b:99999").unwrap_err();
+        assert!(error.contains("a number from 1 to 65535"), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::external::split_query;
+use crate::client::external::{server_uri, split_query};
 
 /// Length of a profile unless told otherwise.
 const EVERY_DEFAULT: Duration = Duration::from_secs(15);
@@ -36,6 +36,7 @@ pub(super) fn scrape(text: &str) -> Result<ScrapeArg, String> {
                     http://127.0.0.1:6060,name=shop,every=15s"
             .to_owned());
     }
+    server_uri(url).map_err(|error| error.to_string())?;
     let mut name = None;
     let mut every = EVERY_DEFAULT;
     for part in parts {
@@ -107,6 +108,7 @@ mod tests {
         assert_eq!((&*target.url, &*target.name), expected);
         for (text, hint) in [
             ("h:6060", "expected http://HOST:PORT"),
+            ("http://u:p@h:99999", "a number from 1 to 65535"),
             ("http://h,evry=5s", "unknown option \"evry=5s\""),
             ("http://h,name=", "known: name=NAME"),
             ("http://h,every=0s", "from 1s to 300s"),

@@ -4,6 +4,7 @@ use std::io::{self, Read as _, Write};
 use std::time::Duration;
 
 use flamegraph::text::printable;
+use profiler_core::endpoint::check_port;
 use profiler_core::limits::bounded;
 use tls::{ClientOptions, TlsError};
 use ureq::Agent;
@@ -58,8 +59,8 @@ pub(crate) enum ExternalError {
 
 /// An agent for requests to `url` that take at most `timeout`.
 fn agent_for(url: &str, timeout: Duration) -> Result<Agent, ExternalError> {
-    let uri: Uri = url.parse().map_err(|error| invalid_url(&error))?;
-    let host = uri.host().ok_or_else(|| invalid_url(&"it has no host"))?;
+    let uri = server_uri(url)?;
+    let host = uri.host().unwrap_or_default();
     let is_tls = uri.scheme_str() == Some("https");
     let config = Agent::config_builder()
         .http_status_as_error(false)
@@ -76,6 +77,21 @@ fn agent_for(url: &str, timeout: Duration) -> Result<Agent, ExternalError> {
     let options = ClientOptions::from_environment(None, |name| std::env::var_os(name))
         .map_err(|error: TlsError| ClientError::from(error))?;
     Ok(tls_agent(config, host, &options)?)
+}
+
+/// Parses the address of a server.
+///
+/// # Errors
+/// [`ExternalError::Url`] if it has no host or an invalid port.
+pub(crate) fn server_uri(url: &str) -> Result<Uri, ExternalError> {
+    let uri: Uri = url.parse().map_err(|error| invalid_url(&error))?;
+    let authority = uri
+        .authority()
+        .ok_or_else(|| invalid_url(&"it has no host"))?;
+    let text = authority.as_str();
+    let server = text.rsplit_once('@').map_or(text, |(_, server)| server);
+    check_port(server).map_err(|error| invalid_url(&error))?;
+    Ok(uri)
 }
 
 fn invalid_url(error: &dyn std::fmt::Display) -> ExternalError {

@@ -533,6 +533,7 @@ mod tests {
             "http://",
             "http://a b",
             "http://a/b",
+            "http://a:99999",
         ] {
             let error = Client::with_token(url, None).unwrap_err().to_string();
             assert!(error.contains("such as http://127.0.0.1:4747"), "{error}");

@@ -208,6 +208,8 @@ mod tests {
     fn a_server_is_forwarded_to_once_and_few_are() {
         let error = addresses(&["http://h:1", "http://h:1/"], &[]).unwrap_err();
         assert_eq!(error, "http://h:1 is forwarded to twice");
+        let error = addresses(&[], &["http://u:p@h:99999"]).unwrap_err();
+        assert!(error.contains("a number from 1 to 65535"), "{error}");
         let many = [
             "http://h:1",
             "http://h:2",
