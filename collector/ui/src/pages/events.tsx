@@ -60,6 +60,7 @@ export function EventsPage() {
   const fitting = events
     .filter((event) => (kinds.length > 0 ? kinds.includes(event.kind) : !QUIET.includes(event.kind)))
     .sort((a, b) => b.at_ns - a.at_ns || b.id - a.id);
+  const hidesRuns = kinds.length === 0 && QUIET.some((kind) => counts.has(kind));
   const toggle = (kind: string) =>
     setParams({ kind: kinds.includes(kind) ? kinds.filter((one) => one !== kind) : [...kinds, kind] });
   return (
@@ -67,7 +68,7 @@ export function EventsPage() {
       <h2>
         Events{' '}
         <small>
-          newest {count(events.length)}, with failed tasks of the last 24 h{kinds.length === 0 && '; no runs'}
+          newest {count(fitting.length)}, with failed tasks of the last 24 h{hidesRuns && '; runs are hidden'}
         </small>
       </h2>
       <div class="chips" role="group" aria-label="Kinds of events">

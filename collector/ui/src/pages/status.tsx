@@ -90,7 +90,7 @@ export function StatusPage() {
   if (fleet.value.workers.length === 0) return <NoData />;
   const warnings = [...warningsOf(fleet.value, dismissedEnds), ...serverWarnings(fleet.value)];
   const running = summary.value?.names.reduce((sum, task) => sum + task.running, 0) ?? 0;
-  const done = summary.value?.names.reduce((sum, task) => sum + (task.durations?.count ?? 0), 0) ?? 0;
+  const ended = summary.value?.names.reduce((sum, task) => sum + (task.durations?.count ?? 0), 0) ?? 0;
   const failed = summary.value?.names.reduce((sum, task) => sum + failedOf(task.outcomes), 0) ?? 0;
   const { connected, away, gone, need_attention } = fleet.value.counts;
   const all = connected + away + gone;
@@ -121,7 +121,7 @@ export function StatusPage() {
         <Tile
           name="Running tasks"
           value={count(running)}
-          note={`${count(done)} done, ${failed > 0 ? `✕ ${count(failed)} failed` : 'none failed'}`}
+          note={`${count(ended)} ended, ${failed > 0 ? `✕ ${count(failed)} failed` : 'none failed'}`}
           to={href('tasks', sharedParams())}
         />
         <Tile

@@ -77,7 +77,7 @@ export function TaskPage({ name }: { name: string }) {
       ) : (
         <>
           <ul class="tiles">
-            <Tile name="Done" value={count(task.durations?.count ?? 0)} note={`${count(task.running)} running`} />
+            <Tile name="Ended" value={count(task.durations?.count ?? 0)} note={`${count(task.running)} running`} />
             <Tile
               name="Failed"
               value={count(failed)}

@@ -160,7 +160,7 @@ export function TasksPage() {
         </button>
         <span class="soft">
           {quantity(rows.value.total, 'task')} in {rangeText(range, now)}
-          {rows.value.aggregated > 0 && `; ${count(rows.value.aggregated)} more are only in the summary`}
+          {rows.value.aggregated > 0 && `; ${count(rows.value.aggregated)} more have no row, only totals`}
         </span>
         <DownloadMenu
           files={() =>

@@ -10,7 +10,7 @@ import { count, duration } from '../../core/time';
 type Column = 'p50_ns' | 'p99_ns' | 'max_ns' | 'total_ns' | 'count';
 
 const COLUMNS: [Column, string, string][] = [
-  ['count', 'Done', 'tasks that ended'],
+  ['count', 'Ended', 'tasks that ended, whatever their outcome'],
   ['p50_ns', 'Median', 'half of the tasks took at most this'],
   ['p99_ns', 'p99', '99% of the tasks took at most this'],
   ['max_ns', 'Slowest', 'longest duration'],

@@ -1,0 +1,1 @@
+import{Zt as e,en as t,mt as n,rt as r,xt as i,yt as a}from"./page-common-BmOJTSOa.js";function o(){let[o,s]=t();return e(()=>{a(i(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?n(r,{}):n(`section`,{children:[n(`h2`,{children:`Licenses`}),n(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
