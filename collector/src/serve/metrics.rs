@@ -225,6 +225,10 @@ fn add_ingest(registry: &mut Registry, collector: &Collector) {
     invalid.inc_by(collector.state.invalid_build_ids.load(Ordering::Relaxed));
     let help = "Frames since the start that lost an invalid build id";
     registry.register("invalid_build_ids", help, invalid);
+    let cut = Counter::<u64>::default();
+    cut.inc_by(collector.state.cut_phases.load(Ordering::Relaxed));
+    let help = "Phases of tasks since the start that were cut because they began too long before";
+    registry.register("cut_phases", help, cut);
 }
 
 fn add_totals(registry: &mut Registry, totals: &CollectorTotals) {

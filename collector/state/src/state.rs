@@ -62,6 +62,8 @@ pub struct CollectorState {
     pub flushes: AtomicU64,
     /// Frames since the start that lost an invalid build id.
     pub invalid_build_ids: AtomicU64,
+    /// Phases of tasks since the start that were cut to a plausible length.
+    pub cut_phases: AtomicU64,
     /// Whether an agent has moved or ended since the last sealing: the tables show it as it was before.
     pub lives_changed: AtomicBool,
     pub task_counters: TaskCounters,
@@ -122,6 +124,7 @@ impl CollectorState {
             events: Events::default(),
             flushes: AtomicU64::new(0),
             invalid_build_ids: AtomicU64::new(0),
+            cut_phases: AtomicU64::new(0),
             lives_changed: AtomicBool::new(false),
             task_counters: TaskCounters::default(),
             forwards: Forwards::default(),

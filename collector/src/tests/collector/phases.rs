@@ -1,10 +1,12 @@
 //! PhaseFilter: of samples, in every form of a profile; of tasks, as rows and as sums.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use profiler_core::{PhaseInterval, TaskDetail, TaskTotals};
 
 use super::*;
+use base::limits::{BEHIND_MAX, nanoseconds};
 use query::Queries;
 use query::{GroupBy, SummaryRow};
 use state::ledger::bucket;
@@ -362,4 +364,47 @@ fn typed_tasks(types: &[&str]) -> TaskQuery {
         summary: false,
         format: query::TaskFormat::Json,
     }
+}
+
+/// An invalid time of a queued message gives a phase of centuries.
+#[test]
+fn phases_that_begin_centuries_before_their_task_are_cut_and_counted() {
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
+    let attachment = attach(&collector, &worker, 0).attachment;
+    let centuries_ns = 9 * 10_i64.pow(18);
+    let day_ns = 86_400 * SECOND_NS;
+    let long = TaskDetail {
+        phases: vec![
+            phase("queue", -centuries_ns, centuries_ns.unsigned_abs(), 1),
+            phase("queue", -centuries_ns, 5, 1),
+            phase("queue", -day_ns, 7, 1),
+        ],
+        ..TaskDetail::default()
+    };
+    let task = worker.task_with(1, "load", (10, Some(12)), Some(long));
+    let mut flush = worker.flush(10, vec![task]);
+    flush.totals = worker.totals(&[TaskTotals {
+        name: "load".into(),
+        outcome: Outcome::Ok,
+        second: at(12),
+        duration_ns: 7,
+        buckets: vec![(7, 1)],
+        phases: vec![phase("queue", 0, centuries_ns.unsigned_abs(), 1)],
+    }]);
+    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
+    let answer = Queries(&collector.state)
+        .tasks(&typed_tasks(&[]), &Cancel::default())
+        .unwrap();
+    let [row] = &answer.selection.rows[..] else {
+        panic!("{answer:?}")
+    };
+    let longest_ns = nanoseconds(BEHIND_MAX);
+    let cut = [
+        phase("queue", -longest_ns, longest_ns.unsigned_abs(), 1),
+        phase("queue", -longest_ns, 0, 1),
+        phase("queue", -day_ns, 7, 1),
+    ];
+    assert_eq!(row.record.detail.as_ref().unwrap().phases, cut);
+    assert_eq!(collector.state.cut_phases.load(Ordering::Relaxed), 3);
 }

@@ -10,6 +10,7 @@ mod ends;
 mod import;
 mod moved;
 mod owner;
+mod phases;
 mod pushed;
 mod received;
 mod rejection;
@@ -585,7 +586,8 @@ impl Ingest {
                 .check_whole()
                 .and_then(|()| checker.check(flush))
                 .or_else(|error| checker.check_as_sent(flush, error));
-            let checked = translated.and_then(|checked| {
+            let checked = translated.and_then(|mut checked| {
+                self.state.cut_phases(&attachment.cell.worker, &mut checked);
                 self.check_import(&attachment.cell, [&checked])?;
                 // The size of its record is the measure of an import's memory.
                 let is_logged = self.log.is_some() || attachment.cell.worker.is_import();
