@@ -38,6 +38,9 @@ const fn route(method: Method, path: &'static str, access: Access) -> Route {
     }
 }
 
+/// Longest encoding of a body that an error repeats.
+const ENCODING_BYTES_MAX: usize = 40;
+
 /// The route of the agents' service.
 const GRPC: &str = "/emberline.v1.Ingest/{*rest}";
 
@@ -277,6 +280,32 @@ pub(super) async fn check(
         () = &mut revoked => return unauthenticated(Denied::Invalid, need, form),
     };
     revocable::until(response, revoked)
+}
+
+/// Refuses bodies with an encoding that nothing undoes.
+pub(super) async fn refuse_encodings(request: Request, next: Next) -> Response {
+    let encodings = request.headers().get_all(header::CONTENT_ENCODING);
+    let other = encodings
+        .iter()
+        .find(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    match other {
+        Some(encoding) if !decodes_bodies(&request) => {
+            let encoding = String::from_utf8_lossy(encoding.as_bytes());
+            let encoding = bounded(&encoding, ENCODING_BYTES_MAX);
+            let error =
+                format!("content-encoding {encoding:?} is not read here; allowed: identity");
+            ErrorAnswer::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error)
+                .with_allowed(&["identity"])
+                .into_response()
+        }
+        _ => next.run(request).await,
+    }
+}
+
+/// Whether the handler of the route undoes encodings, and refuses those that it does not know.
+fn decodes_bodies(request: &Request) -> bool {
+    need(request) == Need::Access(Access::Agent)
+        || request.uri().path().starts_with(grafana::SERVICE_PREFIX)
 }
 
 /// Whether a browser opens the address as a page of its own.

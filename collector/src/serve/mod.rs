@@ -583,6 +583,7 @@ fn router(
         ));
     }
     let routes = routes
+        .layer(from_fn(access::refuse_encodings))
         .layer(from_fn_with_state(gate, access::check))
         .layer(from_fn(bridge::grafana::connect_errors))
         .layer(from_fn(access::identify));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::client::{get, request};
+use super::client::{get, request, send_with};
 use super::{Running, attached, serve};
 
 impl Running {
@@ -378,4 +378,41 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
         "{}",
         posted.body
     );
+}
+
+/// A body that is compressed would be read as if it were not.
+#[tokio::test]
+async fn a_body_with_an_encoding_that_is_not_undone_is_refused() {
+    let running = serve().await;
+    let host = running.address.to_string();
+    let body = r#"{"name":"encoded"}"#;
+    let grafana = "POST /querier.v1.QuerierService/ProfileTypes";
+    for (line, encoding, status) in [
+        (grafana, "identity", 200),
+        (grafana, "br", 415),
+        ("POST /api/v1/runs", "gzip", 415),
+        ("POST /api/v1/runs", "identity, br", 415),
+        ("PUT /api/v1/workers/settings", "zstd", 415),
+        ("POST /api/v1/symbols", "gzip", 415),
+        ("POST /api/v1/sql", "gzip", 415),
+        ("POST /login", "gzip", 415),
+        ("POST /api/v1/runs", "Identity", 201),
+    ] {
+        let headers = [
+            ("host", host.as_str()),
+            ("content-type", "application/json"),
+            ("content-encoding", encoding),
+        ];
+        let answer = send_with(running.address, line, &headers, body).await;
+        assert_eq!(answer.status, status, "{line} {encoding}: {}", answer.body);
+        if status == 415 {
+            let body = &answer.body;
+            assert!(
+                body.contains("allowed: ") && body.contains("identity"),
+                "{body}"
+            );
+        }
+    }
+    let runs = running.json("/api/v1/runs").await;
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "{runs}");
 }
