@@ -91,9 +91,10 @@ enum Entry {
         done: oneshot::Sender<Result<(), NotLogged>>,
         _room: OwnedSemaphorePermit,
     },
-    /// Becomes durable with the next sync.
+    /// Becomes durable with the next sync, or at once if nothing may follow.
     Hello {
         record: Vec<u8>,
+        is_end: bool,
         _room: OwnedSemaphorePermit,
     },
     /// The end of a stream whose agent has moved, which waits for the result.
@@ -106,9 +107,9 @@ enum Entry {
 }
 
 impl Entry {
-    /// Whether a stream or request waits until the entry is durable.
+    /// Whether a stream, a request or a reader of the store waits until the entry is durable.
     fn is_awaited(&self) -> bool {
-        !matches!(self, Entry::Hello { .. })
+        !matches!(self, Entry::Hello { is_end: false, .. })
     }
 
     fn bytes(&self) -> usize {
@@ -247,6 +248,7 @@ impl Log {
             Some(identity),
             Entry::Hello {
                 record,
+                is_end: hello.ended,
                 _room: room,
             },
         )

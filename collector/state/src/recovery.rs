@@ -365,6 +365,10 @@ impl Replay {
         if hello.moved {
             self.state.forget_open(&cell.worker, cell.epoch);
             session.end(cell.disconnect(received_at, DisconnectReason::Clean));
+        } else if hello.ended {
+            // Its open tasks end as lost with the next sweep.
+            let disconnect = cell.disconnect(received_at, DisconnectReason::Clean);
+            session.presence = Presence::Away(disconnect);
         }
         registry.set_agent(&mut session, hello.agent());
         Ok(())

@@ -356,10 +356,13 @@ impl Stream {
                     .map_err(|StaleStream| taken_over_status())?
             }
             Some(agent_message::Kind::Goodbye(goodbye)) => {
+                let ingest = &self.collector.ingest;
                 if goodbye.moved {
-                    let ingest = &self.collector.ingest;
                     let moved = ingest.receive_move(attachment, received_at).await;
                     moved.map_err(ended_status)?;
+                } else if let Err(error) = ingest.receive_end(attachment, received_at).await {
+                    // The agent is gone all the same; only readers of the store learn it later.
+                    tracing::debug!(%error, "the end of an agent was not logged");
                 }
                 return Ok(ControlFlow::Break(()));
             }

@@ -7,7 +7,7 @@ mod split;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use profiler_core::wire::v1::agent_message::Kind;
+use profiler_core::wire::v1::{self, agent_message::Kind};
 use profiler_core::{
     Direction, ExpectedTasks, Outcome, PhaseInterval, Resource, ResourceSample, RunId, RunMarker,
     State, TaskDetail, TaskId, TaskTotals, Telemetry, TransferEvent, TransferId,
@@ -17,7 +17,9 @@ use tempfile::TempDir;
 
 use self::split::Extra;
 use super::client::{Client, get, request, send};
-use super::{ALL, ConnectionLimits, PATIENCE, Running, ServeOptions, serve_as_given, serve_with};
+use super::{
+    ALL, ConnectionLimits, PATIENCE, Running, ServeOptions, attached, serve_as_given, serve_with,
+};
 use state::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt};
 use state::follow::FollowOptions;
 use state::recovery::{DataError, StoreOptions};
@@ -475,6 +477,22 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
             .all(|store| store["incomplete"].is_null()),
         "{stores}"
     );
+}
+
+/// The clock stands still, so that no agent becomes away by its silence.
+#[tokio::test]
+async fn a_reader_sees_that_an_agent_has_said_goodbye() {
+    let place = tempfile::tempdir().unwrap();
+    let running = serve_at(place.path(), "c1").await;
+    let (_, mut client) = attached(&running, "w").await;
+    let reader = follow(place.path()).await;
+    let connected = "/workers/0/epochs/0/connected";
+    let until = |is_connected| reader.until("/api/v1/workers", connected, json!(is_connected));
+    until(true).await;
+    client.send(Kind::Goodbye(v1::Goodbye::default())).await;
+    until(false).await;
+    let workers = reader.json("/api/v1/workers").await;
+    assert_eq!(workers["counts"]["gone"], 1, "{workers:#}");
 }
 
 #[tokio::test]

@@ -135,6 +135,7 @@ mod tests {
                 .push(
                     Some(identity),
                     Entry::Hello {
+                        is_end: false,
                         record: vec![0; bytes],
                         _room: room,
                     },

@@ -146,11 +146,17 @@ fn translated(window: &StoredWindow, adopted: &Adopted, union: &CollectorState) 
     }
 }
 
-/// Whether an agent is connected is in no store: one that ships each second is.
+/// A store has the end of an agent that said Goodbye. Whether another one is connected is in no store: one that ships
+/// each second is.
 fn note_presence(cell: &SessionCell, now: Timestamp) {
     let mut session = lock(&cell.state);
-    if matches!(session.presence, Presence::Gone(_)) {
-        return;
+    match session.presence {
+        Presence::Gone(_) => return,
+        Presence::Away(disconnect) if disconnect.reason == DisconnectReason::Clean => {
+            session.presence = Presence::Gone(disconnect);
+            return;
+        }
+        Presence::Connected | Presence::Away(_) => {}
     }
     let is_seen = session.last_seen >= now.shifted(-nanoseconds(AWAY_AFTER));
     session.presence = if is_seen {

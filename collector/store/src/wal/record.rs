@@ -381,6 +381,9 @@ pub struct Hello {
     /// The stream has ended, and the agent ships to another collector: what is open continues there.
     #[prost(bool, tag = "11")]
     pub moved: bool,
+    /// The agent has said Goodbye: its life is over.
+    #[prost(bool, tag = "12")]
+    pub ended: bool,
 }
 
 impl Hello {
@@ -408,6 +411,7 @@ impl Hello {
             interval_ns,
             started_at_ns: started_at.unix_ns(),
             moved: false,
+            ended: false,
         }
     }
 
