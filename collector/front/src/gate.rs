@@ -30,8 +30,16 @@ pub struct Gate {
 /// routes.
 #[derive(Clone, Debug)]
 pub struct Caller {
+    /// Shared: each of ten thousand streams has two callers.
+    request: Arc<CheckedRequest>,
+}
+
+#[derive(Debug)]
+struct CheckedRequest {
     gate: Arc<Gate>,
     credential: Credential,
+    who: Identity,
+    path: String,
 }
 
 /// Credential that lets a request through.
@@ -235,33 +243,49 @@ pub enum LoginError {
 }
 
 impl Caller {
-    pub fn new(gate: Arc<Gate>, credential: Credential) -> Caller {
-        Caller { gate, credential }
+    pub fn new(gate: Arc<Gate>, credential: Credential, who: Identity, path: &str) -> Caller {
+        let request = CheckedRequest {
+            gate,
+            credential,
+            who,
+            path: path.to_owned(),
+        };
+        Caller {
+            request: Arc::new(request),
+        }
     }
 
-    /// Whether it may report as this worker.
+    /// Whether it may report as this worker. The audit log has those that may not.
     pub fn covers(&self, worker: &str) -> bool {
-        self.credential.covers(worker)
+        let is_covered = self.request.credential.covers(worker);
+        if !is_covered {
+            let reason = format!("may not report as {worker}");
+            let CheckedRequest {
+                gate, who, path, ..
+            } = &*self.request;
+            gate.report_denied(who, &reason, &Method::POST, path);
+        }
+        is_covered
     }
 
     /// The quotas of its token; `None` without a token.
     pub fn quotas(&self) -> Option<&QuotaSettings> {
-        match &self.credential {
+        match &self.request.credential {
             Credential::Token { record, .. } => Some(&record.quotas),
             _ => None,
         }
     }
 
     pub fn credential(&self) -> &Credential {
-        &self.credential
+        &self.request.credential
     }
 
     /// Resolves when it may no longer do what it does: its token is revoked or expired, or its session
     /// has ended.
     pub async fn revoked(&self) {
-        let gate = &self.gate;
+        let gate = &self.request.gate;
         let now = || gate.clock.now();
-        match &self.credential {
+        match &self.request.credential {
             Credential::NotNeeded => gate.tokens.revoked(None, now).await,
             Credential::Token {
                 record,

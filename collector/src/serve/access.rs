@@ -247,13 +247,13 @@ pub(super) async fn check(
             return unauthenticated(denied, need, form);
         }
     };
+    let who = match &credential {
+        Credential::Token { record, .. } => Identity::Token(record.id),
+        _ => peer,
+    };
     if let Need::Access(access) = need
         && !credential.allows(access)
     {
-        let who = match &credential {
-            Credential::Token { record, .. } => Identity::Token(record.id),
-            _ => peer,
-        };
         let reason = format!("needs role {}", access.role());
         gate.report_denied(&who, &reason, request.method(), request.uri().path());
         return forbidden(access, &credential.holder(), form);
@@ -263,10 +263,8 @@ pub(super) async fn check(
         Need::Unlisted => return not_found(&request).into_response(),
         Need::Access(_) | Need::AnyToken => {}
     }
-    if let Credential::Token { record, .. } = &credential {
-        request.extensions_mut().insert(Identity::Token(record.id));
-    }
-    let caller = Caller::new(gate, credential);
+    request.extensions_mut().insert(who.clone());
+    let caller = Caller::new(gate, credential, who, request.uri().path());
     request.extensions_mut().insert(caller.clone());
     if need == Need::Access(Access::Agent) {
         // Its streams end with a status of their own.

@@ -39,9 +39,9 @@ impl DeniedLog {
         match line {
             Line::Omitted => {}
             Line::Logged { omitted_before } => {
-                let [peer, method, path] =
-                    [peer, method, path].map(|text| bounded(text, AUDIT_TEXT_BYTES_MAX));
-                let [peer, method, path] = [&*peer, &*method, &*path];
+                let [peer, reason, method, path] =
+                    [peer, reason, method, path].map(|text| bounded(text, AUDIT_TEXT_BYTES_MAX));
+                let [peer, reason, method, path] = [&*peer, &*reason, &*method, &*path];
                 tracing::warn!(
                     target: "audit", peer, reason, method, path, omitted_before, "request rejected"
                 );

@@ -229,6 +229,20 @@ fn actions_are_audited_with_who_did_them() {
         rejected.contains(&peer) && rejected.contains("path=\"/api/v1/thread-dump\""),
         "{rejected}"
     );
+
+    let narrow = guarded.token("narrow", &["--role", "agent", "--worker", "web-*"]);
+    guarded.audited(&format!("added=\"{narrow}\""));
+    let profile = guarded.path("p.collapsed");
+    std::fs::write(&profile, "main;work 5\n").unwrap();
+    let import = ["import", profile.to_str().unwrap()];
+    assert!(!guarded.run("narrow", &import).status.success());
+    let foreign = guarded.audited("may not report as import:p");
+    assert!(
+        foreign.contains("request rejected")
+            && foreign.contains(&format!("peer=\"token {narrow}\""))
+            && foreign.contains("path=\"/emberline.v1.Ingest/Attach\""),
+        "{foreign}"
+    );
     let revoke = ["token", "revoke", &reader, "--data", &guarded.data];
     assert!(
         output(Command::new(emberline()).args(revoke))
