@@ -60,6 +60,21 @@ def reschedule_once(path):
     return path
 
 
+class Unreadable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def fail_unreadably():
+    raise Unreadable
+
+
+async def fail_unreadably_later():
+    raise Unreadable
+
+
 def fork():
     child = os.fork()
     if child == 0:
@@ -217,6 +232,17 @@ class Tasks(Cluster):
         self.assertEqual(set(rows), {"unstarted-1", "started-1"})
         self.assertEqual(rows["unstarted-1"]["outcome"], "failed")
         self.assertIn("Invalid executor 'nowhere'", rows["unstarted-1"]["cause"])
+
+    def test_an_exception_without_text_is_one_failure_with_its_type(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client)
+        client.submit(fail_unreadably, key="thread-1").exception()
+        client.submit(fail_unreadably_later, key="loop-1").exception()
+        self.assertEqual(client.submit(spin, 0.001, key="next-1").result(), 0.001)
+        self.detach(client)
+        rows = Counter((row["key"], row["outcome"], row["cause"]) for row in self.all_tasks(client))
+        failures = {("thread-1", "failed", "Unreadable"): 1, ("loop-1", "failed", "Unreadable"): 1}
+        self.assertEqual(rows, {**failures, ("next-1", "ok", ""): 1})
 
     def test_a_rescheduled_task_is_cancelled_first(self):
         _, client = self.cluster(n_workers=1)

@@ -1,5 +1,5 @@
 """The plug-in of a worker. It replaces no function of Dask, only containers that Dask fills at the start and the end of
-each task, on the thread that runs it, and after each transfer."""
+each task, on the thread that runs it, and after each transfer, and the worker's entry for calls of actors."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ MEMORY_INTERVAL_MS = 500
 # Keys whose failures a worker counts, for the numbers of attempts.
 FAILED_KEYS_MAX = 10_000
 EARLIER_PHASES_MAX = 16
+# Exceptions that are looked at for that of a task.
+CONTEXTS_MAX = 100
 # A scheduler that does not answer for so long is used without its half of the plug-in.
 REGISTRATION_S_MAX = 10
 
@@ -79,6 +81,14 @@ class TaskHooks:
             phases.append((action, max(ago, 0.0), max(length, 0.0)))
         return phases
 
+    def end_by_error(self, key, error) -> None:
+        """Ends a task on a thread that Dask left by `error`, for example because the text of the task's own exception
+        raised another one: then Dask does not delete the thread's key."""
+        with self.worker.active_threads_lock:
+            threads = [thread for thread, active in self.worker.active_threads.items() if active == key]
+        for thread in threads:
+            self.end(thread, key, error)
+
     def end(self, where, key, result) -> None:
         """Ends a task with what Dask knows of its end: a dict, or the exception that Dask itself raised."""
         task = self.running.pop(where, None)
@@ -91,7 +101,7 @@ class TaskHooks:
                 if error is None:
                     self._set_result(task, result)
             elif isinstance(result, BaseException):
-                error = result
+                error = _of_task(result)
             if isinstance(error, Reschedule):
                 error = asyncio.CancelledError()
             elif error is not None:
@@ -144,6 +154,19 @@ class TaskHooks:
             warn_once(f"the end of a task of Dask was not recorded: {problem!r}")
 
 
+def _of_task(error: BaseException) -> BaseException:
+    """Returns the exception of the task itself, where Dask's work on its text raised `error`."""
+    at = error.__context__
+    for _ in range(CONTEXTS_MAX):
+        if at is None:
+            break
+        frame = at.__traceback__ and at.__traceback__.tb_frame
+        if frame and frame.f_code.co_name in ("_run_task_simple", "_run_task_async"):
+            return at
+        at = at.__context__
+    return error
+
+
 class ActiveThreads(dict):
     """`Worker.active_threads`. Dask sets the key of a thread, on that thread, when a task begins, and deletes it at the
     task's end."""
@@ -193,6 +216,8 @@ class ActiveKeys(set):
         where = ("loop", key)
         if where in self.hooks.running:
             self.hooks.end(where, key, sys.exc_info()[1] or sys._getframe(1).f_locals.get("result"))
+        elif isinstance(sys.exc_info()[1], Exception):
+            self.hooks.end_by_error(key, sys.exc_info()[1])
 
     def _is_on_loop(self, key) -> bool:
         worker = self.hooks.worker
