@@ -101,6 +101,13 @@ class Counting:
     def fail(self):
         raise ValueError("actor")
 
+    async def wait(self, seconds):
+        await asyncio.sleep(seconds)
+
+    async def fail_later(self):
+        await asyncio.sleep(0)
+        raise ValueError("async")
+
 
 class Truth(WorkerPlugin):
     """What Dask's own transitions report."""
@@ -260,10 +267,37 @@ class Tasks(Cluster):
         with self.assertRaises(ValueError):
             actor.fail().result()
         self.assertEqual(actor.add().result(), 2)
+        calls = [actor.fail() for _ in range(20)]
+        for call in calls:
+            self.assertRaises(ValueError, call.result)
         self.detach(client)
-        names = Counter((task["name"], task["outcome"]) for task in self.all_tasks(client))
-        self.assertEqual(names["Counting.add", "ok"], 2)
-        self.assertEqual(sum(number for (name, _), number in names.items() if name == "Counting.fail"), 1)
+        names = Counter((task["name"], task["outcome"], task["cause"]) for task in self.all_tasks(client))
+        self.assertEqual(names["Counting.add", "ok", ""], 2)
+        self.assertGreaterEqual(names["Counting.fail", "failed", "ValueError: actor"], 1)
+        outcomes = Counter((task["name"], task["outcome"]) for task in self.all_tasks(client))
+        self.assertEqual(outcomes["Counting.fail", "failed"], 21)
+        self.assertEqual(sum(names.values()), 24)
+
+    def test_methods_of_actors_on_the_event_loop_are_tasks_of_their_length(self):
+        _, client = self.cluster(n_workers=1)
+        self.attach(client)
+        actor = client.submit(Counting, actor=True).result()
+        for call in [actor.wait(0.2), actor.wait(0.4)]:
+            call.result()
+        with self.assertRaisesRegex(ValueError, "async"):
+            actor.fail_later().result()
+        self.assertEqual(actor.add(separate_thread=False).result(), 1)
+        self.detach(client)
+        # As before the plug-in.
+        actor.wait(0).result()
+        rows = [row for row in self.all_tasks(client) if "." in row["name"]]
+        rows.sort(key=lambda row: (row["name"], row["duration_ns"]))
+        ends = [(row["name"], row["outcome"], row["cause"]) for row in rows]
+        failed = ("Counting.fail_later", "failed", "ValueError: async")
+        waited = ("Counting.wait", "ok", "")
+        self.assertEqual(ends, [("Counting.add", "ok", ""), failed, waited, waited])
+        for row, seconds in zip(rows[-2:], [0.2, 0.4]):
+            self.assertAlmostEqual(row["duration_ns"] / 1e9, seconds, delta=0.15)
 
     def test_forks_programs_and_a_blocked_event_loop_change_no_result(self):
         _, client = self.cluster(n_workers=1)

@@ -7,10 +7,13 @@ import asyncio
 import socket
 import sys
 import time
+import traceback
 from collections import OrderedDict, deque
 
+from dask.utils import key_split
 from distributed import Reschedule
 from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.utils import iscoroutinefunction
 from tornado.ioloop import PeriodicCallback
 
 import emberline
@@ -22,6 +25,8 @@ MEMORY_INTERVAL_MS = 500
 # Keys whose failures a worker counts, for the numbers of attempts.
 FAILED_KEYS_MAX = 10_000
 EARLIER_PHASES_MAX = 16
+# The worker's handler for calls of actors.
+ACTOR_CALL = "actor_execute"
 # Exceptions that are looked at for that of a task.
 CONTEXTS_MAX = 100
 # A scheduler that does not answer for so long is used without its half of the plug-in.
@@ -43,8 +48,8 @@ class TaskHooks:
         if not self.is_on:
             return
         try:
-            # Dask leaves the entry of an actor's method, or of a task that raised SystemExit.
-            self.cancel(where)
+            # Dask leaves the entry of an actor's method that raised, or of a task that raised SystemExit.
+            self.exit(where, RuntimeError("the thread went on before Dask had the exception"))
             task = self._describe(key)
             task.__enter__()
             self.running[where] = task
@@ -143,9 +148,13 @@ class TaskHooks:
             self.failures.popitem(last=False)
 
     def cancel(self, where) -> None:
+        self.exit(where, asyncio.CancelledError())
+
+    def exit(self, where, error) -> None:
+        """Ends a task, if it runs, by `error`, or as completed."""
         task = self.running.pop(where, None)
         if task is not None:
-            self._exit(task, asyncio.CancelledError())
+            self._exit(task, error)
 
     def _exit(self, task, error) -> None:
         try:
@@ -176,9 +185,12 @@ class ActiveThreads(dict):
         self.hooks = hooks
         # Tasks that run since before delete their keys there.
         self.earlier = earlier
+        # Of each thread the id of the frame that began its task.
+        self.frames: dict = {}
 
     def __setitem__(self, thread, key):
         super().__setitem__(thread, key)
+        self.frames[thread] = id(sys._getframe(1))
         self.hooks.begin(thread, key)
 
     def __delitem__(self, thread):
@@ -231,6 +243,51 @@ class ActiveKeys(set):
         return "ThreadPoolExecutor" not in str(type(executor))
 
 
+class ActorCalls:
+    """The worker's handler for calls of actors, around that of Dask. It begins and ends methods that run on the event
+    loop, and ends those that raised on a thread: Dask does not delete the thread's key then."""
+
+    def __init__(self, hooks: TaskHooks):
+        self.hooks = hooks
+        self.handlers = hooks.worker.handlers
+        self.original = self.handlers[ACTOR_CALL]
+
+    def install(self) -> None:
+        self.handlers[ACTOR_CALL] = self.call
+
+    def remove(self) -> None:
+        if self.handlers.get(ACTOR_CALL) == self.call:
+            self.handlers[ACTOR_CALL] = self.original
+
+    async def call(self, **request):
+        where = ("actor", object())
+        name = self._name_on_loop(**request)
+        if name:
+            self.hooks.begin(where, name)
+        try:
+            reply = await self.original(**request)
+            error = getattr(reply.get("exception"), "data", None)
+            self.hooks.exit(where if name else self._thread_of(error), error)
+            return reply
+        finally:
+            self.hooks.cancel(where)
+
+    def _name_on_loop(self, actor=None, function=None, kwargs=None, **_others):
+        """Returns the name of the method if Dask calls it on the event loop."""
+        instance = self.hooks.worker.state.actors.get(actor)
+        method = getattr(type(instance), str(function), None)
+        has_thread = (kwargs or {}).get("separate_thread", True) and not iscoroutinefunction(method)
+        return None if has_thread else f"{key_split(actor)}.{function}"
+
+    def _thread_of(self, error):
+        """Returns the thread whose method raised `error`."""
+        frames = self.hooks.worker.active_threads.frames
+        for frame, _ in traceback.walk_tb(getattr(error, "__traceback__", None)):
+            if frame.f_code.co_name == "_run_actor":
+                return next((thread for thread, known in frames.copy().items() if known == id(frame)), None)
+        return None
+
+
 class TransferLog(deque):
     """`Worker.transfer_incoming_log` or `transfer_outgoing_log`, to which Dask appends each finished transfer."""
 
@@ -279,6 +336,7 @@ class Attachment:
         self.hooks = TaskHooks(worker)
         self.id = _process.address_of(worker)
         self.settings = settings
+        self.actor_calls = ActorCalls(self.hooks)
         self.memory = PeriodicCallback(self.report_memory, MEMORY_INTERVAL_MS)
 
     def labels(self) -> dict:
@@ -303,6 +361,7 @@ class Attachment:
         worker.active_keys = ActiveKeys(hooks, worker.active_keys)
         worker.transfer_incoming_log = TransferLog(worker.transfer_incoming_log, hooks, "incoming")
         worker.transfer_outgoing_log = TransferLog(worker.transfer_outgoing_log, hooks, "outgoing")
+        self.actor_calls.install()
 
     def stop_dask_profiler(self) -> None:
         for name in ("profile", "profile-cycle"):
@@ -322,6 +381,7 @@ class Attachment:
         """Records no further tasks, and flushes. The containers stay: running tasks use them."""
         self.memory.stop()
         self.hooks.is_on = False
+        self.actor_calls.remove()
         await asyncio.to_thread(_process.stop, self.id)
 
 
@@ -333,7 +393,8 @@ def _missing_parts(worker) -> list:
         "transfer_incoming_log": deque,
         "transfer_outgoing_log": deque,
     }
-    return [name for name, kind in expected.items() if not isinstance(getattr(worker, name, None), kind)]
+    missing = [name for name, kind in expected.items() if not isinstance(getattr(worker, name, None), kind)]
+    return missing if ACTOR_CALL in worker.handlers else [*missing, f"handlers[{ACTOR_CALL!r}]"]
 
 
 class Plugin(WorkerPlugin):
