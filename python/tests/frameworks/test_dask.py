@@ -363,6 +363,19 @@ class Workers(Cluster):
         names = {it["name"]: it for it in self.collector.get("progress")["names"]}
         self.assertEqual((names["expected"]["expected"], names["data"]["expected"]), (20, 1))
 
+    def test_tasks_name_their_worker_where_workers_share_a_process(self):
+        _, client = self.cluster(n_workers=2, threads_per_worker=1, processes=False)
+        self.attach(client)
+        addresses = list(client.scheduler_info(n_workers=-1)["workers"])
+        for number, address in enumerate(addresses):
+            client.submit(spin, 0.001, key=f"spin-{number}", workers=[address]).result()
+        self.detach(client)
+        # The scheduler uses the agent still.
+        emberline.stop()
+        ids = [address.partition("://")[2] for address in addresses]
+        labels = {row["key"]: row["labels"] for row in self.collector.rows(os.path.commonprefix(ids))}
+        self.assertEqual(labels, {f"spin-{number}": {"dask_worker": it} for number, it in enumerate(ids)})
+
     def test_restarted_workers_are_attached_again(self):
         _, client = self.cluster()
         self.attach(client)

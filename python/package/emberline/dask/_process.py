@@ -14,6 +14,10 @@ FLUSH_S_MAX = 1.0
 _lock = threading.Lock()
 # Ids of workers and schedulers that use the agent which this module has started.
 _users: set = set()
+# The workers among them, and those that use the agent of the program.
+_workers: set = set()
+# The id of the agent that this module has started.
+_agent: str | None = None
 _warned: set = set()
 
 
@@ -31,14 +35,23 @@ def address_of(server) -> str:
 
 def start(user: str, labels: dict, settings: dict) -> None:
     """Starts the agent for `user`, unless this process has one."""
+    global _agent
     with _lock:
+        if labels["dask"] == "worker":
+            _workers.add(user)
         if _native.mode() != "stopped":
             if _users:
                 _users.add(user)
             return
         others = {"flush_timeout": FLUSH_S_MAX, **_without_labels(settings)}
         emberline.start(user, labels={**labels, **settings.get("labels", {})}, **others)
+        _agent = user
         _users.add(user)
+
+
+def is_worker_alone(user: str) -> bool:
+    """Whether the agent has this worker's id, and no other worker uses it."""
+    return _agent == user and len(_workers) == 1
 
 
 def _without_labels(settings: dict) -> dict:
@@ -47,9 +60,12 @@ def _without_labels(settings: dict) -> dict:
 
 def stop(user: str) -> None:
     """Ends the agent after a last flush if `user` is the last one, and if `start` started it."""
+    global _agent
     with _lock:
+        _workers.discard(user)
         if user not in _users:
             return
         _users.discard(user)
         if not _users:
+            _agent = None
             emberline.stop()

@@ -38,6 +38,7 @@ class TaskHooks:
 
     def __init__(self, worker):
         self.worker = worker
+        self.id = _process.address_of(worker)
         self.is_on = True
         self.running: dict = {}
         self.failures: OrderedDict = OrderedDict()
@@ -60,16 +61,21 @@ class TaskHooks:
         state = self.worker.state.tasks.get(key)
         if state is None:
             # A method of an actor: Dask has no key for the call.
-            return emberline.task(str(key) or "actor")
-        span = (state.annotations or {}).get("span")
+            return emberline.task(str(key) or "actor", labels=self._labels(None))
         failures = self.failures.get(key)
         return emberline.task(
             state.prefix or "task",
             key=key,
             attempt=failures + 1 if failures else None,
-            labels={"span": "/".join(span["name"])} if span else None,
+            labels=self._labels((state.annotations or {}).get("span")),
             earlier_phases=self._phases_before(state.startstops) if state.startstops else (),
         )
+
+    def _labels(self, span):
+        labels = {} if _process.is_worker_alone(self.id) else {"dask_worker": self.id}
+        if span:
+            labels["span"] = "/".join(span["name"])
+        return labels or None
 
     def _phases_before(self, startstops) -> list:
         """Returns what Dask did for the task since it last ran: transfers of inputs, and their reads from disk."""
@@ -334,7 +340,7 @@ class Attachment:
     def __init__(self, worker, settings: dict):
         self.worker = worker
         self.hooks = TaskHooks(worker)
-        self.id = _process.address_of(worker)
+        self.id = self.hooks.id
         self.settings = settings
         self.actor_calls = ActorCalls(self.hooks)
         self.memory = PeriodicCallback(self.report_memory, MEMORY_INTERVAL_MS)
