@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-pub use crate::task::ThreadTask;
+pub use crate::task::{TaskPhase, ThreadTask};
 pub use system::foreign::{ForeignFrame, ForeignLock, ForeignName, FrameWalker, Walk};
 
 static WALKER: OnceLock<Walker> = OnceLock::new();

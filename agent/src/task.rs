@@ -3,6 +3,7 @@
 //! layer for programs that already have spans of `tracing`.
 
 mod detached;
+mod foreign_phase;
 mod future;
 mod handle;
 #[cfg(feature = "tracing-layer")]
@@ -25,6 +26,7 @@ use profiler_core::limits::{
 use profiler_core::{Outcome, TaskId};
 
 pub use self::detached::DetachedTask;
+pub use self::foreign_phase::TaskPhase;
 pub use self::future::{TaskFuture, TaskFutureExt};
 pub use self::handle::{TaskHandle, TaskScope, current_task};
 #[cfg(feature = "tracing-layer")]

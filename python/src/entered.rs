@@ -29,9 +29,8 @@ impl Entered {
     fn new(py: Python<'_>, scope: &Py<Scope>, is_resumed: bool) -> Entered {
         let inner = scope.get();
         let task = inner.task.enter();
-        let phase = inner.phase.as_deref();
         Entered {
-            _phase: phase.map(|name| agent::phase(Phase::of_name(name))),
+            _phase: inner.enter_phase(),
             _task: task,
             scope: scope.clone_ref(py),
             is_resumed,
@@ -171,29 +170,31 @@ pub(crate) fn remove(scope: &Py<Scope>) -> bool {
     was_resumed
 }
 
+/// Ends the phases of a task that the thread has not left.
+pub(crate) fn end_phases_of(py: Python<'_>, task: &Py<Scope>) {
+    let is_of_task = |entered: &Entered| {
+        let scope = entered.scope.get();
+        scope.phase.is_some() && scope.task == task.get().task
+    };
+    while let Some(left) = STACK.with_borrow_mut(|stack| stack.pop_if(is_of_task)) {
+        left.scope.get().end(py);
+    }
+}
+
 /// Leaves the innermost scopes that ended on other threads.
 fn leave_ended() {
     STACK.with_borrow_mut(|stack| while stack.pop_if(Entered::is_over).is_some() {});
 }
 
-/// Leaves all scopes that were entered since `mark`, the innermost first.
-pub(crate) fn leave_since(mark: Mark) -> Left {
-    let mut left = Left::default();
+/// Leaves all scopes that were entered since `mark`, the innermost first. Returns those of `with` blocks.
+pub(crate) fn leave_since(mark: Mark) -> Vec<Py<Scope>> {
+    let mut left = Vec::new();
     STACK.with_borrow_mut(|stack| {
         while let Some(entered) = stack.pop_if(|last| last.mark >= mark) {
-            left.are_any = true;
             if !entered.is_resumed {
-                left.entered.push(entered.scope);
+                left.push(entered.scope);
             }
         }
     });
     left
-}
-
-/// Scopes that a thread has left.
-#[derive(Default)]
-pub(crate) struct Left {
-    pub(crate) are_any: bool,
-    /// Those of `with` blocks.
-    pub(crate) entered: Vec<Py<Scope>>,
 }

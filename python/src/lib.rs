@@ -10,7 +10,6 @@
 //! - No thread of ours runs Python code, and none waits for the GIL.
 //! - A lock is held only with the GIL, and never while Python code runs: so a forked child finds none of them taken.
 
-mod detached;
 mod entered;
 mod errors;
 mod frames;

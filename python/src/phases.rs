@@ -43,13 +43,14 @@ impl PhaseScope {
         if !lifecycle::is_active() {
             return Ok(slf);
         }
-        let scope = Scope::of_phase(slf.get().name.clone(), scopes::innermost(py)?);
-        let scope = Py::new(py, scope)?;
-        if let Some(active) = slf.get().exchange(Some(scope.clone_ref(py))) {
+        if let Some(active) = slf.get().exchange(None) {
             slf.get().exchange(Some(active));
             let error = "this phase is active already; call emberline.phase again for another one";
             return Err(PyRuntimeError::new_err(error));
         }
+        let scope = Scope::of_phase(py, slf.get().name.clone(), scopes::innermost(py)?);
+        let scope = Py::new(py, scope)?;
+        slf.get().exchange(Some(scope.clone_ref(py)));
         scopes::enter(py, &scope)?;
         Ok(slf)
     }

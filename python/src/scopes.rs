@@ -11,11 +11,12 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use agent::foreign::TaskPhase;
+use agent::{Phase, PhaseGuard};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 
-use crate::detached::DetachedPhase;
 use crate::entered::{self, EnteringThread, Mark, next_mark};
 use crate::lifecycle;
 
@@ -34,8 +35,17 @@ pub(crate) struct Scope {
     thread: OnceLock<Arc<EnteringThread>>,
     /// The context in which a `with` block entered it, once that has waited in it.
     context: Mutex<Option<Py<PyWeakrefReference>>>,
-    /// The phase goes on while the context waits.
-    waiting: Mutex<Option<Box<DetachedPhase>>>,
+    /// The phase in the task's record, until its end.
+    interval: Mutex<Option<Box<Interval>>>,
+}
+
+/// A phase in its task's record. It goes on while its context waits, and others work in it.
+struct Interval {
+    phase: TaskPhase,
+    /// Phases that have interrupted this one.
+    inner: usize,
+    /// The phase that this one has interrupted.
+    outer: Option<Py<Scope>>,
 }
 
 impl Scope {
@@ -48,26 +58,32 @@ impl Scope {
             is_ended: AtomicBool::new(false),
             thread: OnceLock::new(),
             context: Mutex::default(),
-            waiting: Mutex::default(),
+            interval: Mutex::default(),
         }
     }
 
-    pub(crate) fn of_phase(phase: String, outer: Option<Py<Scope>>) -> Scope {
+    /// Begins a phase of the thread's task. It interrupts the one around it.
+    pub(crate) fn of_phase(py: Python<'_>, name: String, outer: Option<Py<Scope>>) -> Scope {
+        let task = agent::current_task();
+        let interrupted = phase_around(py, &task, outer.as_ref());
+        if let Some(around) = &interrupted {
+            around.get().change_interval(Interval::interrupt);
+        }
+        let interval = Interval {
+            phase: TaskPhase::begin(&task, Phase::of_name(&name)),
+            inner: 0,
+            outer: interrupted,
+        };
         Scope {
-            task: agent::current_task(),
-            phase: Some(phase),
-            outer: Outer::new(outer),
-            handle: 0,
-            is_ended: AtomicBool::new(false),
-            thread: OnceLock::new(),
-            context: Mutex::default(),
-            waiting: Mutex::default(),
+            phase: Some(name),
+            interval: Mutex::new(Some(Box::new(interval))),
+            ..Scope::of_task(task, outer)
         }
     }
 
     /// Ends it, for all threads and contexts.
     pub(crate) fn end(&self, py: Python<'_>) {
-        self.set_waiting(None);
+        self.end_interval();
         if self.is_ended.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -108,12 +124,70 @@ impl Scope {
         entered.is_some_and(|entered| entered.is(context))
     }
 
-    fn set_waiting(&self, waiting: Option<Box<DetachedPhase>>) {
-        if self.phase.is_none() {
-            return;
-        }
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
+    /// Ends the phase in the task's record.
+    fn end_interval(&self) {
+        let mut current = self.interval.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = current.take();
+        drop(current);
+        drop(ended);
     }
+
+    fn change_interval(&self, change: impl FnOnce(&mut Interval)) {
+        let mut current = self.interval.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(interval) = &mut *current {
+            change(interval);
+        }
+    }
+
+    /// Puts samples of the calling thread, which is in the task, into the phase.
+    pub(crate) fn enter_phase(&self) -> Option<PhaseGuard> {
+        let name = self.phase.as_deref()?;
+        Some(TaskPhase::enter(Phase::of_name(name)))
+    }
+}
+
+impl Interval {
+    fn interrupt(&mut self) {
+        self.inner += 1;
+        self.phase.interrupt();
+    }
+
+    fn resume(&mut self) {
+        self.inner -= 1;
+        if self.inner == 0 {
+            self.phase.resume();
+        }
+    }
+}
+
+impl Drop for Interval {
+    /// The phase that it has interrupted continues.
+    fn drop(&mut self) {
+        self.phase.interrupt();
+        if let Some(around) = self.outer.take() {
+            around.get().change_interval(Interval::resume);
+        }
+    }
+}
+
+/// Returns the phase of `task` that a phase in `outer` interrupts.
+fn phase_around(
+    py: Python<'_>,
+    task: &agent::TaskHandle,
+    outer: Option<&Py<Scope>>,
+) -> Option<Py<Scope>> {
+    let mut around = outer.map(|scope| scope.clone_ref(py));
+    while let Some(scope) = around {
+        let inner = scope.get();
+        if inner.task != *task {
+            return None;
+        }
+        if inner.phase.is_some() && !inner.is_ended() {
+            return Some(scope);
+        }
+        around = inner.outer.get(py);
+    }
+    None
 }
 
 /// The scope in which another one began.
@@ -298,7 +372,6 @@ pub(crate) fn resume_in(py: Python<'_>, scope: Option<Py<Scope>>) -> Mark {
     RESUMED.set(RESUMED.get() + 1);
     let mark = next_mark();
     if let Some(scope) = &scope {
-        scope.get().set_waiting(None);
         entered::push_resumed(py, scope);
     }
     mark
@@ -311,39 +384,20 @@ pub(crate) fn suspend(mark: Mark, context: &Bound<'_, PyAny>) -> PyResult<()> {
     leave_since(mark, context)
 }
 
-/// Takes the thread out of all scopes that it has entered since [`resume_in`]. Its context waits in `scope`.
-pub(crate) fn suspend_in(mark: Mark, scope: Option<&Py<Scope>>) {
+/// Takes the thread out of all scopes that it has entered since [`resume_in`].
+pub(crate) fn suspend_in(mark: Mark) {
     RESUMED.set(RESUMED.get().saturating_sub(1));
-    // The phase of the thread ends before the other one begins: together they are no longer than their task.
-    if entered::leave_since(mark).are_any
-        && let Some(scope) = scope
-    {
-        wait_in(scope.get());
-    }
+    entered::leave_since(mark);
 }
 
 /// Takes the thread out of all scopes that it has entered since [`next_mark`] returned `mark`: `context`, in which it
 /// entered them, waits.
 #[pyfunction]
 pub(crate) fn leave_since(mark: Mark, context: &Bound<'_, PyAny>) -> PyResult<()> {
-    let left = entered::leave_since(mark);
-    if !left.are_any {
-        return Ok(());
-    }
-    for scope in left.entered {
+    for scope in entered::leave_since(mark) {
         scope.get().note_context(context)?;
     }
-    if let Some(scope) = innermost_of(context)? {
-        wait_in(scope.get());
-    }
     Ok(())
-}
-
-/// Continues the phase of a context that waits.
-fn wait_in(scope: &Scope) {
-    let Some(phase) = &scope.phase else { return };
-    let _task = scope.task.enter();
-    scope.set_waiting(Some(Box::new(DetachedPhase::begin(phase))));
 }
 
 /// Takes a forked child out of its parent's tasks.
@@ -415,7 +469,7 @@ impl TaskHandle {
         set_of_context(py, Some(&self.scope))?;
         let mark = resume_in(py, Some(self.scope.clone_ref(py)));
         let result = function.call(args, kwargs);
-        suspend_in(mark, None);
+        suspend_in(mark);
         set_of_context(py, outer.as_ref())?;
         result
     }

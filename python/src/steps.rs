@@ -87,7 +87,7 @@ impl Steps {
         let mark = scopes::resume_in(py, innermost);
         let result = inner.call_method1(method, args);
         let innermost = scopes::of_context(py)?;
-        scopes::suspend_in(mark, innermost.as_ref());
+        scopes::suspend_in(mark);
         scopes::set_of_context(py, outer.as_ref())?;
         match &result {
             Ok(_) if method != "close" => {

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
+use crate::entered;
 use crate::lifecycle;
 use crate::scopes::{self, Scope, TaskHandle};
 use crate::text::{self, Label};
@@ -97,6 +98,7 @@ impl Drop for OpenScope {
 impl RunningTask {
     /// Ends the task. `error` is the exception that left it.
     pub(crate) fn end(self, error: Option<&Bound<'_, PyAny>>) {
+        Python::attach(|py| entered::end_phases_of(py, &self.scope));
         match error {
             None => self.task.end(),
             Some(error) if error.is_instance_of::<PyException>() => self.task.fail(cause(error)),
@@ -106,6 +108,7 @@ impl RunningTask {
     }
 
     pub(crate) fn cancel(self) {
+        Python::attach(|py| entered::end_phases_of(py, &self.scope));
         self.task.cancel();
     }
 }

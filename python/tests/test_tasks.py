@@ -293,6 +293,77 @@ class Tasks(CollectorCase):
             self.assertGreaterEqual(phases[phase], least_ns, name)
             self.assertLessEqual(phases[phase], task["duration_ns"], name)
 
+    def check_phases(self, worker, name, expected):
+        """Compares the phases of a task, each with its least part of the task's time."""
+        task = self.collector.one_task(worker, name)
+        self.assertEqual([(it["name"], it["count"]) for it in task["phases"]], [(phase, 1) for phase, _ in expected], name)
+        for phase, (_, least) in zip(task["phases"], expected):
+            self.assertGreaterEqual(phase["duration_ns"], least * task["duration_ns"], name)
+        self.assertLessEqual(sum(it["duration_ns"] for it in task["phases"]), task["duration_ns"], name)
+
+    def test_a_phase_with_many_steps_is_one(self):
+        async def steps(number, seconds):
+            for _ in range(number):
+                await asyncio.sleep(seconds / number)
+
+        async def in_with_block():
+            with emberline.task("block"), emberline.phase("read"):
+                await steps(100, 0.5)
+
+        @emberline.task("decorated")
+        async def decorated():
+            with emberline.phase("read"):
+                await steps(100, 0.5)
+
+        async def nested():
+            with emberline.task("nested"), emberline.phase("outer"):
+                await steps(10, 0.3)
+                with emberline.phase("inner"):
+                    await steps(10, 0.3)
+                await steps(10, 0.3)
+
+        async def joined():
+            with emberline.task("joined"), emberline.phase("read"):
+                work = [asyncio.to_thread(spin, 0.1) for _ in range(2)]
+                await asyncio.gather(steps(100, 0.5), steps(50, 0.3), *work)
+
+        async def main():
+            await asyncio.gather(in_with_block(), decorated(), nested(), joined())
+
+        self.start("steps")
+        asyncio.run(main())
+        emberline.stop()
+        for name in ("block", "decorated", "joined"):
+            self.check_phases("steps", name, [("read", 0.9)])
+        self.check_phases("steps", "nested", [("outer", 0.2), ("inner", 0.2), ("outer", 0.2)])
+
+    def test_phases_that_are_left_open_or_out_of_order_end(self):
+        self.start("open")
+        with emberline.task("forgotten"):
+            forgotten = emberline.phase("read")
+            forgotten.__enter__()
+            spin(0.1)
+        self.assertIsNone(emberline.current_task().name)
+        with emberline.task("crossed"):
+            first, second = emberline.phase("first"), emberline.phase("second")
+            first.__enter__()
+            second.__enter__()
+            spin(0.1)
+            first.__exit__(None, None, None)
+            spin(0.1)
+            second.__exit__(None, None, None)
+            spin(0.1)
+        with emberline.task("twice"), emberline.phase("outer"):
+            again = emberline.phase("inner")
+            with again:
+                with self.assertRaisesRegex(RuntimeError, "is active already"):
+                    again.__enter__()
+                spin(0.1)
+        emberline.stop()
+        self.check_phases("open", "forgotten", [("read", 0.9)])
+        self.check_phases("open", "crossed", [("first", 0), ("second", 0.2)])
+        self.check_phases("open", "twice", [("outer", 0), ("inner", 0.9), ("outer", 0)])
+
     def test_a_context_that_runs_elsewhere_leaves_its_thread_as_it_was(self):
         self.start("contexts")
         context = contextvars.copy_context()

@@ -48,7 +48,7 @@ pub fn current_task() -> TaskHandle {
 ///
 /// A handle keeps nothing alive. It can be entered after the task has ended; samples then still count
 /// for the task's name, because the work was done on its behalf, but its row does not change.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskHandle(pub(super) TaskRef);
 
 /// The empty handle.

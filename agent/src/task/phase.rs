@@ -131,7 +131,7 @@ pub fn phase<'a>(phase: impl Into<Phase<'a>>) -> PhaseGuard {
 #[derive(Debug)]
 #[must_use = "the phase ends when this is dropped"]
 pub struct PhaseGuard {
-    _scope: Scope,
+    pub(super) _scope: Scope,
 }
 
 /// Puts a future into a phase, as a postfix method.

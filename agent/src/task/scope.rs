@@ -38,6 +38,17 @@ impl Scope {
         }
     }
 
+    /// Puts the thread's samples into a phase of the current task until the scope ends. The task's record does not change.
+    pub(super) fn enter_phase_of_samples(phase: NameId) -> Scope {
+        let number = THREAD
+            .try_with(|thread| thread.enter_phase_of_samples(phase))
+            .ok();
+        Scope {
+            number,
+            not_send: PhantomData,
+        }
+    }
+
     /// Changes nothing.
     pub(super) fn none() -> Scope {
         Scope {

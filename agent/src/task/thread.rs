@@ -234,6 +234,15 @@ impl Thread {
         scope
     }
 
+    pub(super) fn enter_phase_of_samples(&self, phase: NameId) -> ScopeNumber {
+        let scope = self.next_scope();
+        self.push_entry(Entry {
+            phase,
+            ..self.entry(Some(scope), self.current())
+        });
+        scope
+    }
+
     pub(super) fn enter_future(&self, future: FuturePhase) -> ScopeNumber {
         let scope = self.next_scope();
         let task = self.current();
