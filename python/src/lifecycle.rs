@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent::AgentBuilder;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyString;
 
 use crate::text::Label;
 use crate::{errors, scopes, text};
@@ -131,7 +131,7 @@ pub(crate) fn start(
     py: Python<'_>,
     worker: Option<&Bound<'_, PyString>>,
     collector: Option<&Bound<'_, PyString>>,
-    labels: Option<&Bound<'_, PyDict>>,
+    labels: Option<&Bound<'_, PyAny>>,
     token_file: Option<PathBuf>,
     interval: Option<f64>,
     cpu_limit: Option<f64>,

@@ -9,7 +9,7 @@ use agent::{DetachedTask, TaskBuilder};
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyString;
 
 use crate::entered;
 use crate::lifecycle;
@@ -148,7 +148,7 @@ enum State {
 /// cause, and as `cancelled` by those that are no `Exception`, such as `asyncio.CancelledError`. A coroutine that a
 /// decorated function returns is part of its task; of other results, such as futures and iterators, only the call is.
 ///
-/// `key` identifies the task within its name, `attempt` counts from 1, `labels` is a dict, `parent` a handle
+/// `key` identifies the task within its name, `attempt` counts from 1, `labels` is a mapping, `parent` a handle
 /// (default: the current task), and `queued_for` the seconds that it waited. `earlier_phases` are those before the
 /// start, such as the transfer of its input: name, seconds before the start, and length in seconds of each.
 ///
@@ -229,8 +229,8 @@ impl Task {
     fn new(
         name: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
-        attempt: Option<i128>,
-        labels: Option<&Bound<'_, PyDict>>,
+        attempt: Option<&Bound<'_, PyAny>>,
+        labels: Option<&Bound<'_, PyAny>>,
         parent: Option<&Bound<'_, TaskHandle>>,
         queued_for: Option<f64>,
         earlier_phases: Option<Vec<(Bound<'_, PyAny>, f64, f64)>>,
@@ -244,13 +244,10 @@ impl Task {
         if has_name_only {
             return named::description(name).map(Task::of);
         }
-        let attempt = attempt
-            .map(|number| text::count(number, 1, "attempt"))
-            .transpose()?;
         let description = Description {
             name: text::name(name, "name of a task")?,
             key: key.map(text::of_object).transpose()?,
-            attempt: attempt.map(|number| u32::try_from(number).unwrap_or(u32::MAX)),
+            attempt: attempt.map(text::attempt).transpose()?,
             labels: text::labels(labels)?,
             parent: parent.map(|handle| handle.get().task()),
             queued: queued_for

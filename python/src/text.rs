@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyInt, PyMapping, PyString};
 
 /// Returns a text; lone surrogates, which UTF-8 cannot express, become the replacement character.
 pub(crate) fn lossy(text: &Bound<'_, PyString>) -> String {
@@ -36,16 +36,52 @@ pub(crate) struct Label {
     pub(crate) value: String,
 }
 
-/// Returns the labels of a dict; values are converted by `str()`.
-pub(crate) fn labels(labels: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Label>> {
+/// Returns the labels of a mapping. Values are texts, or numbers, which are converted by `str()`.
+pub(crate) fn labels(labels: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Label>> {
+    let Some(labels) = labels else {
+        return Ok(Vec::new());
+    };
+    let Ok(mapping) = labels.cast::<PyMapping>() else {
+        let error = format!("the labels are {}; expected a mapping", labels.repr()?);
+        return Err(PyTypeError::new_err(error));
+    };
     let mut all = Vec::new();
-    for (key, value) in labels.into_iter().flatten() {
+    for item in mapping.items()? {
+        let key = item.get_item(0)?;
+        let value = item.get_item(1)?;
         all.push(Label {
             key: name(&key, "key of a label")?,
-            value: of_object(&value)?,
+            value: label_value(&key, &value)?,
         });
     }
     Ok(all)
+}
+
+fn label_value(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<String> {
+    // Numbers of all libraries have it.
+    let is_number = || value.hasattr(pyo3::intern!(value.py(), "__float__"));
+    if value.is_instance_of::<PyString>() || is_number()? {
+        return of_object(value);
+    }
+    let error = format!(
+        "the label {} is {}; expected a str or a number",
+        key.repr()?,
+        value.repr()?
+    );
+    Err(PyTypeError::new_err(error))
+}
+
+/// Returns the number of an attempt.
+pub(crate) fn attempt(number: &Bound<'_, PyAny>) -> PyResult<u32> {
+    let Ok(whole) = number.cast::<PyInt>() else {
+        let error = format!("the attempt is {}; expected an int", number.repr()?);
+        return Err(PyTypeError::new_err(error));
+    };
+    let attempt = whole.extract().ok().filter(|number| *number >= 1);
+    attempt.ok_or_else(|| {
+        let error = format!("invalid attempt {whole}; expected 1 to {}", u32::MAX);
+        PyValueError::new_err(error)
+    })
 }
 
 /// Returns a length of time in seconds. `of` names the argument in the error.

@@ -1,14 +1,17 @@
 """Tasks as the collector sees them: names, outcomes, parents and phases, in threads, coroutines and generators."""
 
 import asyncio
+import collections
 import concurrent.futures
 import contextvars
 import inspect
 import pickle
 import threading
+import types
 import unittest
 
 import emberline
+from emberline import _tasks
 from support import CollectorCase
 
 
@@ -301,6 +304,24 @@ class Tasks(CollectorCase):
             self.assertGreaterEqual(phase["duration_ns"], least * task["duration_ns"], name)
         self.assertLessEqual(sum(it["duration_ns"] for it in task["phases"]), task["duration_ns"], name)
 
+    def test_labels_are_any_mapping(self):
+        labels = types.MappingProxyType({"zone": "a", "shard": 7, "part": 0.5})
+        self.start("mapping", labels=labels)
+        with emberline.task("load", labels=collections.ChainMap({"zone": "b"}, labels)):
+            pass
+        self.assertEqual(pickle.loads(pickle.dumps(emberline._settings))["others"]["labels"], dict(labels))
+        emberline.stop()
+        expected = {"zone": "b", "shard": "7", "part": "0.5"}
+        self.assertEqual(self.collector.one_task("mapping", "load")["labels"], expected)
+
+    def test_attempts_of_frameworks_stay_in_the_range(self):
+        self.assertEqual([_tasks.attempt_after(it) for it in (-5, 0, 3, 2**40)], [1, 1, 4, 2**32 - 1])
+        self.start("attempts")
+        with emberline.task("last", attempt=_tasks.attempt_after(2**40)):
+            pass
+        emberline.stop()
+        self.assertEqual(self.collector.one_task("attempts", "last")["attempt"], 2**32 - 1)
+
     def test_a_phase_with_many_steps_is_one(self):
         async def steps(number, seconds):
             for _ in range(number):
@@ -386,9 +407,15 @@ class Misuse(unittest.TestCase):
             (lambda: emberline.task(""), ValueError, "the name of a task is empty"),
             (lambda: emberline.task("a", attempt=0), ValueError, "invalid attempt 0; expected 1 to"),
             (lambda: emberline.task("a", attempt=-1), ValueError, "invalid attempt -1"),
+            (lambda: emberline.task("a", attempt=2**32), ValueError, "invalid attempt 4294967296; expected 1 to 4294967295"),
+            (lambda: emberline.task("a", attempt=10**50), ValueError, "invalid attempt 10{50}; expected 1 to"),
+            (lambda: emberline.task("a", attempt=1.5), TypeError, "the attempt is 1.5; expected an int"),
             (lambda: emberline.task("a", queued_for=-1.0), ValueError, "invalid queued_for -1"),
             (lambda: emberline.task("a", queued_for=float("nan")), ValueError, "invalid queued_for NaN"),
             (lambda: emberline.task("a", labels={1: "b"}), TypeError, "the key of a label is 1; expected a str"),
+            (lambda: emberline.task("a", labels={"b": None}), TypeError, "the label 'b' is None; expected a str or a number"),
+            (lambda: emberline.start(labels={"b": [1]}), TypeError, "the label 'b' is .1.; expected a str or a number"),
+            (lambda: emberline.start(labels="zone"), TypeError, "the labels are 'zone'; expected a mapping"),
             (lambda: emberline.task("a", wrong=1), TypeError, "wrong"),
             (lambda: emberline.task("a")(7), TypeError, "a task decorates a function, got int"),
             (lambda: emberline.phase(""), ValueError, "the name of a phase is empty"),

@@ -88,7 +88,7 @@ def start(worker=None, collector=None, **settings) -> Agent:
     """Starts the agent of this process, which samples all threads and ships to a collector.
 
     `worker` is the id by which profiles are selected (default: host and process id), `collector` the URL (default:
-    the variable EMBERLINE_URL, or http://127.0.0.1:4747). Further settings: `labels`, a dict; `token_file`;
+    the variable EMBERLINE_URL, or http://127.0.0.1:4747). Further settings: `labels`, a mapping to texts or numbers; `token_file`;
     `interval` between two samples of a thread, in seconds (0.01); `cpu_limit`, the part of a processor that sampling
     may take (0.01, and 0.02 of what the process itself uses); `flush_timeout`, how long the end may take, in seconds (3); `default_task`, the task of threads
     that are in none.
@@ -113,6 +113,9 @@ def start(worker=None, collector=None, **settings) -> Agent:
         settings.setdefault("default_task", _command())
     _warn_once(_native.find_interpreter("start"))
     _native.start(worker, collector, **settings)
+    if settings.get("labels") is not None:
+        # Sent to processes of pools, which other mappings may refuse.
+        settings["labels"] = dict(settings["labels"])
     _settings = {"pid": os.getpid(), "worker": worker, "collector": collector, "others": settings}
     _hooks.install()
     return Agent()

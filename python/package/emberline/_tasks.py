@@ -11,6 +11,13 @@ from . import _native
 
 # Of most results. To look whether one is a coroutine takes as long as an empty task.
 PLAIN = frozenset((type(None), bool, int, float, str, bytes, tuple, list, dict, set))
+# Further attempts have this number.
+ATTEMPT_MAX = 2**32 - 1
+
+
+def attempt_after(failures):
+    """Returns the number of the attempt after so many."""
+    return min(max(failures, 0) + 1, ATTEMPT_MAX)
 
 
 def restore(name, key, attempt, labels):

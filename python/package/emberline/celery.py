@@ -16,7 +16,7 @@ import warnings
 from celery import signals
 
 import emberline
-from emberline import _native
+from emberline import _native, _tasks
 
 __all__ = ["install", "uninstall"]
 
@@ -71,7 +71,7 @@ def _guarded(receiver):
 @_guarded
 def _worker_starts(sender=None, **_details) -> None:
     if _native.mode() == "stopped":
-        labels = {"celery": "worker", **_settings.get("labels", {})}
+        labels = {"celery": "worker", **(_settings.get("labels") or {})}
         others = {name: value for name, value in _settings.items() if name != "labels"}
         emberline.start(str(sender), labels=labels, **others)
 
@@ -96,7 +96,7 @@ def _task_starts(task_id=None, task=None, **_details) -> None:
     run = emberline.task(
         task.name,
         key=task_id,
-        attempt=(request.retries or 0) + 1,
+        attempt=_tasks.attempt_after(request.retries or 0),
         labels={"queue": queue} if queue else None,
         queued_for=max(time.time() - sent, 0.0) if isinstance(sent, (int, float)) else None,
     )

@@ -44,7 +44,7 @@ def start(user: str, labels: dict, settings: dict) -> None:
                 _users.add(user)
             return
         others = {"flush_timeout": FLUSH_S_MAX, **_without_labels(settings)}
-        emberline.start(user, labels={**labels, **settings.get("labels", {})}, **others)
+        emberline.start(user, labels={**labels, **(settings.get("labels") or {})}, **others)
         _agent = user
         _users.add(user)
 

@@ -17,6 +17,7 @@ from distributed.utils import iscoroutinefunction
 from tornado.ioloop import PeriodicCallback
 
 import emberline
+from emberline import _tasks
 
 from . import _process
 from ._process import warn_once
@@ -66,7 +67,7 @@ class TaskHooks:
         return emberline.task(
             state.prefix or "task",
             key=key,
-            attempt=failures + 1 if failures else None,
+            attempt=_tasks.attempt_after(failures) if failures else None,
             labels=self._labels((state.annotations or {}).get("span")),
             earlier_phases=self._phases_before(state.startstops) if state.startstops else (),
         )
@@ -348,7 +349,7 @@ class Attachment:
     def labels(self) -> dict:
         return {
             "dask": "worker",
-            "name": self.worker.name,
+            "name": str(self.worker.name),
             "host": socket.gethostname(),
             "scheduler": self.worker.scheduler.address,
             "nanny": self.worker.nanny or "none",
