@@ -76,6 +76,18 @@ def _report(file):
 
 
 @contextlib.contextmanager
+def _only_one(shell):
+    """Refuses a cell inside of a cell."""
+    if getattr(shell, "_emberline_runs", False):
+        raise RuntimeError("%%emberline runs in a cell that has it already: the report of the outer cell shows both")
+    shell._emberline_runs = True
+    try:
+        yield
+    finally:
+        del shell._emberline_runs
+
+
+@contextlib.contextmanager
 def _without_traceback(shell):
     """The shell shows the traceback of an exception that leaves the magic; so not that of the cell inside of it."""
     shell._showtraceback = lambda *_traceback: None
@@ -96,7 +108,7 @@ def run(shell, line: str, cell: str) -> None:
     from IPython.display import display
 
     options = _arguments(line)
-    with tempfile.TemporaryDirectory() as folder:
+    with _only_one(shell), tempfile.TemporaryDirectory() as folder:
         file = os.path.abspath(options.output or os.path.join(folder, "cell.html"))
         before = _written(file)
         try:

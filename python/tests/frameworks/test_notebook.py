@@ -86,6 +86,19 @@ class Notebook(CollectorCase):
                 self.assertIn("text/html", shown.data)
                 self.assertNotIn("_showtraceback", vars(self.shell))
 
+    def test_a_cell_inside_of_a_cell_is_refused(self):
+        inner = 'get_ipython().run_cell_magic("emberline", "", "inner = 2")'
+        with capture_output() as output:
+            result = self.shell.run_cell(f"%%emberline\nouter = 1\n{inner}")
+        with self.assertRaisesRegex(RuntimeError, "%%emberline runs in a cell that has it already"):
+            result.raise_error()
+        self.assertEqual(self.shell.user_ns["outer"], 1)
+        self.assertNotIn("inner", self.shell.user_ns)
+        self.assertEqual(len(output.outputs), 1)
+        # The next cell is not affected.
+        self.run_cell("", "after = 3")
+        self.assertEqual(self.shell.user_ns["after"], 3)
+
     def test_unknown_options_are_named(self):
         with self.assertRaisesRegex(ValueError, "unrecognized arguments: --size"):
             self.shell.run_cell_magic("emberline", "--size 3", "pass")

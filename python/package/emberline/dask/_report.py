@@ -34,7 +34,7 @@ def report(file, *, client=None, collector=None, **settings):
     try:
         child = _program.Child(["record", "-o", str(file)], r"^(\S+)$")
     except RuntimeError as error:
-        raise emberline.ReportError(str(error)) from None
+        raise emberline.ReportError(str(error)) from error
     try:
         with _agent(child.url), _plugin(client, child.url, settings):
             yield
@@ -42,7 +42,7 @@ def report(file, *, client=None, collector=None, **settings):
         try:
             child.finish()
         except RuntimeError as error:
-            raise emberline.ReportError(str(error)) from None
+            raise emberline.ReportError(str(error)) from error
 
 
 @contextlib.contextmanager
