@@ -2,7 +2,7 @@
 
 use agent::StartError as Cause;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
-use pyo3::{PyErr, create_exception};
+use pyo3::{PyErr, Python, create_exception};
 
 create_exception!(
     emberline,
@@ -29,4 +29,16 @@ pub(crate) fn of_start(cause: Cause) -> PyErr {
         | Cause::Panicked => StartError::new_err(text),
         _ => PyValueError::new_err(text),
     }
+}
+
+/// Returns `ReportError` with the reason as its `__cause__`, where there is one.
+pub(crate) fn of_report(py: Python<'_>, error: agent::ReportError) -> PyErr {
+    let report = ReportError::new_err(error.to_string());
+    let cause = match error {
+        agent::ReportError::Program { source, .. } => Some(PyErr::from(source)),
+        agent::ReportError::Start { source } => Some(of_start(source)),
+        _ => None,
+    };
+    report.set_cause(py, cause);
+    report
 }

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::errors::ReportError;
+use crate::errors::{self, ReportError};
 use crate::lifecycle;
 use crate::tasks::cause;
 use crate::text;
@@ -204,7 +204,7 @@ impl Report {
         };
         end_of_recording(py)?;
         py.detach(|| guard.finish())
-            .map_err(|error| ReportError::new_err(error.to_string()))
+            .map_err(|error| errors::of_report(py, error))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

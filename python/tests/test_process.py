@@ -12,6 +12,7 @@ import tempfile
 import time
 import timeit
 import unittest
+import unittest.mock
 
 import emberline
 from support import PATIENCE_S, CollectorCase
@@ -145,6 +146,18 @@ with emberline.task("after"):
             report = emberline.report(os.path.join(folder, "none", "report.html"))
             with self.assertRaises(emberline.ReportError):
                 report.finish()
+
+    def test_the_error_of_a_report_has_its_cause(self):
+        cases = [
+            ("/nowhere/emberline", "cannot start /nowhere/emberline", FileNotFoundError),
+            ("/bin/false", "emberline: no message, exit status: 1", type(None)),
+        ]
+        for program, text, cause in cases:
+            with self.subTest(program), unittest.mock.patch.dict(os.environ, EMBERLINE_PROGRAM=program):
+                report = emberline.report("report.html")
+                with self.assertRaisesRegex(emberline.ReportError, text) as raised:
+                    report.finish()
+                self.assertIsInstance(raised.exception.__cause__, cause)
 
     def test_a_report_needs_no_path_to_the_program_of_the_package(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -261,12 +261,16 @@ impl Running {
     /// How it ended. A host that waits for all its children may have taken the status.
     fn result(mut self) -> Result<(), ReportError> {
         self.stdin = None;
-        let succeeded = self
-            .child
-            .wait()
+        let status = self.child.wait();
+        let succeeded = status
+            .as_ref()
             .map_or(self.has_written, |status| status.success());
         if succeeded {
             return Ok(());
+        }
+        if self.message.is_empty() {
+            self.message =
+                status.map_or_else(|error| error.to_string(), |it| format!("no message, {it}"));
         }
         Err(ReportError::Failed {
             message: self.message,

@@ -481,9 +481,10 @@ class Workers(Cluster):
         ]
         for error, text, is_asynchronous in cases:
             client = unittest.mock.Mock(asynchronous=is_asynchronous)
-            with self.subTest(text), self.assertRaisesRegex(error, text):
+            with self.subTest(text), self.assertRaisesRegex(error, text) as raised:
                 with emberline.dask.report("/nonexistent/report.html", client=client):
                     self.fail("the block runs")
+            self.assertEqual(raised.exception.__cause__ is None, is_asynchronous)
             client.register_plugin.assert_not_called()
 
     def test_bad_settings_leave_workers_unharmed(self):
