@@ -29,6 +29,12 @@ def _distributed():
             dask.config.set({key: [*modules, "emberline.dask"]})
 
 
+def _prefect():
+    import emberline.prefect
+
+    emberline.prefect.install()
+
+
 def _rq():
     import emberline.rq
     import rq.worker
@@ -40,7 +46,13 @@ def _rq():
 
 
 # By the module after whose import each is called.
-_HOOKS = {"celery.app.base": _celery, "dask": _dask, "distributed": _distributed, "rq": _rq}
+_HOOKS = {
+    "celery.app.base": _celery,
+    "dask": _dask,
+    "distributed": _distributed,
+    "prefect.task_engine": _prefect,
+    "rq": _rq,
+}
 
 
 class _Loader:

@@ -35,13 +35,14 @@ const COMMANDS: [&[&str]; 2] = [
 const VERSIONS: std::ops::RangeInclusive<u32> = 9..=14;
 
 /// Frameworks that the package has hooks for, with what their tests compute.
-const FRAMEWORKS: [&str; 8] = [
+const FRAMEWORKS: [&str; 9] = [
     "dask[array,distributed]==2026.8.0",
     "celery[redis]==5.7.0",
     "eventlet==0.41.3",
     "gevent==26.9.0",
     "ipython>=8",
     "joblib==1.6.0",
+    "prefect==3.9.1",
     "ray==2.60.0",
     "rq==3.0.0",
 ];
@@ -85,7 +86,7 @@ pub(crate) fn run(collector: &Path) -> Result<Option<String>> {
     };
     if let Err(error) = test_frameworks(&wheel, collector)? {
         missing.push(format!(
-            "Dask, Celery, RQ, Ray, joblib and IPython ({error:#})"
+            "Dask, Celery, Prefect, RQ, Ray, joblib and IPython ({error:#})"
         ));
     }
     if Command::new(REDIS).arg("--version").output().is_err() {
