@@ -418,6 +418,7 @@ class Misuse(unittest.TestCase):
             (lambda: emberline.start(labels="zone"), TypeError, "the labels are 'zone'; expected a mapping"),
             (lambda: emberline.task("a", wrong=1), TypeError, "wrong"),
             (lambda: emberline.task("a")(7), TypeError, "a task decorates a function, got int"),
+            (lambda: emberline.task("a")(Misuse), TypeError, "a task decorates a function, got a class; decorate"),
             (lambda: emberline.phase(""), ValueError, "the name of a phase is empty"),
             (lambda: emberline.transfer("up", "b"), ValueError, "expected incoming or outgoing"),
             (lambda: emberline.expect("a", -1), ValueError, "invalid number of tasks -1"),

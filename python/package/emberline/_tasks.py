@@ -29,8 +29,9 @@ def decorate(task, function):
     """Returns `function` with each call as a task of the same description."""
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(decorate(task, function.__func__))
-    if not callable(function):
-        raise TypeError(f"a task decorates a function, got {type(function).__name__}")
+    if not callable(function) or isinstance(function, type):
+        kind = "a class; decorate its methods" if isinstance(function, type) else type(function).__name__
+        raise TypeError(f"a task decorates a function, got {kind}")
     if _is(inspect.isasyncgenfunction, function):
         name = getattr(function, "__qualname__", None) or repr(function)
         raise TypeError(f"{name} is an async generator; decorate the coroutine that iterates it")
