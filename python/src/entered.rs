@@ -186,6 +186,20 @@ fn leave_ended() {
     STACK.with_borrow_mut(|stack| while stack.pop_if(Entered::is_over).is_some() {});
 }
 
+/// Leaves all scopes, and enters others. Returns those that were left, the outermost first: another greenlet runs.
+#[pyfunction]
+pub(crate) fn exchange_entered(py: Python<'_>, entered: Vec<Py<Scope>>) -> Vec<Py<Scope>> {
+    let mut left = Vec::new();
+    while let Some(last) = STACK.with_borrow_mut(|stack| stack.pop_if(|_| true)) {
+        left.push(last.scope);
+    }
+    left.reverse();
+    for scope in entered.iter().filter(|scope| !scope.get().is_ended()) {
+        push(py, scope);
+    }
+    left
+}
+
 /// Leaves all scopes that were entered since `mark`, the innermost first. Returns those of `with` blocks.
 pub(crate) fn leave_since(mark: Mark) -> Vec<Py<Scope>> {
     let mut left = Vec::new();

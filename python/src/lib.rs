@@ -25,7 +25,7 @@ mod text;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::entered::next_mark;
+    use crate::entered::{exchange_entered, next_mark};
     #[pymodule_export]
     use crate::errors::{ReportError, StartError};
     #[pymodule_export]

@@ -9,6 +9,7 @@ Workers then start an agent, which ships to EMBERLINE_URL or http://127.0.0.1:47
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 import warnings
@@ -87,8 +88,18 @@ def _task_is_sent(headers=None, **_details) -> None:
         headers[SENT] = time.time()
 
 
+def _follow_greenlets() -> None:
+    """For the pools gevent and eventlet: a task stays with the greenlet that runs it."""
+    module = sys.modules.get("greenlet")
+    if module is not None and module.getcurrent().parent is not None:
+        from . import greenlets
+
+        greenlets.install()
+
+
 @_guarded
 def _task_starts(task_id=None, task=None, **_details) -> None:
+    _follow_greenlets()
     request = task.request
     sent = getattr(request, SENT, None)
     delivery = request.delivery_info or {}

@@ -58,6 +58,19 @@ def spin(seconds):
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
+
+@app.task
+def share(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        spin(0.02)
+        time.sleep(0)
+
+@app.task
+def nap(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
 """
 
 
@@ -129,6 +142,25 @@ class Workers(CollectorCase):
         self.assertEqual(row["phases"][0]["name"], "queue")
         self.assertEqual(sorted(row["attempt"] for row in rows if row["name"] == "app.retry"), [1, 2, 3])
         return rows
+
+    def test_samples_of_green_threads_belong_to_the_task_that_runs(self):
+        for pool in ("gevent", "eventlet"):
+            with self.subTest(pool):
+                if importlib.util.find_spec(pool) is None:
+                    self.skipTest(f"{pool} is not installed")
+                name = f"{pool}-samples"
+                worker = self.worker(name, "-P", pool)
+                results = [app.share.delay(1), app.nap.delay(1)]
+                for result in results:
+                    result.get(PATIENCE_S)
+                self.wait_for_rows(name, 2)
+                self.stop(worker)
+                self.assertGreater(self.cpu(name, "app.share"), 0.7)
+                self.assertLess(self.cpu(name, "app.nap"), 0.2)
+
+    def cpu(self, name, task):
+        (worker,) = {row["worker"] for row in self.collector.rows(name)}
+        return sum(node["self"]["cpu"] for node in self.collector.profile(worker, task=task)) / 1e9
 
     def wait_for_rows(self, name, number):
         deadline = time.monotonic() + PATIENCE_S
