@@ -147,7 +147,7 @@ impl Elf {
             .find(|section| section.name == name && section.kind != SHT_NOBITS && section.bytes > 0)
     }
 
-    /// What an offset in this part of the file is more than the address of that code.
+    /// Offset in this part of the file minus address, for the code there.
     pub(super) fn base_of_code(&self, part: Range<u64>) -> Option<u64> {
         let overlaps = |section: &&SectionHeader| {
             let end = section.offset.saturating_add(section.bytes);

@@ -104,7 +104,7 @@ pub(crate) struct Sample<'a> {
     pub(crate) words: &'a [u64],
 }
 
-/// What a ring tells about its thread.
+/// A record of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Record<'a> {
     Sample(Sample<'a>),

@@ -5,7 +5,7 @@ use super::*;
 /// Ticks between two names that are read: 25 in a second, which takes a thousandth of a processor.
 const TICKS: u32 = 4;
 
-/// Whose name is read next.
+/// The thread whose name is read next.
 #[derive(Debug, Default)]
 pub(super) struct NameTurn {
     /// In the table of threads.

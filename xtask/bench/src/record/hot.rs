@@ -165,8 +165,8 @@ fn shared_name(name: &str, command: &str) -> String {
 /// A name without the type of its result, its arguments and its version. Of JavaScript, V8 writes `JS:*name file:line`.
 fn plain(name: &str) -> String {
     if let Some(script) = name.strip_prefix("JS:") {
-        let function = script.trim_start_matches(['*', '~', '^', '+']);
-        let function = function.split(' ').next().unwrap_or_default();
+        let place = script.trim_start_matches(['*', '~', '^', '+']);
+        let function = place.split(' ').next().unwrap_or_default();
         return if function.is_empty() {
             "(anonymous)".to_owned()
         } else {
