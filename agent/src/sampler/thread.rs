@@ -232,7 +232,7 @@ impl Thread {
         self.signal_blocked_since_ns > 0 && expected_ns >= SIGNAL_BLOCKED_MIN_NS
     }
 
-    /// Sets another name, for its time from now on.
+    /// Sets another name. Time until now keeps the one before.
     pub(super) fn rename(&mut self, name: ThreadName) {
         self.kernel_name = Some(name);
         self.is_renamed = true;

@@ -2,6 +2,7 @@
 
 mod check;
 mod descendants;
+mod environment;
 mod inherited;
 mod journal;
 mod library;
@@ -150,6 +151,10 @@ pub(crate) fn prepare(program: &[OsString], options: &LaunchOptions<'_>) -> anyh
     };
     if let Some(journal) = options.journal {
         command.env(JOURNAL_VARIABLE, journal.path());
+    }
+    if environment::keep(&mut command).is_err() {
+        // Without `/proc` it is sorted, which few programs notice.
+        tracing::debug!("the environment of this process cannot be read");
     }
     Ok(Launch { command, obstacle })
 }

@@ -4,6 +4,7 @@
     reason = "signals before `main`, and code in a child before its program"
 )]
 
+use std::ffi::CString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -58,6 +59,56 @@ pub(super) fn expect_children() -> io::Result<()> {
     // SAFETY: the default action runs no code.
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
     Ok(())
+}
+
+/// A program's arguments and environment.
+struct Exec {
+    arguments: Vec<*const libc::c_char>,
+    environment: Vec<*const libc::c_char>,
+    /// Behind the pointers.
+    _texts: [Vec<CString>; 2],
+}
+
+// SAFETY: the pointers lead to texts that it owns, and that nothing changes.
+unsafe impl Send for Exec {}
+// SAFETY: likewise.
+unsafe impl Sync for Exec {}
+
+impl Exec {
+    fn new(arguments: Vec<CString>, environment: Vec<CString>) -> Exec {
+        Exec {
+            arguments: pointers(&arguments),
+            environment: pointers(&environment),
+            _texts: [arguments, environment],
+        }
+    }
+
+    /// Becomes the program, which is searched as by the standard library.
+    fn run(&self) -> io::Error {
+        // SAFETY: both lists end with a null pointer, and all others lead to texts that end with a 0.
+        unsafe {
+            libc::execvpe(
+                self.arguments[0],
+                self.arguments.as_ptr(),
+                self.environment.as_ptr(),
+            )
+        };
+        io::Error::last_os_error()
+    }
+}
+
+fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
+    let pointers = texts.iter().map(|text| text.as_ptr());
+    pointers.chain([ptr::null()]).collect()
+}
+
+/// Starts the program with these arguments, its name first, and exactly this environment, after everything else that the
+/// command does in the child.
+pub(super) fn exec_with(command: &mut Command, arguments: Vec<CString>, environment: Vec<CString>) {
+    let exec = Exec::new(arguments, environment);
+    let run = move || Err(exec.run());
+    // SAFETY: it makes system calls, and reads `PATH`; it neither allocates nor locks.
+    unsafe { command.pre_exec(run) };
 }
 
 /// Signals and limits that a program inherits.

@@ -57,6 +57,48 @@ fn the_agents_threads_are_not_the_programs() {
     assert!(of_agent < of_program / 10, "{threads:?}");
 }
 
+/// Starts a program with an environment that no shell would make.
+const ODD_ENVIRONMENT: &str = r#"
+#include <unistd.h>
+int main(int argc, char **argv) {
+    char *odd[] = {"Z=1", "NO-VARIABLE", PATH, "A=first", "A=second", "B=", NULL};
+    return execve(argv[argc > 1], argv + 1, odd);
+}
+"#;
+
+#[test]
+fn a_program_has_the_environment_of_record_in_its_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("odd.c");
+    fs::write(&source, ODD_ENVIRONMENT).unwrap();
+    let odd = folder.path().join("odd");
+    let path = format!("PATH={}", std::env::var("PATH").unwrap());
+    let mut compiler = Command::new("cc");
+    compiler
+        .arg("-o")
+        .args([&odd, &source])
+        .arg(format!("-DPATH={path:?}"));
+    let compiled = output(&mut compiler);
+    assert!(compiled.status.success(), "{compiled:?}");
+    let file = folder.path().join("cpu.collapsed");
+    let mut command = plain(&odd);
+    command
+        .arg(emberline())
+        .args(["record", "-o"])
+        .arg(file)
+        .args(["--", "env"]);
+    let done = output(&mut command);
+    let written = String::from_utf8_lossy(&done.stdout);
+    let own: Vec<&str> = written
+        .lines()
+        .filter(|line| !line.starts_with("LD_PRELOAD=") && !line.starts_with("EMBERLINE_"))
+        .collect();
+    assert_eq!(
+        own,
+        ["Z=1", "NO-VARIABLE", &path, "A=first", "A=second", "B="]
+    );
+}
+
 #[test]
 fn the_extension_decides_the_format() {
     let folder = tempfile::tempdir().unwrap();
