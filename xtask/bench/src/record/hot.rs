@@ -143,10 +143,18 @@ impl<'a> Frame<'a> {
 
     fn shared_name(&self) -> String {
         if self.name == "[unknown]" {
-            format!("[{}]", self.file)
+            in_file(self.file)
         } else {
             plain(self.name)
         }
+    }
+}
+
+/// The name of a function without one. A library is loaded by a link with a shorter version than its file.
+fn in_file(file: &str) -> String {
+    match file.split_once(".so.") {
+        Some((library, _)) => format!("[{library}.so]"),
+        None => format!("[{file}]"),
     }
 }
 
@@ -154,10 +162,8 @@ impl<'a> Frame<'a> {
 /// were merged, are `[gzip]`.
 fn shared_name(name: &str, command: &str) -> String {
     match name.split_once("+0x") {
-        Some((file, _)) => format!("[{file}]"),
-        None if name == command || name.ends_with(".so") || name.contains(".so.") => {
-            format!("[{name}]")
-        }
+        Some((file, _)) => in_file(file),
+        None if name == command || name.ends_with(".so") || name.contains(".so.") => in_file(name),
         None => plain(name),
     }
 }
@@ -204,7 +210,8 @@ mod tests {
         for (name, expected) in [
             ("gzip+0x4a20", "[gzip]"),
             ("gzip", "[gzip]"),
-            ("libz.so.1", "[libz.so.1]"),
+            ("libz.so.1", "[libz.so]"),
+            ("libz.so.1.2.13+0x20", "[libz.so]"),
             ("memcpy@GLIBC_2.14", "memcpy"),
             (
                 "void fill<int>(std::vector<int, std::allocator<int> >&)",
