@@ -457,11 +457,14 @@ impl ThreadProbe {
         let sp = sample.sp();
         self.unwind_sample(sample);
         let own = (thread.span.low..thread.span.end).contains(&sp);
-        let is_truncated = own && sample.cut && !self.stack.complete;
-        if is_truncated && sample.number < signal::use_deep_buffers() {
-            // The process was not known to have deep stacks: its time waits for a sample in a larger buffer. One sample of
-            // each thread is no bias.
-            return;
+        if own && !self.stack.complete {
+            let is_early = sample.stack.is_empty()
+                || (sample.cut && sample.number < signal::use_deep_buffers());
+            if is_early {
+                // It was asked before its stack was known, or before the process was known to have deep ones: its time
+                // waits for the next sample. One of each thread is no bias.
+                return;
+            }
         }
         if !own && learn_span(thread, sample) && !self.stack.complete && sample.stack.is_empty() {
             // Its time waits for the next sample.
